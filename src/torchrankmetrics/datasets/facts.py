@@ -67,11 +67,11 @@ def candidate_counts(
     valid for "valid", train for "train"; of an alignment nothing. The true entity counts as a candidate.
 
     Args:
-        dataset: a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
-        split: "train", "valid" or "test"; not every dataset has all three.
-        side: "head", "tail", or None: the tasks of both.
-        entities: "all", or "train": only entities that occur in train are candidates, and triples with another entity
-            or relation are dropped, as PyKEEN does when it reads the files.
+        dataset (str): a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
+        split (str, default "test"): "train", "valid" or "test"; not every dataset has all three.
+        side (str, default None): "head", "tail", or None: the tasks of both.
+        entities (str, default "all"): "all", or "train": only entities that occur in train are candidates, and triples
+            with another entity or relation are dropped, as PyKEEN does when it reads the files.
 
     Raises:
         ValueError: for an unknown name or option, or a split that the data set lacks.

@@ -15,11 +15,12 @@ class PrecomputedExpectation:
     The counts and weights of the evaluated ranking tasks are ignored.
 
     Args:
-        num_candidates: (n,) integers N_i >= 1 of the stored tasks, a ``CandidateCounts``, or the name of a dataset
-            (``dataset_names`` lists them) for its filtered test tasks of both sides.
-        weight: (n,) weights w_i >= 0; None: equal.
-        count: (n,) number of tasks of each entry; None: one each.
-        provider: computes the moments; None: exact.
+        num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored tasks, a
+            ``CandidateCounts``, or the name of a dataset (``dataset_names`` lists them) for its filtered test tasks of
+            both sides.
+        weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+        count (array-like, default None): (n,) number of tasks of each entry; None: one each.
+        provider (ExpectationProvider, default None): computes the moments; None: exact.
 
     Raises:
         TypeError, ValueError: if counts or weights are invalid, or the dataset is unknown.

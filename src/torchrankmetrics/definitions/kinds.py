@@ -116,9 +116,10 @@ class WithCandidates(KnownTransform):
     Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has closed forms.
 
     Args:
-        function: ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it out.
-        min_candidates: the fewest candidates with which a task has a value; tasks with fewer are left out, from the
-            metric and from its expectation, as if their weight were zero.
+        function (callable): ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it
+            out.
+        min_candidates (int, default 1): the fewest candidates with which a task has a value; tasks with fewer are left
+            out, from the metric and from its expectation, as if their weight were zero.
 
     >>> from torchrankmetrics.definitions.tasks import RankDefinition
     >>> top = WithCandidates(lambda r, n: (r <= 0.01 * n).double(), min_candidates=100)

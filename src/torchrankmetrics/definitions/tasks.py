@@ -33,16 +33,19 @@ class RankDefinition(MetricDefinition[RankSample]):
     """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1.
 
     Args:
-        name: canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
-        f: transform of ranks: a float64 tensor in, a finite float64 tensor of the same shape out. If it depends on the
-            number of candidates too, wrap it in ``WithCandidates``; f(1, N) must not depend on N.
-        aggregation: how the transformed ranks become one number; means are weighted by v_i = w_i / sum of w.
-        g: post-transform of the aggregate.
-        optimum: the value when every rank is 1; None: without a best value (dispersion, counts).
-            By default computed from f and g.
-        higher_is_better: direction. By default read off f and g at ranks 1 and 2^20; without an optimum: no direction.
-        has_null: False if the value under random ranking is not defined by the candidate counts, as always for counts
-            and tie rates.
+        name (str): canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
+        f (callable, default IDENTITY): transform of ranks: a float64 tensor in, a finite float64 tensor of the same
+            shape out. If it depends on the number of candidates too, wrap it in ``WithCandidates``; f(1, N) must not
+            depend on N.
+        aggregation (str, default "mean"): how the transformed ranks become one number; means are weighted by v_i = w_i
+            / sum of w.
+        g (callable, default IDENTITY): post-transform of the aggregate.
+        optimum (float, default computed): the value when every rank is 1; None: without a best value (dispersion,
+            counts). By default computed from f and g.
+        higher_is_better (bool, default None): direction. By default read off f and g at ranks 1 and 2^20; without an
+            optimum: no direction.
+        has_null (bool, default True): False if the value under random ranking is not defined by the candidate counts,
+            as always for counts and tie rates.
 
     Raises:
         ValueError: if the name is not a key or the aggregation is unknown; if a default cannot be derived, because the

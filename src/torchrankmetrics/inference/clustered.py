@@ -27,10 +27,12 @@ def clustered_p_value(
     otherwise it rejects too often. It uses pessimistic ranks, whatever the rank type.
 
     Args:
-        evaluation: a ``RankTable``, ``RankCollection`` or ``Ranks``.
-        metric: one metric that is a function of a mean of f and has a direction.
-        cluster: "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
-        second_cluster: second keys (for example queries and targets); tasks that share either key may depend.
+        evaluation (Ranks, RankTable or RankCollection): a ``RankTable``, ``RankCollection`` or ``Ranks``.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric that is a function of a mean of f and has
+            a direction.
+        cluster (str or integers): "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
+        second_cluster (str or integers, default None): second keys (for example queries and targets); tasks that share
+            either key may depend.
 
     Raises:
         TypeError, ValueError: for other metrics, invalid keys, and fewer than two clusters.

@@ -61,7 +61,7 @@ class Equivalence:
             verdict = "equivalent"
         elif self.not_inferior:
             verdict = "a is not inferior"
-        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g} %"
+        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g}%"
         return (
             f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} {interval}, "
             f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
@@ -80,9 +80,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         rows.append((one.metric, one.a, one.b, *ends, "yes" if one.equivalent else "not shown", one.test))
     first = found[0]
     confidence_level, inner = 100 * first.confidence_level, 100 * (2 * first.confidence_level - 1)
-    note = (
-        f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g} %, intervals at {inner:g} %"
-    )
+    note = f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g}%, intervals at {inner:g}%"
     return Tabular(columns, rows, (note,))
 
 
@@ -105,15 +103,16 @@ def equivalence(
     the margin before you see the ranks: a margin chosen from the data makes any two models equivalent.
 
     Args:
-        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
-        b: the other model, of the same tasks.
-        metric: one metric, as in ``compare``.
-        margin: > 0, in units of the metric in its view.
-        confidence_level: above 0.5.
-        cluster: unit of resampling, as in ``compare``.
-        n_resamples: number of bootstrap samples, for metrics that are not a function of a mean.
-        permutations: number of flips of the sign-flip test.
-        seed: random seed of both.
+        a (Ranks, RankTable, RankCollection or list): a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of
+            them, one per training seed.
+        b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
+        margin (float): > 0, in units of the metric in its view.
+        confidence_level (float, default 0.95): above 0.5.
+        cluster (str or integers, default None): unit of resampling, as in ``compare``.
+        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a function of a mean.
+        permutations (int, default 9999): number of flips of the sign-flip test.
+        seed (int, default 0): random seed of both.
 
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.

@@ -117,7 +117,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     All entries of an array are one family; its axes may be metrics, pairs of models and datasets.
 
     Args:
-        p_values: of any shape, in [0, 1]; NaN is not tested and not counted.
+        p_values (array-like): of any shape, in [0, 1]; NaN is not tested and not counted.
 
     Returns:
         float64 of the same shape.

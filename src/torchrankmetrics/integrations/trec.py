@@ -49,11 +49,14 @@ def rank_run(
     trec_eval sorts them by name. If a query has no list, nothing was retrieved for it, and a warning is issued.
 
     Args:
-        qrels: query -> document -> relevance, from 1 on relevant; or an object with ``to_dict``, as ranx has.
-        run: query -> document -> score, higher is better; or such an object. Queries that qrels lack are left out.
-        num_candidates: documents that could be retrieved, listed or not: the size of the collection; or by query.
-        relevance_level: least grade of a relevant document; required if qrels contain grades above 1, because metrics
-            are binary.
+        qrels (mapping or object): query -> document -> relevance, from 1 on relevant; or an object with ``to_dict``, as
+            ranx has.
+        run (mapping or object): query -> document -> score, higher is better; or such an object. Queries that qrels
+            lack are left out.
+        num_candidates (int or mapping): documents that could be retrieved, listed or not: the size of the collection;
+            or by query.
+        relevance_level (int, default None): least grade of a relevant document; required if qrels contain grades above
+            1, because metrics are binary.
 
     Returns:
         A row per answer. Query ids are places in ``sorted(qrels)``, sample ids count the answers, query by query in
@@ -88,13 +91,13 @@ def evaluate_run(
     not retrieved last, ``optimistic_`` right below the list.
 
     Args:
-        qrels: query -> document -> relevance, as in ``rank_run``.
-        run: query -> document -> score, as in ``rank_run``.
-        metrics: as in ``RankCollection``.
-        num_candidates: as in ``rank_run``.
-        relevance_level: as in ``rank_run``.
-        views: as in ``RankCollection``.
-        rank_types: as in ``RankCollection``.
+        qrels (mapping or object): query -> document -> relevance, as in ``rank_run``.
+        run (mapping or object): query -> document -> score, as in ``rank_run``.
+        metrics (sequence of str, default rr@10, ndcg@10, recall@100): as in ``RankCollection``.
+        num_candidates (int or mapping): as in ``rank_run``.
+        relevance_level (int, default None): as in ``rank_run``.
+        views (str or sequence of str, default ("base",)): as in ``RankCollection``.
+        rank_types (str or sequence of str, default ("realistic",)): as in ``RankCollection``.
 
     Returns:
         Values by canonical key, means over the queries of qrels that have a relevant document.

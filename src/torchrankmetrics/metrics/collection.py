@@ -59,24 +59,25 @@ class RankCollection(MetricCollection):
     """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
 
     Args:
-        metrics: names (any synonym), ``RankMetric`` instances, or a dict of key -> name or instance; None: mrr, mr,
-            hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they
-            contain their own; instances and dict entries stay as they are.
-        *additional_metrics: more metrics, unless metrics is a dict.
-        views: one or several of "base", "normalized", "adjusted_index", "z_score", "p_value"; undefined combinations
-            are left out.
-        rank_types: of "realistic", "optimistic", "pessimistic", "expected". p-values are computed from pessimistic
-            ranks, whatever the rank type.
-        sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
-            in update. Or two labels of your own for head and tail, for example ("i2t", "t2i"), with or without "both".
-        average: "micro" or "macro", for names without their own.
-        expectation: computes null moments; None: exact.
-        storage: "ranks" or "counts", as in ``RankMetric``.
-        prefix: before every key, for example "val/".
-        postfix: after every key.
-        compute_groups: a bool or lists of keys, as ``MetricCollection`` takes it, without effect: all members are one
-            group, because they share one buffer of rows.
-        **kwargs: options of ``torchmetrics.Metric``, for every member.
+        metrics (str, sequence or mapping, default None): names (any synonym), ``RankMetric`` instances, or a dict of
+            key -> name or instance; None: mrr, mr, hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with
+            views, rank_types and sides unless they contain their own; instances and dict entries stay as they are.
+        *additional_metrics (str or RankMetric): more metrics, unless metrics is a dict.
+        views (str or sequence of str, default ("base",)): one or several of "base", "normalized", "adjusted_index",
+            "z_score", "p_value"; undefined combinations are left out.
+        rank_types (str or sequence of str, default ("realistic",)): of "realistic", "optimistic", "pessimistic",
+            "expected". p-values are computed from pessimistic ranks, whatever the rank type.
+        sides (str or sequence of str, default ("both",)): of "both", "head", "tail", "relation"; "both" is the union of
+            the tasks. Others than "both" need ``side`` in update. Or two labels of your own for head and tail, for
+            example ("i2t", "t2i"), with or without "both".
+        average (str, default "micro"): "micro" or "macro", for names without their own.
+        expectation (ExpectationProvider, default None): computes null moments; None: exact.
+        storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
+        prefix (str, default None): before every key, for example "val/".
+        postfix (str, default None): after every key.
+        compute_groups (bool or list of lists of str, default True): as in ``MetricCollection``, but
+            without effect: all members are one group, because they share one buffer of rows.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``, for every member.
 
     Raises:
         TypeError: if metrics are of another kind.
@@ -300,7 +301,7 @@ class RankCollection(MetricCollection):
         """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
 
         Args:
-            metric: a key of the collection, with or without its prefix, or a synonym of one.
+            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
 
         Raises:
             ValueError: if the collection has no such metric, or it has no direction.
@@ -360,13 +361,14 @@ class RankCollection(MetricCollection):
         """Intervals of the values that every metric has on other tasks of the same kind. Synchronizes.
 
         Args:
-            confidence_level: in (0, 1).
-            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentized for means of f,
-                percentiles for others); Wilson's for hits with both. The median has a bootstrap only, extremes none.
-            cluster: rows that are drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned
-                with the rows of ``table()``; None: every task is independent.
-            n_resamples: number of bootstrap samples.
-            seed: of the bootstrap.
+            confidence_level (float, default 0.95): in (0, 1).
+            method (str, default "normal"): "normal" (means of f, corrected for skewness) or "bootstrap" (studentized
+                for means of f, percentiles for others); Wilson's for hits with both. The median has a bootstrap only,
+                extremes none.
+            cluster (str or integers, default None): rows that are drawn together: "group", "sample_id" (both sides of a
+                triple), or int64 keys aligned with the rows of ``table()``; None: every task is independent.
+            n_resamples (int, default 2000): number of bootstrap samples.
+            seed (int, default 0): of the bootstrap.
 
         Raises:
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.

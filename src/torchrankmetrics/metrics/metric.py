@@ -98,7 +98,7 @@ class RankMetric(Metric):
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
             the number of distinct rows bounds the memory; values are the same.
-        **kwargs: options of ``torchmetrics.Metric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
 
     Raises:
         TypeError: if the definition is neither.
@@ -299,7 +299,8 @@ class RankMetric(Metric):
         """Add the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
+            incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, a list of int64 (n, 10)
+                tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would not accept.
@@ -323,9 +324,10 @@ class RankMetric(Metric):
         """Return mean and variance of the base value under random ranking; needs no data.
 
         Args:
-            num_candidates: (tasks,) integers >= 1, or (queries,).
-            weight: numbers >= 0 of that shape; None: equal.
-            num_answers: (queries,) integers from 1 to num_candidates, or one; for query metrics only.
+            num_candidates (array-like): (tasks,) integers >= 1, or (queries,).
+            weight (array-like, default None): numbers >= 0 of that shape; None: equal.
+            num_answers (array-like, default 1): (queries,) integers from 1 to num_candidates, or one; for query metrics
+                only.
         """
         given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
         num_candidates, weight, num_answers = (

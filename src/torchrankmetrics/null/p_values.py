@@ -64,13 +64,13 @@ def log_p_value(
     multiplied by 1 + a bound of its relative error, so that it is never too small.
 
     Args:
-        definition: a metric with ``has_p_value``.
-        value: the observed value of the metric, from pessimistic ranks if scores are tied.
-        counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-        weight: (n,) weights w_i >= 0; None: equal.
-        tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
-            lattice), so that the order of summation does not matter.
-        mean: the mean of f that gives ``value``, if known; None: g is inverted.
+        definition (RankDefinition): a metric with ``has_p_value``.
+        value (float): the observed value of the metric, from pessimistic ranks if scores are tied.
+        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+        tolerance (float, default 1e-09): relative distance within which the mean of f reaches an atom (at most a
+            quarter of the span of a lattice), so that the order of summation does not matter.
+        mean (float, default None): the mean of f that gives ``value``, if known; None: g is inverted.
 
     Raises:
         ValueError: if the metric has no p-value, the value is NaN, or the tolerance is not in [0, 1e-3].

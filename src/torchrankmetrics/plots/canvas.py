@@ -160,9 +160,9 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """Write a figure as an SVG element, the same bytes each time, and close it.
 
     Args:
-        fig: any figure; its background is transparent.
-        label: description for screen readers.
-        prefix: of the ids in it, unique in a page.
+        fig (matplotlib Figure): any figure; its background is transparent.
+        label (str): description for screen readers.
+        prefix (str, default "figure"): of the ids in it, unique in a page.
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):

@@ -39,12 +39,13 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     """A metric of one query with m relevant items among N candidates, averaged over queries.
 
     Args:
-        name: canonical name, ``[a-z][a-z0-9_]*``.
-        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as for
-            ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
-        kind: a metric of another form, instead of f.
-        higher_is_better: direction; by default read off f at ranks 1 and 2^20.
-        aggregation: how the values of queries become one number; the median is taken of first ranks.
+        name (str): canonical name, ``[a-z][a-z0-9_]*``.
+        f (callable, default None): transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same
+            shape out, as for ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
+        kind (QueryKind, default None): a metric of another form, instead of f.
+        higher_is_better (bool, default None): direction; by default read off f at ranks 1 and 2^20.
+        aggregation (str, default "mean"): how the values of queries become one number; the median is taken of first
+            ranks.
 
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
@@ -93,9 +94,9 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
 
         Args:
-            sample: the queries.
-            rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
+            sample (QuerySample): the queries.
+            rank_type (str, default "expected"): "expected" over the orders of tied candidates (McSherry and Najork
+                2008, doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
 
         Raises:
             ValueError: for another rank type, or if f is not finite.
@@ -111,8 +112,8 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
 
         Args:
-            num_candidates: (Q,) integers N.
-            num_answers: (Q,) integers m in 1..N.
+            num_candidates (array-like): (Q,) integers N.
+            num_answers (array-like): (Q,) integers m in 1..N.
 
         Returns:
             (Q,) float64 twice. The variance is exactly zero where the metric cannot vary; NaN means are undefined.

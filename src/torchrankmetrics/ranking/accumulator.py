@@ -36,17 +36,19 @@ class RankAccumulator:
     all of them. Every process must call the constructor and ``compute``.
 
     Args:
-        true_scores: (tasks,) score of each target, from the same computation as the chunks: a product of another shape
-            may round differently, and then a candidate equal to the target does not tie with it. With a group only
-            the scores of targets in the slice are read.
-        target: as in ``rank_scores``, columns of the whole matrix. The target is excluded from its task by index.
-        shape: (B, N) of the whole matrix; with a group (B, n) of the slice.
-        exclude: as in ``rank_scores``, for the whole matrix.
-        backend: as in ``rank_scores``.
-        tolerance: as in ``rank_scores``, but not relative: the spread of a row is unknown before its end.
-        offset: as in ``rank_embeddings``.
-        num_candidates: as in ``rank_embeddings``.
-        process_group: as in ``rank_embeddings``.
+        true_scores (Tensor or array): (tasks,) score of each target, from the same computation as the chunks: a product
+            of another shape may round differently, and then a candidate equal to the target does not tie with it. With
+            a group only the scores of targets in the slice are read.
+        target (Tensor, list or tuple): as in ``rank_scores``, columns of the whole matrix. The target is excluded from
+            its task by index.
+        shape (tuple): (B, N) of the whole matrix; with a group (B, n) of the slice.
+        exclude (Tensor, list or tuple, default None): as in ``rank_scores``, for the whole matrix.
+        backend (str, default "auto"): as in ``rank_scores``.
+        tolerance (float or Tolerance, default 0.0): as in ``rank_scores``, but not relative: the spread of a row is
+            unknown before its end.
+        offset (int, default None): as in ``rank_embeddings``.
+        num_candidates (int, default None): as in ``rank_embeddings``.
+        process_group (ProcessGroup, default None): as in ``rank_embeddings``.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores`` and, with a group, as ``rank_embeddings``; ValueError at

@@ -31,8 +31,10 @@ class Candidates:
     change: create new candidates after a step of training.
 
     Args:
-        embeddings: (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process group.
-        bias: (N,) floats added to the similarity of each candidate, for "dot", "l2" and "l1".
+        embeddings (Tensor or array): (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process
+            group.
+        bias (Tensor or array, default None): (N,) floats added to the similarity of each candidate, for "dot", "l2" and
+            "l1".
 
     Raises:
         TypeError: if they are not floats.

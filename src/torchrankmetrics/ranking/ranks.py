@@ -24,12 +24,13 @@ class Ranks:
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 3.1.
 
     Args:
-        optimistic: (tasks,) integers, 1 <= optimistic <= pessimistic.
-        pessimistic: (tasks,) integers up to num_candidates; None: as optimistic (no ties).
-        num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks. None: unknown; then
-            only base values such as mrr, mr and hits@10 are computed.
-        filtered: for queries with several relevant items: True, the others are excluded from a task; False, they are
-            candidates, as in a list of results. None: unknown; metrics of queries raise for several relevant items.
+        optimistic (integers): (tasks,) integers, 1 <= optimistic <= pessimistic.
+        pessimistic (integers, default None): (tasks,) integers up to num_candidates; None: as optimistic (no ties).
+        num_candidates (integers, default None): (tasks,) integers, the true candidate included; an int serves all
+            tasks. None: unknown; then only base values such as mrr, mr and hits@10 are computed.
+        filtered (bool, default None): for queries with several relevant items: True, the others are excluded from a
+            task; False, they are candidates, as in a list of results. None: unknown; metrics of queries raise for
+            several relevant items.
 
     Raises:
         TypeError: if anything is not integer, or filtered is not a bool.
@@ -104,13 +105,14 @@ class Ranks:
         draw; MRR and hits have no unbiased correction (docs/protocols.md). The ranks are marked, and summaries note it.
 
         Args:
-            positive: (B,) scores of the true candidates, higher is better; or a dict of "y_pred_pos" and "y_pred_neg",
-                as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
-            negatives: same dtype and device: (B, M), one row per positive; (M,), shared by all; or ragged: a list of
-                B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
-            exclude: bool (B, M), True for entries that are not negatives: padding.
-            indexes: (T,) integers, the positive that each flat negative belongs to, in any order.
-            backend: as ``rank_scores`` takes it.
+            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or a dict of
+                "y_pred_pos" and "y_pred_neg", as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
+            negatives (Tensor or list, default None): same dtype and device: (B, M), one row per positive; (M,), shared
+                by all; or ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
+            exclude (numbers, default None): bool (B, M), True for entries that are not negatives: padding.
+            indexes (integers, default None): (T,) integers, the positive that each flat negative belongs to, in any
+                order.
+            backend (str, default "auto"): as ``rank_scores`` takes it.
 
         Raises:
             TypeError: if the dtypes differ or are complex, or the values are not numbers.
@@ -158,7 +160,8 @@ class Ranks:
         mean rank. No other metric may be computed from it: f(estimate) is biased for every f that is not linear.
 
         Args:
-            num_candidates: N, all candidates of each task after filtering: (tasks,) integers, or an int for all.
+            num_candidates (integers): N, all candidates of each task after filtering: (tasks,) integers, or an int for
+                all.
 
         Returns:
             (tasks,) float64.

@@ -57,9 +57,9 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     the tables. Displayed text and figures are not verified.
 
     Args:
-        report: the HTML file.
-        folder: directory that the paths in the manifest are relative to.
-        metrics: user-defined metrics that were passed to ``report``.
+        report (path): the HTML file.
+        folder (path): directory that the paths in the manifest are relative to.
+        metrics (sequence of str, default ()): user-defined metrics that were passed to ``report``.
 
     Raises:
         OSError: if the page cannot be read.

@@ -3,17 +3,17 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import parquet, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -29,7 +29,9 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
 
-if TYPE_CHECKING:  # methods import what computes values: reading and writing rows loads no metrics
+Source = str | os.PathLike[str]
+
+if TYPE_CHECKING:  # methods import what computes values: building rows loads neither metrics nor files
     from pandas import DataFrame
 
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -45,8 +47,8 @@ class RankTable(HasRows):
     """Ranks with what is known of their tasks: one int64 row of ten columns each, the state of every metric.
 
     Args:
-        rows: (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query,
-            gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
+        rows (Tensor): (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count,
+            query, gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
 
     Raises:
         TypeError: if rows are not int64.
@@ -87,9 +89,9 @@ class RankTable(HasRows):
         """Join tables, on the device of the first; none gives an empty table.
 
         Args:
-            tables: of the same tasks or of others.
-            offset_ids: True moves the sample ids of each table past those of the tables before it: equal ids of two
-                data sets are two tasks, and no repeats of one.
+            tables (sequence of RankTable): of the same tasks or of others.
+            offset_ids (bool, default False): True moves the sample ids of each table past those of the tables before
+                it: equal ids of two data sets are two tasks, and no repeats of one.
 
         Raises:
             ValueError: if the ids of all tables together do not fit in int64.
@@ -106,12 +108,12 @@ class RankTable(HasRows):
         """Build from plain arrays by name; the inverse of ``to_numpy``.
 
         Args:
-            arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
-                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan (a score
-                was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation), filtered and
-                raw (the other relevant items of the query are excluded, or are candidates). Only optimistic is
-                required; without num_candidates there are base values only. A single number serves all rows, except for
-                optimistic and sample_id.
+            arrays (mapping): (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side
+                (0 none, 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan
+                (a score was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation),
+                filtered and raw (the other relevant items of the query are excluded, or are candidates). Only
+                optimistic is required; without num_candidates there are base values only. A single number serves all
+                rows, except for optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -120,19 +122,24 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        return cls(table_io.from_arrays(arrays))
+        from torchrankmetrics.table.table_io import from_arrays
+
+        return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
         """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
-        return table_io.to_arrays(self.rows)
+        from torchrankmetrics.table.table_io import to_arrays
+
+        return to_arrays(self.rows)
 
     @classmethod
     def from_pandas(cls, frame: "DataFrame") -> "RankTable":
         """Build from a data frame with the columns of a CSV file (docs/cli.md, "CSV"); the inverse of ``to_pandas``.
 
         Args:
-            frame: ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group, sample_id,
-                query, weight and the other columns of ``from_numpy``. Other columns are ignored with a warning.
+            frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group,
+                sample_id, query, weight and the other columns of ``from_numpy``. Other columns are ignored with a
+                warning.
 
         Raises:
             ValueError: if ranks are missing or fractional, or a value is wrong.
@@ -154,23 +161,24 @@ class RankTable(HasRows):
         return frame
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
+    def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
-            path: of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes it.
-            max_bytes: largest memory: its arrays, and 80 bytes per row. A small file may contain many rows.
+            path (path): of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes
+                it.
+            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row. A small file may contain
+                many rows.
 
         Raises:
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        if parquet.is_folder(path):
-            return cls(parquet.read(path, max_bytes))
-        with Path(path).open("rb") as file:
-            return cls(_format(file, path).read_opened(file, path, max_bytes))
+        from torchrankmetrics.table.files import read
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+        return cls(read(path, max_bytes))
+
+    def save(self, path: Source) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
 
         A path that ends in .parquet is written as ``to_parquet`` does.
@@ -179,30 +187,34 @@ class RankTable(HasRows):
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
+        from torchrankmetrics.table import parquet, table_io
+
         (parquet if Path(path).suffix == ".parquet" else table_io).write(path, self.rows)
 
     @classmethod
-    def from_parquet(
-        cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
-    ) -> "RankTable":
+    def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
         Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
         files, which are read in batches, one may lack columns that another has.
 
         Args:
-            source: a path, or paths in the order of the rows.
-            max_bytes: largest memory by the footers: 80 bytes per row, and the largest row group.
+            source (path or sequence of paths): a path, or paths in the order of the rows.
+            max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
             OSError: if a file cannot be opened.
             ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
         """
+        from torchrankmetrics.table import parquet
+
         return cls(parquet.read(source, max_bytes))
 
-    def to_parquet(self, path: parquet.Source) -> None:
+    def to_parquet(self, path: Source) -> None:
         """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
+        from torchrankmetrics.table import parquet
+
         parquet.write(path, self.rows)
 
     def __len__(self) -> int:
@@ -291,7 +303,7 @@ class RankTable(HasRows):
         """Tabulate base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics: as in ``RankCollection``; None: its default metrics.
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
         """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.summary import summarize
@@ -342,27 +354,3 @@ def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
 
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
-
-
-def num_stored_rows(path: str | os.PathLike[str]) -> int:
-    """Return the number of rows of a file or a directory, from headers and footers.
-
-    Raises:
-        OSError: if it cannot be opened.
-        ValueError: if it is not a file of ranks.
-    """
-    if parquet.is_folder(path):
-        return parquet.read_length(path)
-    with Path(path).open("rb") as file:
-        module = _format(file, path)
-        length: int = parquet.read_length(path) if module is parquet else module.read_length(file, path)
-        return length
-
-
-def _format(file: Any, path: str | os.PathLike[str]) -> Any:
-    """Return the module that reads an open file: the content distinguishes .npz, Parquet and CSV."""
-    from torchrankmetrics.table import csv_files
-
-    if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
-        return parquet
-    return csv_files if csv_files.is_csv(path, file.peek()) else table_io

@@ -68,7 +68,8 @@ class ExactExpectation:
     The formulas and their sources are in the docstrings of ``strategies`` and in docs/mathematics.md.
 
     Args:
-        cache_size: number of (definition, counts) results to keep, so that later epochs on the same data cost nothing.
+        cache_size (int, default 512): number of (definition, counts) results to keep, so that later epochs on the same
+            data cost nothing.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> ExactExpectation().moments(MEAN_RANK, [3, 5])

@@ -60,8 +60,8 @@ class MonteCarloExpectation:
     The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a nearly normal metric.
 
     Args:
-        samples: number of rank vectors, at least 2.
-        seed: seed of NumPy's default generator, >= 0.
+        samples (int, default 10000): number of rank vectors, at least 2.
+        seed (int, default 0): seed of NumPy's default generator, >= 0.
 
     Raises:
         TypeError: if ``samples`` or ``seed`` is not an integer.

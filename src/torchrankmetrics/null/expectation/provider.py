@@ -25,9 +25,9 @@ class ExpectationProvider(Protocol):
         """Null mean and variance of the metric; the variance is exactly zero if the metric cannot vary.
 
         Args:
-            definition: the metric.
-            counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-            weight: (n,) weights w_i >= 0; None: equal.
+            definition (RankDefinition): the metric.
+            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
 
         Raises:
             ExpectationUnavailableError: if this provider has no moments for the definition and counts.
