@@ -275,7 +275,7 @@ def whole(ranks):
 
 
 def test_wilson_is_widened_where_it_is_too_near_to_zero_or_one():
-    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84 %; exact binomial law."""
+    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84%; exact binomial law."""
     for n in (20, 60):
         for p in (0.17 / n, 1 - 0.17 / n, 0.5 / n, 1.2 / n, 2.6 / n):
             covered = {"ours": 0.0, "plain": 0.0}

@@ -108,7 +108,7 @@ class Comparison(Rendered):
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
         text = (
             f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g} %, {p} ({test}); "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
             f"{self.num_tasks} tasks{clusters}"
         )
         if self.seeds is not None:
@@ -198,5 +198,5 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
     for first in rows[:1]:
         clusters = "" if first.num_clusters is None else in_clusters(first.num_clusters, first.effective_clusters)
         adjusted = f"; p_adjusted by {first.correction}" if named else ""
-        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.confidence_level:g} %{adjusted}"]
+        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.confidence_level:g}%{adjusted}"]
     return Tabular(columns, cells, notes)

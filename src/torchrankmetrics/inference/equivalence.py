@@ -61,7 +61,7 @@ class Equivalence:
             verdict = "equivalent"
         elif self.not_inferior:
             verdict = "a is not inferior"
-        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g} %"
+        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g}%"
         return (
             f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} {interval}, "
             f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
@@ -80,9 +80,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         rows.append((one.metric, one.a, one.b, *ends, "yes" if one.equivalent else "not shown", one.test))
     first = found[0]
     confidence_level, inner = 100 * first.confidence_level, 100 * (2 * first.confidence_level - 1)
-    note = (
-        f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g} %, intervals at {inner:g} %"
-    )
+    note = f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g}%, intervals at {inner:g}%"
     return Tabular(columns, rows, (note,))
 
 

@@ -121,7 +121,7 @@ class Intervals(Rendered):
             Column("effective_tasks", audience="programs"),
         )
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
-        note = f"{100 * self.confidence_level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"
+        note = f"{100 * self.confidence_level:g}% ({self.method}), {self.num_tasks} tasks{clusters}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 

@@ -98,18 +98,26 @@ class KnownAnswers:
             raise ValueError(
                 f"queries must be (n, k) and answers (n,), got {tuple(queries.shape)} and {tuple(answers.shape)}"
             )
-        for name, ids in (("queries", queries), ("answers", answers)):
-            if ids.numel() and ids.min() < 0:
-                raise IndexError(f"{name} must hold ids of at least 0, got {int(ids.min())}")
-        sizes = [int(column.max()) + 1 if len(column) else 1 for column in queries.unbind(1)]
-        num_answers = int(answers.max()) + 1 if len(answers) else 0
-        check_key_size([*sizes, max(num_answers, 1)])
-        both = _composite(queries.unbind(1), sizes) * max(num_answers, 1) + answers
-        both = torch.unique_consecutive(both.sort().values)
-        key, lengths = torch.unique_consecutive(both // max(num_answers, 1), return_counts=True)
+        columns = [column.contiguous() for column in (*queries.unbind(1), answers)]
+        ends = [column.aminmax() if len(column) else (0, -1) for column in columns]
+        for i, (low, _) in enumerate(ends):
+            if low < 0:
+                name = "answers" if i == len(ends) - 1 else "queries"
+                raise IndexError(f"{name} must hold ids of at least 0, got {int(low)}")
+        *sizes, num_answers = (int(high) + 1 for _, high in ends)
+        sizes, width = [max(size, 1) for size in sizes], max(num_answers, 1)
+        check_key_size([*sizes, width])
+        both = _composite(columns, [*sizes, width])
+        del columns
+        if both.is_cpu:
+            both.numpy().sort()  # a sixth of the time of torch, which sorts indices too
+        else:
+            both = both.sort().values
+        both = torch.unique_consecutive(both)
+        key, lengths = torch.unique_consecutive(both // width, return_counts=True)
         start = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
         longest = int(lengths.max()) if len(lengths) else 0
-        self._take(AnswerIndex(key, start, both % max(num_answers, 1), sizes, num_answers, longest))
+        self._take(AnswerIndex(key, start, both % width, sizes, num_answers, longest))
 
     @classmethod
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
@@ -229,7 +237,8 @@ class KnownAnswers:
 def _composite(columns: Any, sizes: list[int]) -> Any:
     key = columns[0]
     for column, size in zip(columns[1:], sizes[1:], strict=True):
-        key = key * size + column
+        key = key * size
+        key += column
     return key
 
 

@@ -53,13 +53,15 @@ class KnownTriples:
 
     def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
-        known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64, device="cpu")
-        largest = int(known[:, [0, 2]].max()) if len(known) else -1
-        num_entities = largest + 1 if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
-        if largest >= num_entities:
-            raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
-        self.num_entities = num_entities
-        self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
+        parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
+        known = torch.cat([part.T for part in parts], 1).T  # in memory by columns, as the index reads them
+        self._tails, self._heads = KnownAnswers(known[:, :2], known[:, 2]), KnownAnswers(known[:, 1:], known[:, 0])
+        least = max(self._heads.index.num_answers, self._tails.index.num_answers)
+        self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
+        if least > self.num_entities:
+            raise IndexError(
+                f"triples must hold entities in [0, num_entities) = [0, {self.num_entities}), got {least - 1}"
+            )
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
         """Write a file for ``open``, completely or not at all: up to 48 bytes per triple.
@@ -204,6 +206,11 @@ def excluded_by(candidates: Integers | None, num_entities: int, device: torch.de
 
 def as_triples(values: Integers, name: str) -> Tensor:
     """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
+    if hasattr(values, "edge_index"):
+        raise TypeError(
+            f"{name} must be (n, 3) integers, got {type(values).__name__}; known_triples and rank_triples of "
+            "torchrankmetrics.integrations.pyg take the data of PyG"
+        )
     if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
         parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
         shapes = [tuple(part.shape) for part in parts]

@@ -3,17 +3,17 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import parquet, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -29,7 +29,9 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
 
-if TYPE_CHECKING:  # methods import what computes values: reading and writing rows loads no metrics
+Source = str | os.PathLike[str]
+
+if TYPE_CHECKING:  # methods import what computes values: building rows loads neither metrics nor files
     from pandas import DataFrame
 
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -120,11 +122,15 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        return cls(table_io.from_arrays(arrays))
+        from torchrankmetrics.table.table_io import from_arrays
+
+        return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
         """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
-        return table_io.to_arrays(self.rows)
+        from torchrankmetrics.table.table_io import to_arrays
+
+        return to_arrays(self.rows)
 
     @classmethod
     def from_pandas(cls, frame: "DataFrame") -> "RankTable":
@@ -155,7 +161,7 @@ class RankTable(HasRows):
         return frame
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
+    def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
@@ -168,12 +174,11 @@ class RankTable(HasRows):
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        if parquet.is_folder(path):
-            return cls(parquet.read(path, max_bytes))
-        with Path(path).open("rb") as file:
-            return cls(_format(file, path).read_opened(file, path, max_bytes))
+        from torchrankmetrics.table.files import read
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+        return cls(read(path, max_bytes))
+
+    def save(self, path: Source) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
 
         A path that ends in .parquet is written as ``to_parquet`` does.
@@ -182,12 +187,12 @@ class RankTable(HasRows):
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
+        from torchrankmetrics.table import parquet, table_io
+
         (parquet if Path(path).suffix == ".parquet" else table_io).write(path, self.rows)
 
     @classmethod
-    def from_parquet(
-        cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
-    ) -> "RankTable":
+    def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
         Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
@@ -202,10 +207,14 @@ class RankTable(HasRows):
             OSError: if a file cannot be opened.
             ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
         """
+        from torchrankmetrics.table import parquet
+
         return cls(parquet.read(source, max_bytes))
 
-    def to_parquet(self, path: parquet.Source) -> None:
+    def to_parquet(self, path: Source) -> None:
         """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
+        from torchrankmetrics.table import parquet
+
         parquet.write(path, self.rows)
 
     def __len__(self) -> int:
@@ -345,27 +354,3 @@ def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
 
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
-
-
-def num_stored_rows(path: str | os.PathLike[str]) -> int:
-    """Return the number of rows of a file or a directory, from headers and footers.
-
-    Raises:
-        OSError: if it cannot be opened.
-        ValueError: if it is not a file of ranks.
-    """
-    if parquet.is_folder(path):
-        return parquet.read_length(path)
-    with Path(path).open("rb") as file:
-        module = _format(file, path)
-        length: int = parquet.read_length(path) if module is parquet else module.read_length(file, path)
-        return length
-
-
-def _format(file: Any, path: str | os.PathLike[str]) -> Any:
-    """Return the module that reads an open file: the content distinguishes .npz, Parquet and CSV."""
-    from torchrankmetrics.table import csv_files
-
-    if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
-        return parquet
-    return csv_files if csv_files.is_csv(path, file.peek()) else table_io
