@@ -19,7 +19,7 @@ from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_int, is_int, shown
+from torchrankmetrics.validation import check_int, is_int, shorten
 
 _Integers = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -72,10 +72,10 @@ def rank_run(
         qrels (path, dict or object): query -> document -> relevance, from 1 on relevant; as for ``read_qrels``.
         run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``. Queries that
             qrels lack are ignored.
-        num_candidates (int or dict, None): number of documents that could be retrieved, in the list or not: the size
-            of the collection, for all queries or by query. Required for chance-adjusted views only.
-        relevance_level (int, None): least grade of a relevant document; required if qrels contain grades above 1,
-            because metrics are binary.
+        num_candidates (int or dict, default None): number of documents that could be retrieved, in the list or not:
+            the size of the collection, for all queries or by query. Required for chance-adjusted views only.
+        relevance_level (int, default None): least grade of a relevant document; required if qrels contain grades above
+            1, because metrics are binary.
 
     Returns:
         A row per relevant document. Query ids are places in ``sorted(qrels)``; sample ids count the relevant documents
@@ -114,11 +114,11 @@ def evaluate_run(
     Args:
         qrels (path, dict or object): as for ``rank_run``.
         run (path, dict or object): as for ``rank_run``.
-        metrics (str or several): as for ``RankCollection``.
-        num_candidates (int or dict, None): as for ``rank_run``.
-        relevance_level (int, None): as for ``rank_run``.
-        views (str or several, "base"): as for ``RankCollection``.
-        rank_types (str or several, "realistic"): as for ``RankCollection``.
+        metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``.
+        num_candidates (int or dict, default None): as for ``rank_run``.
+        relevance_level (int, default None): as for ``rank_run``.
+        views (str or several, default "base"): as for ``RankCollection``.
+        rank_types (str or several, default "realistic"): as for ``RankCollection``.
 
     Returns:
         Values by canonical key, means over the queries of qrels that have a relevant document.
@@ -171,8 +171,8 @@ def _answers(
     lists = read_run(run)
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
-            f"qrels and run have no query in common: {shown(next(iter(relevant)))} is in qrels, "
-            f"{shown(next(iter(lists), None))} in run"
+            f"qrels and run have no query in common: {shorten(next(iter(relevant)))} is in qrels, "
+            f"{shorten(next(iter(lists), None))} in run"
         )
     _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
     _warn(
@@ -187,7 +187,7 @@ def _answers(
     scores = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, int(depth.sum()))
     if (nan := np.isnan(scores)).any():
         query = queries[int(np.searchsorted(np.cumsum(depth), nan.argmax(), side="right"))]
-        raise ValueError(f"run holds a score of query {shown(query)} that is NaN")
+        raise ValueError(f"run holds a score of query {shorten(query)} that is NaN")
     names = zip(answers, found, strict=True)
     own = np.array([of.get(name, math.nan) for of_query, of in names for name in of_query], dtype=np.float64)
     low, high = _places(scores, depth, own, index)
@@ -230,7 +230,7 @@ def _num_candidates(
         if missing := [query for query in queries if query not in given]:
             raise ValueError(
                 "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
-                f"{shown(missing[0])} is missing"
+                f"{shorten(missing[0])} is missing"
             )
         numbers = np.array([check_int("num_candidates", given[query], 1) for query in queries], dtype=np.int64)
     else:
@@ -238,8 +238,8 @@ def _num_candidates(
     if (wrong := depth + num_missed > numbers).any():
         i = int(wrong.argmax())
         raise ValueError(
-            f"num_candidates must count all documents, listed or not: query {shown(queries[i])} has {depth[i]} in its "
-            f"list and {num_missed[i]} relevant documents outside, got {numbers[i]}"
+            f"num_candidates must count all documents, listed or not: query {shorten(queries[i])} has {depth[i]} in "
+            f"its list and {num_missed[i]} relevant documents outside, got {numbers[i]}"
         )
     return numbers
 
@@ -254,7 +254,9 @@ def _relevant(qrels: Qrels, level: int | None) -> dict[str, list[str]]:
             for document, grade in judged.items()
             if not is_int(grade)
         )
-        raise TypeError(f"qrels must hold integers, got {shown(grade)} for {shown(document)} of query {shown(query)}")
+        raise TypeError(
+            f"qrels must hold integers, got {shorten(grade)} for {shorten(document)} of query {shorten(query)}"
+        )
     highest = max((max(judged.values()) for judged in qrels.values() if judged), default=1)
     if level is None and highest > 1:
         raise ValueError(
@@ -267,7 +269,7 @@ def _relevant(qrels: Qrels, level: int | None) -> dict[str, list[str]]:
 
 def _warn(text: str, queries: list[str]) -> None:
     if queries:
-        warn(f"{len(queries)} queries {text}; the first is {shown(queries[0])}")
+        warn(f"{len(queries)} queries {text}; the first is {shorten(queries[0])}")
 
 
 def _close(one: float, two: float) -> bool:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Query -> document -> relevance."""
@@ -120,10 +120,10 @@ def _add(found: dict[str, dict[str, Any]], form: _Format, query: Any, document: 
         number = form.read(value)
     except (TypeError, ValueError):
         expected = "an integer" if form is _QRELS else "a number"
-        raise ValueError(f"{where}: {form.names[0]} must be {expected}, got {shown(value)}") from None
+        raise ValueError(f"{where}: {form.names[0]} must be {expected}, got {shorten(value)}") from None
     documents = found.setdefault(str(query), {})
     if str(document) in documents:
-        raise ValueError(f"{where}: document {shown(document)} of query {shown(query)} is there already")
+        raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
     documents[str(document)] = number
 
 
@@ -190,7 +190,7 @@ def _json_entries(content: str, first: int, name: str) -> Iterator[tuple[Any, An
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}, line {number + error.lineno - 1}: {error.msg}") from None
         if not isinstance(queries, dict) or not all(isinstance(inner, dict) for inner in queries.values()):
-            raise ValueError(f"{name}, line {number}: expected {{query: {{document: number}}}}, got {shown(part)}")
+            raise ValueError(f"{name}, line {number}: expected {{query: {{document: number}}}}, got {shorten(part)}")
         for query, documents in queries.items():
             for document, value in documents.items():
                 yield query, document, value, number
