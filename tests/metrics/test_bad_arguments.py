@@ -15,6 +15,7 @@ from torchrankmetrics import (
     RankTable,
     compare,
     evaluate,
+    rank_embeddings,
     rank_scores,
     rank_triples,
 )
@@ -150,6 +151,12 @@ def test_a_function_that_is_not_finite_on_some_rank_is_an_error_not_a_number():
         (lambda: evaluate([1, 2], 4, exclude=torch.eye(2)), ValueError, "target and exclude belong to scores"),
         (lambda: evaluate(torch.eye(2), 4, target=[0, 1]), ValueError, "num_candidates must not be given with scores"),
         (lambda: evaluate(["a"]), TypeError, "ranks must hold numbers, got list of <U1"),
+        (
+            lambda: evaluate(torch.rand(3, 8), torch.rand(9, 8)),
+            ValueError,
+            r"rank_embeddings\(queries, candidates, tar",
+        ),
+        (lambda: rank_embeddings(torch.eye(2), torch.eye(2), [0]), ValueError, "target must"),
         (
             lambda: evaluate(RankTable.from_ranks(RANKS), weight=[1, 1]),
             ValueError,

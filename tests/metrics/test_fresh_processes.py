@@ -1,14 +1,12 @@
-"""Compiled, scripted and cast by a host, in processes that have done nothing else: the values are those without it."""
+"""Compiled, scripted and cast by a host, in processes that have computed nothing else: the values do not change."""
 
 import json
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from scripts import ROOT
+from scripts import ROOT, forked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a fork")
 KINDS = ("metric", "counts", "collection", "plain")
@@ -24,8 +22,7 @@ QUICK = ["script.collection", "cast.collection", "compile.update.plain"]  # the 
 
 
 def run(*arguments: str) -> dict[str, dict[str, Any]]:
-    command = [sys.executable, str(ROOT / "tests" / "helpers" / "fresh_programs.py"), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = forked(ROOT / "tests" / "helpers" / "fresh_programs.py", *arguments, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "recompile_limit" not in ended.stderr  # Dynamo gives up on such a function and warns
     found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]

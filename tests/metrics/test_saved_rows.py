@@ -107,19 +107,6 @@ def test_merge_state_refuses_what_update_refuses(metric: Any, incoming: Any, mes
     assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._first).rows
 
 
-def test_merge_state_clears_the_cached_result() -> None:
-    for make in (MeanRank, lambda: RankCollection(["mr"])):
-        metric, other = make(), make()
-        metric.update(*scores(1))
-        other.update(*scores(2))
-        metric.compute()
-        metric.merge_state(other)
-        both = make()
-        both.update(*scores(1))
-        both.update(*scores(2))
-        assert bits(metric) == bits(both)
-
-
 @pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_merge_state_of_a_synced_metric_is_refused() -> None:
     metric = MeanRank(dist_sync_fn=lambda rows, group: [rows, rows], distributed_available_fn=lambda: True)

@@ -20,10 +20,10 @@ class Report:
     """The findings of an audit, in the order of ``CHECKS``.
 
     Attributes:
-        evaluator: its name.
-        ties: the tie rules that its results follow: one; several, if its metrics do not distinguish them; none, if it
-            follows no rule.
-        findings: one per check.
+        evaluator (str): its name.
+        ties (tuple): the tie rules that its results follow: one; several, if its metrics do not distinguish them; none,
+            if it follows no rule.
+        findings (tuple): one per check.
     """
 
     evaluator: str
@@ -60,10 +60,10 @@ def audit(
     """Check an evaluator on small cases with known results.
 
     Args:
-        evaluator: a function of scores (B, N), target (B,) int64 and exclude, a bool mask (B, N) that is True for
-            excluded candidates, or None. It returns ranks (B,), or a dict of metrics, of which those with a known name
-            are compared. It gets copies. Several relevant items of a query are several rows. NotImplementedError
-            skips a case.
+        evaluator (callable): a function of scores (B, N), target (B,) int64 and exclude, a bool mask (B, N) that is
+            True for excluded candidates, or None. It returns ranks (B,), or a dict of metrics, of which those with a
+            known name are compared. It gets copies. Several relevant items of a query are several rows.
+            NotImplementedError skips a case.
         ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or "expected"
             (metrics averaged over the orders of tied candidates). None accepts any one rule.
         pairs (bool, default False): pass exclude as int64 (2, P) pairs of (row, column) instead of a mask.

@@ -21,7 +21,7 @@ from torchrankmetrics.inference.testing import holm, max_t_p_values
 from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 BEST = "best"
 _Draws = tuple[float, int, int, int]
@@ -107,7 +107,7 @@ def compare(
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
     >>> print(compare(a, b, "hits@3"))
-    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95 %, p = 0.12 (exact McNemar); 6 tasks
+    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95%, p = 0.12 (exact McNemar); 6 tasks
     """
     confidence_level = check_confidence_level(confidence_level)
     check_int("n_resamples", n_resamples, 100)
@@ -147,13 +147,15 @@ def _compare_all(
     entries = _entries(metric)
     named = {str(name): model for name, model in models.items()}
     if len(named) < 2 or "" in named:
-        raise ValueError(f"models must be at least two, by name; got {', '.join(map(shown, named)) or 'none'}")
-    runs = {name: _runs(model, shown(name)) for name, model in named.items()}
+        raise ValueError(f"models must be at least two, by name; got {', '.join(map(shorten, named)) or 'none'}")
+    runs = {name: _runs(model, shorten(name)) for name, model in named.items()}
     several = {name for name, of_model in runs.items() if len(of_model) > 1}
     if several and len(several) < len(runs):
         alone = next(name for name in runs if name not in several)
-        raise ValueError(f"all models must be lists of at least 2 runs if one is; {shown(alone)} has 1")
-    names = [f"{shown(name)}[{i}]" if several else shown(name) for name, part in runs.items() for i in range(len(part))]
+        raise ValueError(f"all models must be lists of at least 2 runs if one is; {shorten(alone)} has 1")
+    names = [
+        f"{shorten(name)}[{i}]" if several else shorten(name) for name, part in runs.items() for i in range(len(part))
+    ]
     flat = [run for part in runs.values() for run in part]
     rows, keys = paired_rows(flat, names, cluster)
     measures = list({(measure := _measure(entry, flat)).key: measure for entry in entries}.values())
@@ -182,12 +184,14 @@ class _Family:
     ) -> None:
         self.rows, self.keys, self.measures = rows, keys, measures
         if baseline not in (None, BEST, *rows):
-            known = ", ".join(map(shown, rows))
-            raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {shown(baseline)}")
+            known = ", ".join(map(shorten, rows))
+            raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {shorten(baseline)}")
         self.of_best = baseline == BEST and BEST not in rows
         undirected = [measure for measure in measures if measure.higher_is_better is None]
         if self.of_best and undirected:
-            raise ValueError(f"{shown(undirected[0].key)} has no direction, so no model is the best: use baseline=None")
+            raise ValueError(
+                f"{shorten(undirected[0].key)} has no direction, so no model is the best: use baseline=None"
+            )
         # the best model is chosen on the same data: the family contains every pair that it could have
         self.pairs = list(itertools.combinations(rows, 2))
         if baseline is not None and baseline in rows:
@@ -318,7 +322,7 @@ def _runs(models: Models, name: str) -> list[Evaluation]:
 
 def _warn(found: Sequence[tuple[str, Comparison]], level: float) -> None:
     warn_of_few_tasks({label: row.effective_tasks for label, row in found})
-    if unbounded := [shown(label) for label, row in found if not row.bounded]:
+    if unbounded := [shorten(label) for label, row in found if not row.bounded]:
         warn(
             f"the interval of {', '.join(unbounded)} ends at the limit of the possible values: too few tasks or "
             f"clusters differ between the models to reject any difference at confidence level {level:g}. Use more tasks"
@@ -338,6 +342,6 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         found = as_measure(name, own[0].expectation if own else None)
     if not found.is_estimate:
         raise ValueError(
-            f"{shown(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
+            f"{shorten(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
         )
     return found

@@ -23,7 +23,7 @@ from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.seeds import SeededEstimate, SeedSplit
@@ -195,7 +195,7 @@ class PairedMeasure:
         self.samples, self.used = self.definition.sample(PairedSource(rows), measure.side, measure.average)
         if not len(self.used):
             side = "" if measure.side == "both" else f" of side {measure.side!r}"
-            raise ValueError(f"no tasks{side} to compare {shown(self.definition.name)} on")
+            raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")
         self.num_a, self.keys = num_a, None if keys is None else keys[self.used]
         self.num_tasks = self.samples[0].num_tasks
         values = [self.definition.value(sample, self.rank_type) for sample in self.samples]
@@ -337,13 +337,13 @@ class PairedMeasure:
     def _replicates(self, n_resamples: int, seed: int) -> FloatArray:
         if len(self.samples) > 2:
             raise ValueError(
-                f"{shown(self.definition.name)} over several seeds has no variance formula: compare single runs, or a "
-                "mean of f"
+                f"{shorten(self.definition.name)} over several seeds has no variance formula: compare single runs, or "
+                "a mean of f"
             )
-        # equal seeds resample equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
-        first, second = (replicate_values(*one, self.rank_type, n_resamples, seed, keys) for one in self._as_tasks)
-        return first - second
+        (definition, first), (_, second) = self._as_tasks
+        values = replicate_values(definition, [first, second], self.rank_type, n_resamples, seed, keys)
+        return np.asarray(values[0] - values[1])
 
     @property
     def _as_tasks(self) -> list[tuple[RankDefinition, RankSample]]:

@@ -36,7 +36,7 @@ class Evaluator:
     first; arrays of NumPy are taken for MRR; and every data set takes shared, per-positive and ragged negatives.
 
     Args:
-        name: of a link data set, such as "ogbl-collab".
+        name (str): of a link data set, such as "ogbl-collab".
 
     Attributes:
         eval_metric: what OGB measures there: "hits@<K>", "mrr" or "rocauc".
@@ -68,10 +68,10 @@ class Evaluator:
         """Compute the metrics of OGB for this dataset.
 
         Args:
-            input_dict: "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in every form
-                that ``Ranks.from_negatives`` takes: (M,) for all positives, (B, M), a list, with "exclude" or
-                "indexes". OGB's own take (M,) for hits and ROC-AUC, (B, M) for MRR.
-            backend: as ``rank_scores`` takes it.
+            input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in
+                every form that ``Ranks.from_negatives`` takes: (M,) for all positives, (B, M), a list, with "exclude"
+                or "indexes". OGB's own take (M,) for hits and ROC-AUC, (B, M) for MRR.
+            backend (str, default "auto"): as ``rank_scores`` takes it.
 
         Returns:
             {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list", "hits@3_list",
@@ -121,8 +121,8 @@ class Result(dict[str, float | Tensor]):
     """Result of ``eval``: OGB's dict, and the ranks it was computed from.
 
     Attributes:
-        ranks: ``Ranks`` of the positives, marked as ranks among sampled candidates.
-        eval_metric: metric of the evaluator.
+        ranks (Ranks): ``Ranks`` of the positives, marked as ranks among sampled candidates.
+        eval_metric (str): metric of the evaluator.
     """
 
     def __init__(self, values: Mapping[str, float | Tensor], ranks: Ranks, eval_metric: str) -> None:

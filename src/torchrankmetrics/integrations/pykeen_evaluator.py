@@ -50,19 +50,21 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
 
     Args:
-        metrics: as in ``RankCollection``, or metrics of PyKEEN; None: all of ``RankBasedEvaluator``, and the tie rate.
-        metrics_kwargs: of PyKEEN's metrics: a dict for all, or one per metric.
-        add_defaults: whether the default metrics are computed beside ``metrics``.
+        metrics (sequence of str, default None): as in ``RankCollection``, or metrics of PyKEEN; None: all of
+            ``RankBasedEvaluator``, and the tie rate.
+        metrics_kwargs (mapping, default None): of PyKEEN's metrics: a dict for all, or one per metric.
+        add_defaults (bool, default False): whether the default metrics are computed beside ``metrics``.
         views, rank_types, expectation: as in ``RankCollection``.
-        average: "micro", or "macro": every query weighs the same, as in ``MacroRankBasedEvaluator``; the group of a
-            rank is its query then.
-        filtered: whether known triples are left out of the candidates.
-        known: the triples to filter, the evaluated ones included: ``KnownTriples``, datasets or triples factories.
-            PyKEEN's own filter triples are excluded in addition. None: only PyKEEN's filter triples.
-        clear_on_finalize: if False, evaluations accumulate until ``clear``.
-        batch_size, slice_size: of the evaluation; None: PyKEEN's choice.
-        mode: inductive mode, or None.
-        backend: as ``rank_scores`` takes it.
+        average (str, default "micro"): "micro", or "macro": every query weighs the same, as in
+            ``MacroRankBasedEvaluator``; the group of a rank is its query then.
+        filtered (bool, default True): whether known triples are left out of the candidates.
+        known (KnownTriples or triples, default None): the triples to filter, the evaluated ones included:
+            ``KnownTriples``, datasets or triples factories. PyKEEN's own filter triples are excluded in addition. None:
+            only PyKEEN's filter triples.
+        clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
+        batch_size, slice_size (int, default None): of the evaluation; None: PyKEEN's choice.
+        mode (str, default None): inductive mode, or None.
+        backend (str, default "auto"): as ``rank_scores`` takes it.
 
     Raises:
         TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given, but not filtered.
@@ -202,8 +204,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Values of every metric on resampled tasks: triples are drawn with replacement, with all their sides.
 
         Args:
-            n_boot: number of resamples.
-            seed: random seed of the first; each side is drawn as in PyKEEN's ``finalize_multi``.
+            n_boot (int, default 1000): number of resamples.
+            seed (int, default 42): random seed of the first; each side is drawn as in PyKEEN's ``finalize_multi``.
 
         Raises:
             ValueError: if nothing was evaluated.
@@ -237,11 +239,11 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Centre and spread of every metric over resampled tasks, as PyKEEN's evaluator gives them.
 
         Args:
-            estimator: of the centre: a function, or the name of one of NumPy.
-            ci: the same for the spread; or how many per cent in the middle its width covers. (PyKEEN 1.11.1 takes the
-                middle 10 for 90.)
-            n_boot: as in ``finalize_multi``.
-            seed: as in ``finalize_multi``.
+            estimator (str or callable, default numpy.median): of the centre: a function, or the name of one of NumPy.
+            ci (float, str or callable, default 90): the same for the spread; or how many per cent in the middle its
+                width covers. (PyKEEN 1.11.1 takes the middle 10 for 90.)
+            n_boot (int, default 1000): as in ``finalize_multi``.
+            seed (int, default 42): as in ``finalize_multi``.
 
         Raises:
             ValueError: if nothing was evaluated, or ci is not within [0, 100].

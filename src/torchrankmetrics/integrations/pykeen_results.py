@@ -23,7 +23,7 @@ from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 THEIR_NAMES = {
     "mr": "arithmetic_mean_rank",
@@ -163,7 +163,7 @@ class RankResults(RankBasedMetricResults):
     has a key of its own beside it. ``get_metric`` takes any synonym of either side.
 
     Attributes:
-        table: all ranks, to save, to compare, or to compute other metrics.
+        table (RankTable): all ranks, to save, to compare, or to compute other metrics.
     """
 
     table: RankTable
@@ -227,7 +227,7 @@ def find_key(
     key = exact[name] if name in exact else RankResults.string_or_key_to_key(name)
     if key not in known:
         there = sorted({one.metric for one in known})
-        raise ValueError(f"{shown(name)} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
+        raise ValueError(f"{shorten(name)} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
     return key
 
 

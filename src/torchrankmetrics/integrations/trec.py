@@ -19,7 +19,7 @@ from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_int, is_int, shown
+from torchrankmetrics.validation import check_int, is_int, shorten
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Query -> document -> relevance."""
@@ -49,11 +49,14 @@ def rank_run(
     trec_eval sorts them by name. If a query has no list, nothing was retrieved for it, and a warning is issued.
 
     Args:
-        qrels: query -> document -> relevance, from 1 on relevant; or an object with ``to_dict``, as ranx has.
-        run: query -> document -> score, higher is better; or such an object. Queries that qrels lack are left out.
-        num_candidates: documents that could be retrieved, listed or not: the size of the collection; or by query.
-        relevance_level: least grade of a relevant document; required if qrels contain grades above 1, because metrics
-            are binary.
+        qrels (mapping or object): query -> document -> relevance, from 1 on relevant; or an object with ``to_dict``, as
+            ranx has.
+        run (mapping or object): query -> document -> score, higher is better; or such an object. Queries that qrels
+            lack are left out.
+        num_candidates (int or mapping): documents that could be retrieved, listed or not: the size of the collection;
+            or by query.
+        relevance_level (int, default None): least grade of a relevant document; required if qrels contain grades above
+            1, because metrics are binary.
 
     Returns:
         A row per answer. Query ids are places in ``sorted(qrels)``, sample ids count the answers, query by query in
@@ -88,13 +91,13 @@ def evaluate_run(
     not retrieved last, ``optimistic_`` right below the list.
 
     Args:
-        qrels: query -> document -> relevance, as in ``rank_run``.
-        run: query -> document -> score, as in ``rank_run``.
-        metrics: as in ``RankCollection``.
-        num_candidates: as in ``rank_run``.
-        relevance_level: as in ``rank_run``.
-        views: as in ``RankCollection``.
-        rank_types: as in ``RankCollection``.
+        qrels (mapping or object): query -> document -> relevance, as in ``rank_run``.
+        run (mapping or object): query -> document -> score, as in ``rank_run``.
+        metrics (sequence of str, default rr@10, ndcg@10, recall@100): as in ``RankCollection``.
+        num_candidates (int or mapping): as in ``rank_run``.
+        relevance_level (int, default None): as in ``rank_run``.
+        views (str or sequence of str, default ("base",)): as in ``RankCollection``.
+        rank_types (str or sequence of str, default ("realistic",)): as in ``RankCollection``.
 
     Returns:
         Values by canonical key, means over the queries of qrels that have a relevant document.
@@ -154,7 +157,7 @@ def _read(path: str | os.PathLike[str], width: int, read: Any) -> dict[str, dict
                     raise ValueError(f"{len(parts)} fields instead of {width}")
                 query, document, value = read(parts)
                 if document in found.get(query, ()):
-                    raise ValueError(f"document {shown(document)} of query {shown(query)} is there already")
+                    raise ValueError(f"document {shorten(document)} of query {shorten(query)} is there already")
             except ValueError as error:
                 raise ValueError(f"{os.fspath(path)}, line {number}: {error}") from None
             found.setdefault(query, {})[document] = value
@@ -166,8 +169,8 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
     lists = _as_dict(run, "run")
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
-            f"qrels and run have no query in common: {shown(next(iter(relevant)))} is in qrels, "
-            f"{shown(next(iter(lists), None))} in run"
+            f"qrels and run have no query in common: {shorten(next(iter(relevant)))} is in qrels, "
+            f"{shorten(next(iter(lists), None))} in run"
         )
     _tell("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
     _tell(
@@ -181,7 +184,7 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
             if total is None:
                 raise ValueError(
                     "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
-                    f"{shown(query)} is missing"
+                    f"{shorten(query)} is missing"
                 )
             total = check_int("num_candidates", total, 1)
             rows += _of_query(query, number, sorted(relevant[query]), lists.get(query, {}), total)
@@ -194,11 +197,11 @@ def _of_query(
     """The six numbers of every answer of a query."""
     scores = np.fromiter(found.values(), np.float64, len(found))
     if np.isnan(scores).any():
-        raise ValueError(f"run holds a score of query {shown(query)} that is NaN")
+        raise ValueError(f"run holds a score of query {shorten(query)} that is NaN")
     num_missed = sum(answer not in found for answer in answers)
     if len(found) + num_missed > total:
         raise ValueError(
-            f"num_candidates must count all documents, listed or not: query {shown(query)} has {len(found)} in its "
+            f"num_candidates must count all documents, listed or not: query {shorten(query)} has {len(found)} in its "
             f"list and {num_missed} relevant documents outside, got {total}"
         )
     rows: list[tuple[int, ...]] = []
@@ -233,7 +236,7 @@ def _relevant(qrels: Mapping[str, Mapping[str, int]], level: int | None) -> dict
         for document, grade in judged.items():
             if not is_int(grade):
                 raise TypeError(
-                    f"qrels must hold integers, got {shown(grade)} for {shown(document)} of query {shown(query)}"
+                    f"qrels must hold integers, got {shorten(grade)} for {shorten(document)} of query {shorten(query)}"
                 )
             highest = max(highest, int(grade))
     if level is None and highest > 1:
@@ -254,7 +257,7 @@ def _as_dict(given: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
 
 def _tell(what: str, queries: list[str]) -> None:
     if queries:
-        warn(f"{len(queries)} queries {what}; the first is {shown(queries[0])}")
+        warn(f"{len(queries)} queries {what}; the first is {shorten(queries[0])}")
 
 
 def _same(one: float, two: float) -> bool:

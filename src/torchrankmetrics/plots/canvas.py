@@ -14,7 +14,7 @@ from torchrankmetrics.inference.sources import Evaluation, as_table, check_evalu
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import SIDES
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.validation import check_choice, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -114,7 +114,7 @@ def panels(axes: "Sequence[Axes] | None", number: int, width: float | None = Non
         fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=shape[1] == 1)
         return fig, [tidy(one) for one in new]
     if hasattr(axes, "get_xlim") or len(axes) != number:
-        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {shown(axes)}")
+        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {shorten(axes)}")
     pairs = [canvas(one) for one in axes]
     return pairs[0][0], [one for _, one in pairs]
 
@@ -123,7 +123,7 @@ def definition_of_ranks(metric: str) -> RankDefinition:
     """Read the name of a base metric of ranks; TypeError or ValueError for other names."""
     definition = base_definition(metric)
     if definition.aggregation in ("count", "tie_rate"):
-        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shown(metric)}")
+        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shorten(metric)}")
     return definition
 
 
@@ -160,9 +160,9 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """Write a figure as an SVG element, the same bytes each time, and close it.
 
     Args:
-        fig: any figure; its background is transparent.
-        label: description for screen readers.
-        prefix: of the ids in it, unique in a page.
+        fig (matplotlib Figure): any figure; its background is transparent.
+        label (str): description for screen readers.
+        prefix (str, default "figure"): of the ids in it, unique in a page.
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):

@@ -30,7 +30,7 @@ from torchrankmetrics.plots.canvas import (
     sample_of_model,
 )
 from torchrankmetrics.rendering import paper_name
-from torchrankmetrics.validation import check_choice, check_int, shown
+from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,10 +50,11 @@ def intervals_by_dataset(
     """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
 
     Args:
-        cells: dict of dataset -> dict of model -> (value, low, high), NaN ends without an interval; at most 6 models.
-        metric: label of the axis.
-        chance: value by chance of each dataset, marked by a bar.
-        ax: axes to draw on; None: new ones.
+        cells (mapping): dict of dataset -> dict of model -> (value, low, high), NaN ends without an interval; at most 6
+            models.
+        metric (str): label of the axis.
+        chance (mapping, default None): value by chance of each dataset, marked by a bar.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
     Raises:
         ValueError: if there is nothing to draw, or more models than colors.
@@ -93,10 +94,10 @@ def differences(
     """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
 
     Args:
-        rows: dict of dataset -> (difference, low, high).
-        averages: dict of name -> such.
-        label: of the axis: the subtracted model and the better direction for whom.
-        ax: axes to draw on; None: new ones.
+        rows (mapping): dict of dataset -> (difference, low, high).
+        averages (mapping): dict of name -> such.
+        label (str): of the axis: the subtracted model and the better direction for whom.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
     Raises:
         ValueError: if there is nothing to draw.
@@ -124,9 +125,9 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
 
     Args:
-        models: names, in the order of ``ranks.mean``.
-        ranks: the result of ``RankStudy.mean_ranks``.
-        ax: axes to draw on; None: new ones.
+        models (sequence of str): names, in the order of ``ranks.mean``.
+        ranks (mapping): the result of ``RankStudy.mean_ranks``.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
     """
@@ -204,12 +205,13 @@ def by_dataset(
     values are dots, describes other training seeds on these tasks: Student's t around their mean.
 
     Args:
-        evaluations: dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six models,
-            on the same tasks within a dataset. An evaluation may be a list of runs, one per training seed.
-        metric: a base metric that has an index and a z-score, by any name.
-        confidence_level: of the intervals.
-        ax: three axes to draw on; None: new ones.
-        width: of the new figure, in inches: 3.3 for a column of a paper, with panels below each other.
+        evaluations (mapping): dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six
+            models, on the same tasks within a dataset. An evaluation may be a list of runs, one per training seed.
+        metric (str, default "mrr"): a base metric that has an index and a z-score, by any name.
+        confidence_level (float, default 0.95): of the intervals.
+        ax (sequence of matplotlib Axes, default None): three axes to draw on; None: new ones.
+        width (float, default None): of the new figure, in inches: 3.3 for a column of a paper, with panels below each
+            other.
 
     Raises:
         TypeError, ValueError: for arguments of another kind, and for evaluations without tasks.
@@ -219,7 +221,7 @@ def by_dataset(
     confidence_level = check_confidence_level(confidence_level)
     definition = definition_of_ranks(metric)
     if not definition.has_view("adjusted_index"):
-        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shown(metric)} has none")
+        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
     table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
@@ -299,11 +301,11 @@ def groups(
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:
-        breakdown: the result of ``RankCollection.breakdown``; ``sort`` it first for another order.
-        metric: one of its columns, for example "mrr" or "adjusted_mrr".
-        most: bars at most; of more groups the largest are drawn, with a note on the axis.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        breakdown (Breakdown): the result of ``RankCollection.breakdown``; ``sort`` it first for another order.
+        metric (str): one of its columns, for example "mrr" or "adjusted_mrr".
+        most (int, default 25): bars at most; of more groups the largest are drawn, with a note on the axis.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         TypeError, ValueError: for arguments of another kind, columns that are not there, and an empty breakdown.
@@ -334,7 +336,7 @@ def groups(
 def _samples(name: str, models: Seeds | Mapping[str, Seeds]) -> dict[str, list[RankSample]]:
     if isinstance(models, Mapping):
         if not models:
-            raise ValueError(f"dataset {shown(name)} has no evaluation: leave it out, or pass at least one")
+            raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
         return {str(model): _runs(f"{name}, {model}", one) for model, one in models.items()}
     return {"": _runs(name, models)}
 
@@ -342,7 +344,7 @@ def _samples(name: str, models: Seeds | Mapping[str, Seeds]) -> dict[str, list[R
 def _runs(name: str, runs: Seeds) -> list[RankSample]:
     if isinstance(runs, list | tuple):
         if not runs:
-            raise ValueError(f"{shown(name)} is an empty list: pass at least one run")
+            raise ValueError(f"{shorten(name)} is an empty list: pass at least one run")
         return [sample_of_model(run, f"{name}[{i}]") for i, run in enumerate(runs)]
     return [sample_of_model(cast("Evaluation", runs), name)]
 
@@ -351,7 +353,7 @@ def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> Ca
     counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
     if len({one.digest for one in counts}) > 1:
         raise ValueError(
-            f"the models of dataset {shown(name)} were ranked among different candidates, so that chance differs "
+            f"the models of dataset {shorten(name)} were ranked among different candidates, so that chance differs "
             "between them; evaluate them on the same tasks with the same filter"
         )
     return counts[0]

@@ -43,11 +43,12 @@ def rank_ecdf(
     x is logarithmic.
 
     Args:
-        models: a ``RankCollection``, ``RankTable`` or ``Ranks``, or a dict of name -> such; at most six.
-        rank_type: "realistic", "optimistic" or "pessimistic".
-        side: "head" or "tail": only those tasks; "both" or None: all.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        models (Ranks, RankTable, RankCollection or list): a ``RankCollection``, ``RankTable`` or ``Ranks``, or a dict
+            of name -> such; at most six.
+        rank_type (str, default "realistic"): "realistic", "optimistic" or "pessimistic".
+        side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
@@ -98,11 +99,11 @@ def calibration(
     tasks are independent and weigh the same (Dvoretzky, Kiefer and Wolfowitz). Below the diagonal is worse than chance.
 
     Args:
-        models: as in ``rank_ecdf``.
-        side: "head" or "tail": only those tasks; "both" or None: all.
-        confidence_level: of the band.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        models (Ranks, RankTable, RankCollection or list): as in ``rank_ecdf``.
+        side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
+        confidence_level (float, default 0.95): of the band.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
@@ -144,11 +145,11 @@ def ties(
     the value depends on how ties are broken.
 
     Args:
-        models: as in ``rank_ecdf``.
-        metric: a base metric that depends on ranks, by any name.
-        side: "head" or "tail": only those tasks; "both" or None: all.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        models (Ranks, RankTable, RankCollection or list): as in ``rank_ecdf``.
+        metric (str, default "mrr"): a base metric that depends on ranks, by any name.
+        side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.

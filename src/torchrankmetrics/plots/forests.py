@@ -38,11 +38,11 @@ def forest(
     instead of next to them.
 
     Args:
-        results: the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of model or name ->
-            result.
-        metrics: keys of the metrics to draw; None: all.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        results (Result or mapping): the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of
+            model or name -> result.
+        metrics (sequence of str, default None): keys of the metrics to draw; None: all.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
@@ -115,15 +115,16 @@ def group_differences(
     correction over the groups drawn; a hollow one is not significant.
 
     Args:
-        a: a ``RankTable`` or ``RankCollection`` with groups and sample ids.
-        b: the other model, of the same tasks.
-        metric: as in ``compare``.
-        names: of the groups: dict of id -> name, or a sequence by id.
-        models: what to call the two.
-        most: groups at most, among groups with two tasks or more; the axis label has their total number.
-        confidence_level: in (0, 1).
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        a (Ranks, RankTable or RankCollection): a ``RankTable`` or ``RankCollection`` with groups and sample ids.
+        b (Ranks, RankTable or RankCollection): the other model, of the same tasks.
+        metric (str, RankDefinition or RankMetric, default "mrr"): as in ``compare``.
+        names (mapping or sequence of str, default None): of the groups: dict of id -> name, or a sequence by id.
+        models (tuple, default ("a", "b")): what to call the two.
+        most (int, default 20): groups at most, among groups with two tasks or more; the axis label has their total
+            number.
+        confidence_level (float, default 0.95): in (0, 1).
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         TypeError, ValueError: as ``compare``; without groups, or without one of two tasks.

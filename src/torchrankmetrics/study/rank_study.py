@@ -98,7 +98,7 @@ class RankStudy:
         Only headers are read; a table is read when its dataset is used.
 
         Args:
-            pattern (str): path with the fields {dataset}, {model} and {seed}, which match any text without "/", and *.
+            pattern (str): path with the fields {dataset}, {model} and {seed}, matching any text without "/"; ``*`` too.
             **names (str): model, dataset or seed for a field that the pattern lacks; default "model", "data", "0".
 
         Raises:

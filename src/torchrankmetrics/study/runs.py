@@ -17,8 +17,9 @@ from torchrankmetrics.inference.sources import Collected, as_table, check_comple
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
-from torchrankmetrics.table.rank_table import RankTable, num_stored_rows
-from torchrankmetrics.validation import shortened, shown
+from torchrankmetrics.table.files import num_stored_rows
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.validation import shorten, truncate
 
 FIELDS = ("dataset", "model", "seed")
 _PART = re.compile(r"\{(\w*)\}|(\*)")
@@ -42,7 +43,7 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
         if path.is_file() or path.suffix == ".parquet"  # Dask and Spark write folders
     ]
     if not found:
-        raise ValueError(f"no file matches {shown(os.fspath(pattern))}{_existing(base)}")
+        raise ValueError(f"no file matches {shorten(os.fspath(pattern))}{_existing(base)}")
     return sorted(found, key=lambda one: natural(one[1]))
 
 
@@ -54,10 +55,10 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
     """
     base, parts = _split(pattern)
     if "*" in "/".join(parts):
-        raise ValueError(f"pattern must not contain * for files to write, got {shown(os.fspath(pattern))}")
+        raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
     for name in (name for run in runs for name in run.values()):
         if "/" in name or name in ("", ".", ".."):
-            raise ValueError(f"the name {shown(name)} cannot be part of a path: add the run under another name")
+            raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
     below = ["/".join(parts).format(**run) for run in runs]
     if len(set(below)) < len(runs):
         raise ValueError(
@@ -72,9 +73,9 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
     text = os.fspath(pattern)
     unknown = [match[1] for match in _PART.finditer(text) if match[2] is None and match[1] not in FIELDS]
     if unknown or not any(f"{{{field}}}" in text for field in FIELDS):
-        got = f"the unknown field {{{shortened(unknown[0])}}}" if unknown else "no field"
+        got = f"the unknown field {{{truncate(unknown[0])}}}" if unknown else "no field"
         raise ValueError(
-            f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shown(text)}"
+            f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shorten(text)}"
         )
     first = _PART.search(text)
     assert first is not None

@@ -11,7 +11,7 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import Cell, DatasetResult
-from torchrankmetrics.validation import check_choice, one_number, shown
+from torchrankmetrics.validation import check_choice, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
@@ -273,7 +273,7 @@ def check_margin(margin: float | None) -> float | None:
         return None
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number or None, got {shown(margin)} of type {type(margin).__name__}")
+        raise TypeError(f"margin must be a number or None, got {shorten(margin)} of type {type(margin).__name__}")
     if not 0 < number < math.inf:
         raise ValueError(f"margin must be above 0 and finite, in the units of the metrics; got {margin}")
     return float(number)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import ABSENT, SIDE_WORDS
-from torchrankmetrics.validation import check_int, shortened
+from torchrankmetrics.validation import check_int, truncate
 
 SUFFIXES = (".csv", ".tsv")
 _INTEGERS = ("rank", "optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
@@ -49,7 +49,7 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         header, *rows = [line for line in lines if line] or [[]]
         names = [column.strip() for column in header]
         if len(set(names)) < len(names):
-            raise ValueError(f"columns must have different names, got {shortened(', '.join(names))}")
+            raise ValueError(f"columns must have different names, got {truncate(', '.join(names))}")
         ragged = next((i for i, row in enumerate(rows, 2) if len(row) != len(names)), None)
         if ragged is not None:
             raise ValueError(f"line {ragged} must have {len(names)} cells as the header, got {len(rows[ragged - 2])}")
@@ -71,14 +71,14 @@ def rows_of_columns(columns: Mapping[str, npt.ArrayLike], name: str) -> Tensor:
     known = (*_INTEGERS, *table_io.FLOATS, *table_io.FLAGS)
     found = {column: np.asarray(columns[column]) for column in columns if column in known}
     if not ("rank" in found) ^ ({"optimistic", "pessimistic"} <= found.keys()):
-        got = shortened(", ".join(map(str, columns))) or "none"
+        got = truncate(", ".join(map(str, columns))) or "none"
         raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {got}")
     arrays = {column: _read(values, column) for column, values in found.items()}
     if "rank" in arrays:
         arrays["optimistic"] = arrays.pop("rank")
     rows = table_io.from_arrays(arrays)
     if ignored := [str(column) for column in columns if column not in known]:
-        warn(f"{name}: ignored the columns {shortened(', '.join(ignored))}")
+        warn(f"{name}: ignored the columns {truncate(', '.join(ignored))}")
     return rows
 
 

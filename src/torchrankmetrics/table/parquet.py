@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.files import natural, write_whole
+from torchrankmetrics.files import MAX_BYTES, natural, write_whole
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
 from torchrankmetrics.table.table_io import TooLargeError
-from torchrankmetrics.validation import check_choice, check_int, shortened, shown
+from torchrankmetrics.validation import check_choice, check_int, shorten, truncate
 
 Source = str | os.PathLike[str]
 
@@ -75,7 +75,7 @@ def read_length(source: Source) -> int:
     """Return the number of rows of a file or a directory, from the footers of its files."""
     length = 0
     for file in _files(source):
-        with _opened(file, table_io.MAX_BYTES) as (parquet, _, _):
+        with _opened(file, MAX_BYTES) as (parquet, _, _):
             length += parquet.metadata.num_rows
     return length
 
@@ -136,10 +136,10 @@ def _constant(name: str, text: str) -> int | float | bool:
         return SIDE_WORDS[text]
     if name in table_io.FLAGS:
         if text.lower() not in _BOOLEANS:
-            raise ValueError(f"{name} must be true or false, got {shown(text)}")
+            raise ValueError(f"{name} must be true or false, got {shorten(text)}")
         return _BOOLEANS[text.lower()]
     if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of other scripts
-        raise ValueError(f"{name} must be a number, got {shown(text)}")
+        raise ValueError(f"{name} must be a number, got {shorten(text)}")
     return float(text) if name in table_io.FLOATS else int(text)
 
 
@@ -193,7 +193,7 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
             names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
             table_io.check_names(names)
             if len(set(names)) < len(names):
-                raise ValueError(f"columns occur twice: {shortened(', '.join(names))}")
+                raise ValueError(f"columns occur twice: {truncate(', '.join(names))}")
             if both := source.constants.keys() & set(names):
                 raise ValueError(f"{', '.join(sorted(both))} is both a column and a partition")
             version = (parquet.schema_arrow.metadata or {}).get(table_io.VERSION_FIELD.encode())
@@ -208,7 +208,7 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
         except TooLargeError as error:
             raise ValueError(f"{source.path} is not loaded: {error}") from None
         except Exception as error:  # damage raises many kinds of errors in pyarrow
-            text = shortened(str(error) or type(error).__name__, 400)
+            text = truncate(str(error) or type(error).__name__, 400)
             raise ValueError(f"{source.path} is not a whole Parquet file of ranks: {text}") from error
 
 

@@ -14,12 +14,12 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES as MAX_BYTES, write_whole
+from torchrankmetrics.files import MAX_BYTES, write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes
-from torchrankmetrics.validation import check_int, shortened, shown
+from torchrankmetrics.validation import check_int, shorten, truncate
 
 Array = npt.NDArray[Any]
 _NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
@@ -76,7 +76,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         raise TypeError(f"arrays must be a dict of arrays by name, got {type(arrays).__name__}")
     check_names(arrays)
     if "optimistic" not in arrays:
-        raise ValueError(f"arrays must contain optimistic, got {shortened(', '.join(map(str, arrays))) or 'none'}")
+        raise ValueError(f"arrays must contain optimistic, got {truncate(', '.join(map(str, arrays))) or 'none'}")
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     table = Columns(np.empty((n, WIDTH), dtype=np.int64))
     for name in _INTEGERS:
@@ -154,7 +154,7 @@ def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
     """
     with _members(file, path, MAX_BYTES) as (archive, members):
         if "optimistic" not in members:
-            raise ValueError(f"it has no 'optimistic'; it has {shortened(', '.join(members))}")
+            raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
         return length(archive, "optimistic", members["optimistic"])
 
 
@@ -168,7 +168,7 @@ def _members(
         if start == _NPY:
             raise ValueError("it is a single array, not an .npz")
         if not start.startswith(b"PK"):
-            raise ValueError(f"it is not an .npz, it starts with {shown(start)}" if start else "it is empty")
+            raise ValueError(f"it is not an .npz, it starts with {shorten(start)}" if start else "it is empty")
         if not file.seekable():
             content = start + file.read(max_bytes)
             if len(content) > max_bytes:
@@ -179,7 +179,7 @@ def _members(
         with ZipFile(file) as archive:
             members = _checked_members(archive, size)
             if VERSION_FIELD not in members:
-                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {shortened(', '.join(members)) or 'nothing'}")
+                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {truncate(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             yield archive, members
     except MemoryError:
@@ -187,19 +187,21 @@ def _members(
     except TooLargeError as error:
         raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
-        text = shortened(str(error) or type(error).__name__, 400)
+        text = truncate(str(error) or type(error).__name__, 400)
         raise ValueError(f"{os.fspath(path)} is not a whole RankTable file: {text}") from error
 
 
 def check_version(version: object, names: Collection[str]) -> None:
     """Check that a file has a supported version, and only columns of its version."""
     if not isinstance(version, int) or version not in VERSIONS:
-        raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
+        raise ValueError(
+            f"its {VERSION_FIELD} is {shorten(version)}; this library reads {', '.join(map(str, VERSIONS))}"
+        )
     if version < (needed := version_of(names)):
         what = f"it has no 'num_candidates', which a file of {VERSION_FIELD} below {needed} must have"
         if "num_candidates" in names:
             newest = max(names, key=lambda name: _NEW_IN.get(name, 1))
-            what = f"it has {shown(newest)}, which a file of {VERSION_FIELD} below {needed} has not"
+            what = f"it has {shorten(newest)}, which a file of {VERSION_FIELD} below {needed} has not"
         raise ValueError(what)
 
 
@@ -213,7 +215,7 @@ def check_names(names: Iterable[str]) -> None:
     """Check the names of columns."""
     unknown = [name for name in names if name not in _NAMES]
     if unknown:
-        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {shortened(', '.join(map(repr, unknown)))}")
+        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {truncate(', '.join(map(repr, unknown)))}")
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
@@ -268,11 +270,11 @@ def _checked_members(archive: ZipFile, size: int) -> dict[str, ZipInfo]:
     for name, info in members.items():
         # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
         if _ENTRY in info.extra + info.comment:
-            raise ValueError(f"its directory is damaged after {shown(name)}")
+            raise ValueError(f"its directory is damaged after {shorten(name)}")
         if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
+            raise ValueError(f"{shorten(name)} is compressed by method {info.compress_type}: only deflate is read")
         if info.file_size > _DEFLATE * info.compress_size:
-            raise ValueError(f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file")
+            raise ValueError(f"{shorten(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file")
     if sum(info.compress_size for info in members.values()) > size:
         raise ValueError(f"its directory claims more than the {size} bytes of the file")
     return members
@@ -284,10 +286,10 @@ def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
         try:
             shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
         except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
-            raise ValueError(f"{shown(name)} is not an array: it has no header of an .npy") from None
+            raise ValueError(f"{shorten(name)} is not an array: it has no header of an .npy") from None
         size = info.file_size - member.tell()
     if dtype.hasobject:
-        raise ValueError(f"{shown(name)} holds Python objects, which are never loaded: an array must hold numbers")
+        raise ValueError(f"{shorten(name)} holds Python objects, which are never loaded: an array must hold numbers")
     if size != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
-        raise ValueError(f"{shown(name)} claims shape {shortened(str(shape))} of {dtype}, but has {size} bytes")
+        raise ValueError(f"{shorten(name)} claims shape {truncate(str(shape))} of {dtype}, but has {size} bytes")
     return shape[0] if shape else 0
