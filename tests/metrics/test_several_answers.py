@@ -396,5 +396,21 @@ def test_functions_of_task_metrics_raise_for_query_metrics():
     with pytest.raises(TypeError, match="a RankDefinition, a QueryDefinition or a name"):
         RankMetric(3)
     assert isinstance(RankMetric("mrr").definition, RankDefinition)
-    with pytest.raises(ValueError, match="num_candidates is needed"):
-        evaluate([1, 2], metrics=["ap"])
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_base_values_need_no_numbers_of_candidates(filtered):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 6, (20, 9), generator=generator).double()
+    relevant = torch.rand(20, 9, generator=generator) < 0.4
+    ranks = rank_scores(scores, relevant, exclude=relevant if filtered else None)
+    query = relevant.nonzero()[:, 0]
+    unknown = Ranks(ranks.optimistic, ranks.pessimistic, None, filtered=filtered)
+    names = ["recall@3", "ap", "ap@3", "ndcg", "ndcg@3", "rr", "precision@3", "r_precision", "first_mr", "success@2"]
+    options = {"metrics": [*names, "first_median_rank"], "rank_types": ("realistic", "optimistic", "pessimistic")}
+    values = evaluate(unknown, query=query, **options)
+    known = Ranks(ranks.optimistic, ranks.pessimistic, ranks.num_candidates, filtered=filtered)
+    assert values == evaluate(known, query=query, **options)
+    for name in ("query_auc", "z_ap", "adjusted_recall@3", "p_first_mr", "z_first_median_rank"):
+        with pytest.raises(ValueError, match="num_candidates is needed"):
+            evaluate(unknown, query=query, metrics=[name])

@@ -47,7 +47,7 @@ CLOSURES = {
     ("ranking/scores.py", "rank_scores"): 14,
     ("metrics/metric.py", "RankMetric"): 35,
     ("metrics/collection.py", "RankCollection"): 37,
-    ("inference/compare.py", "compare"): 50,
+    ("inference/compare.py", "compare"): 46,
 }
 
 

@@ -42,9 +42,9 @@ def rank_triples(
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known positives.
 
-    Without ``batch_size`` the first batch has 16 queries, the next as many as take 30 ms, and then the size doubles
-    while the time per query falls, up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of
-    the free memory. If memory runs out, a batch is halved and repeated.
+    Without ``batch_size`` the first batch has 16 queries. The size doubles while a batch takes less than 30 ms or the
+    time per query falls, up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free
+    memory. If memory runs out, a batch is halved and repeated.
 
     With a ``process_group`` each process scores its shard of the entities: the functions return (B, n), an
     ``EmbeddingScorer`` has n candidates, and every process returns the ranks among all entities (``rank_embeddings``).

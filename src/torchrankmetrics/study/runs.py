@@ -17,7 +17,8 @@ from torchrankmetrics.inference.sources import Collected, as_table, check_comple
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
-from torchrankmetrics.table.rank_table import RankTable, num_stored_rows
+from torchrankmetrics.table.files import num_stored_rows
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten, truncate
 
 FIELDS = ("dataset", "model", "seed")

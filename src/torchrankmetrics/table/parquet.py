@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.files import natural, write_whole
+from torchrankmetrics.files import MAX_BYTES, natural, write_whole
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
 from torchrankmetrics.table.table_io import TooLargeError
@@ -75,7 +75,7 @@ def read_length(source: Source) -> int:
     """Return the number of rows of a file or a directory, from the footers of its files."""
     length = 0
     for file in _files(source):
-        with _opened(file, table_io.MAX_BYTES) as (parquet, _, _):
+        with _opened(file, MAX_BYTES) as (parquet, _, _):
             length += parquet.metadata.num_rows
     return length
 

@@ -14,7 +14,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES as MAX_BYTES, write_whole
+from torchrankmetrics.files import MAX_BYTES, write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
