@@ -80,7 +80,7 @@ def test_holm_takes_a_family_of_any_shape_and_leaves_out_what_was_not_tested():
 
 
 def test_level_of_the_tests_under_the_null():
-    """Exchangeable models with long-tailed ranks: size at 5 % within 2.6 standard errors of 4 to 6 %; McNemar below."""
+    """Exchangeable models with long-tailed ranks: size at 5% within 2.6 standard errors of 4 to 6%; McNemar below."""
     rng = np.random.default_rng(2)
     rejected, runs = {"mr": 0, "mrr": 0, "hits": 0}, 600
     for _ in range(runs):

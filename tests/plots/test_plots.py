@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
-from torchrankmetrics.plots.canvas import MARKS
+from torchrankmetrics.plots.canvas import MARKS, pyplot
 
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 
@@ -385,3 +385,12 @@ def test_without_matplotlib_the_extra_is_named(models: dict[str, RankCollection]
     for draw in (plots.rank_ecdf, plots.ties, lambda m: plots.by_dataset({"x": m})):
         with pytest.raises(ImportError, match=r"pip install 'torchrankmetrics\[plot\]'"):
             draw(models)
+
+
+def test_a_cache_directory_that_matplotlib_cannot_write_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(name: str) -> None:
+        raise OSError("Matplotlib requires access to a writable cache directory")
+
+    monkeypatch.setattr("torchrankmetrics.plots.canvas.importlib.import_module", failing)
+    with pytest.raises(OSError, match="set MPLCONFIGDIR"):
+        pyplot()

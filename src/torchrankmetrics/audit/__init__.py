@@ -20,10 +20,10 @@ class Report:
     """The findings of an audit, in the order of ``CHECKS``.
 
     Attributes:
-        evaluator: its name.
-        ties: the tie rules that its results follow: one; several, if its metrics do not distinguish them; none, if it
-            follows no rule.
-        findings: one per check.
+        evaluator (str): its name.
+        ties (tuple): the tie rules that its results follow: one; several, if its metrics do not distinguish them; none,
+            if it follows no rule.
+        findings (tuple): one per check.
     """
 
     evaluator: str

@@ -30,18 +30,20 @@ class DatasetFacts:
     """Sizes, provenance and candidate counts of a dataset.
 
     Attributes:
-        name: as in file names and on the command line.
-        title: as papers print it, with the graph if there are several.
-        synonyms: other names.
-        protocol: targets, candidates and filter, in a sentence.
-        num_entities: by convention, "all" or "train" (only entities that occur in train); of an alignment the pairs.
-        num_relations: number of relations; of an alignment 1.
-        num_triples: by split, of those it has; of an alignment the pairs.
-        checksum: SHA-256 of the triples as label lines, sorted, by split (see ``benchmarks/make_datasets.py``).
-        source: origin of the triples.
-        licence: of the triples.
-        known: the splits that are filtered out, by split.
-        histograms: (num_candidates, count) by (split, entities, side), each ascending.
+        name (str): as in file names and on the command line.
+        title (str): as papers print it, with the graph if there are several.
+        synonyms (tuple): other names.
+        protocol (str): targets, candidates and filter, in a sentence.
+        num_entities (mapping): by convention, "all" or "train" (only entities that occur in train); of an alignment the
+            pairs.
+        num_relations (int): number of relations; of an alignment 1.
+        num_triples (mapping): by split, of those it has; of an alignment the pairs.
+        checksum (mapping): SHA-256 of the triples as label lines, sorted, by split (see
+            ``benchmarks/make_datasets.py``).
+        source (str): origin of the triples.
+        licence (str): of the triples.
+        known (mapping): the splits that are filtered out, by split.
+        histograms (mapping): (num_candidates, count) by (split, entities, side), each ascending.
     """
 
     name: str
@@ -73,6 +75,9 @@ def candidate_counts(
         entities (str, default "all"): "all", or "train": only entities that occur in train are candidates, and triples
             with another entity or relation are dropped, as PyKEEN does when it reads the files.
 
+    Returns:
+        Distinct counts N_i with the number of tasks of each.
+
     Raises:
         ValueError: for an unknown name or option, or a split that the data set lacks.
 
@@ -93,12 +98,25 @@ def candidate_counts(
 
 
 def dataset_names() -> tuple[str, ...]:
-    """Names of the datasets whose candidate counts are known, in alphabetical order."""
+    """Names of the datasets whose candidate counts are known, in alphabetical order.
+
+    Returns:
+        Names for ``candidate_counts``, ``adjust`` and ``dataset_facts``.
+
+    >>> "fb15k237" in dataset_names()
+    True
+    """
     return tuple(sorted(path.name.removesuffix(".json") for path in _FOLDER.iterdir() if path.name.endswith(".json")))
 
 
 def dataset_facts(dataset: str) -> DatasetFacts:
     """Facts of a dataset; case, "-", "_" and spaces of its name do not matter.
+
+    Args:
+        dataset (str): a name from ``dataset_names``, or a synonym.
+
+    Returns:
+        Sizes, provenance and candidate counts.
 
     Raises:
         TypeError: if the name is not a string.

@@ -22,9 +22,10 @@ class Moments:
     """Null moments of a metric: mean and variance when every rank is uniform on {1..N_i}, independently.
 
     Attributes:
-        mean: E of the metric.
-        variance: V >= 0; exactly zero where the metric cannot vary.
-        optimum: the best value with these counts, if it depends on them; None: the definition's optimum.
+        mean (float): E of the metric.
+        variance (float): V >= 0; exactly zero where the metric cannot vary.
+        optimum (float, default None): the best value with these counts, if it depends on
+            them; None: the definition's optimum.
     """
 
     mean: float

@@ -107,7 +107,7 @@ def compare(
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
     >>> print(compare(a, b, "hits@3"))
-    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95 %, p = 0.12 (exact McNemar); 6 tasks
+    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95%, p = 0.12 (exact McNemar); 6 tasks
     """
     confidence_level = check_confidence_level(confidence_level)
     check_int("n_resamples", n_resamples, 100)

@@ -17,18 +17,18 @@ class Equivalence:
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric: canonical key.
-        a, b: values of the two models; with several seeds, their means.
-        difference: a - b.
-        margin: largest difference that does not matter, > 0, in units of the metric.
-        low, high: interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at
-            1 - confidence_level.
-        confidence_level: in (0, 1).
-        p_equivalent: of the hypothesis that the absolute difference is at least the margin.
-        p_not_worse: of the hypothesis that a is worse than b by the margin or more.
-        p_not_better: of the hypothesis that a is better than b by the margin or more.
-        test: name of the test.
-        num_tasks: number of ranking tasks on which both models were compared.
+        metric (str): canonical key.
+        a, b (float): values of the two models; with several seeds, their means.
+        difference (float): a - b.
+        margin (float): largest difference that does not matter, > 0, in units of the metric.
+        low, high (float): interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at 1 -
+            confidence_level.
+        confidence_level (float): in (0, 1).
+        p_equivalent (float): of the hypothesis that the absolute difference is at least the margin.
+        p_not_worse (float): of the hypothesis that a is worse than b by the margin or more.
+        p_not_better (float): of the hypothesis that a is better than b by the margin or more.
+        test (str): name of the test.
+        num_tasks (int): number of ranking tasks on which both models were compared.
     """
 
     metric: str
@@ -61,7 +61,7 @@ class Equivalence:
             verdict = "equivalent"
         elif self.not_inferior:
             verdict = "a is not inferior"
-        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g} %"
+        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g}%"
         return (
             f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} {interval}, "
             f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
@@ -80,9 +80,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         rows.append((one.metric, one.a, one.b, *ends, "yes" if one.equivalent else "not shown", one.test))
     first = found[0]
     confidence_level, inner = 100 * first.confidence_level, 100 * (2 * first.confidence_level - 1)
-    note = (
-        f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g} %, intervals at {inner:g} %"
-    )
+    note = f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g}%, intervals at {inner:g}%"
     return Tabular(columns, rows, (note,))
 
 
@@ -115,6 +113,9 @@ def equivalence(
         n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a function of a mean.
         permutations (int, default 9999): number of flips of the sign-flip test.
         seed (int, default 0): random seed of both.
+
+    Returns:
+        Difference, interval and p-values; ``equivalent`` and ``not_inferior`` are the decisions.
 
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.

@@ -121,8 +121,8 @@ class Result(dict[str, float | Tensor]):
     """Result of ``eval``: OGB's dict, and the ranks it was computed from.
 
     Attributes:
-        ranks: ``Ranks`` of the positives, marked as ranks among sampled candidates.
-        eval_metric: metric of the evaluator.
+        ranks (Ranks): ``Ranks`` of the positives, marked as ranks among sampled candidates.
+        eval_metric (str): metric of the evaluator.
     """
 
     def __init__(self, values: Mapping[str, float | Tensor], ranks: Ranks, eval_metric: str) -> None:

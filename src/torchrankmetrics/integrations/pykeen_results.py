@@ -163,7 +163,7 @@ class RankResults(RankBasedMetricResults):
     has a key of its own beside it. ``get_metric`` takes any synonym of either side.
 
     Attributes:
-        table: all ranks, to save, to compare, or to compute other metrics.
+        table (RankTable): all ranks, to save, to compare, or to compute other metrics.
     """
 
     table: RankTable

@@ -55,6 +55,9 @@ def rank_long_table(
         higher_is_better (bool, default True): False for distances.
         with_queries (bool, default True): False drops the column query, so that rows of equal ranks can merge.
 
+    Returns:
+        The table, with one row per relevant row.
+
     Raises:
         TypeError: if a column has another kind of dtype.
         ValueError: if columns are missing, unknown or have nulls (of pyarrow and Polars), a candidate comes twice in a

@@ -22,7 +22,7 @@ from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.validation import is_int, one_number, probability_text, shorten
 
-_NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
+_NORMAL = 1.959963984540054  # 97.5% of a standard normal lies below
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def adjust(
 
 
 def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
-    """Largest half-width of a 95 % interval: numbers in [a, b] of mean m have at most the variance (m - a)(b - m).
+    """Largest half-width of a 95% interval: numbers in [a, b] of mean m have at most the variance (m - a)(b - m).
 
     Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
     """

@@ -71,25 +71,32 @@ def evaluate(
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
     Args:
-        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``; a
-            dict of "y_pred_pos" and "y_pred_neg" for ``Ranks.from_negatives``; or (B, N) scores.
-        num_candidates: (tasks,) integers or one int; None: only base values. With scores: the target.
-        metrics: as in ``RankCollection``; None: its default metrics, without candidate counts those in the base view.
-        scores: (B, N) scores, higher is better, instead of ranks.
-        target: target of the scores, as in ``rank_scores``; arrays are accepted.
-        exclude: with scores as in ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
-        side: side of the tasks, as in ``RankMetric.update``. A ``RankTable`` has side to query itself.
-        weight: (tasks,) numbers >= 0, or one.
-        group: (tasks,) integers, or one, for macro averages.
-        sample_id: (tasks,) integers; repeats of (side, sample id) count once.
-        query: query of each task, as in ``RankMetric.update``.
-        indexes: query of each flat score (T,), with a target (T,), as in ``RankMetric.update``.
-        views: one or several views, as in ``RankCollection``.
-        rank_types: one or several rank types.
-        sides: one or several sides.
-        average: "micro" or "macro".
-        expectation: source of the null moments; None: exact.
-        backend: backend of ``rank_scores``.
+        ranks (numbers, Ranks, RankTable or mapping, default None): (tasks,) ranks >= 1, integers, or floats (realistic,
+            multiples of 1/2); a ``Ranks`` or ``RankTable``; a dict of "y_pred_pos" and "y_pred_neg" for
+            ``Ranks.from_negatives``; or (B, N) scores.
+        num_candidates (integers or Tensor, list or tuple, default None): (tasks,) integers or one int; None: only base
+            values. With scores: the target.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics, without candidate
+            counts those in the base view.
+        scores (numbers, default None): (B, N) scores, higher is better, instead of ranks.
+        target (integers or Tensor, list or tuple, default None): target of the scores, as in ``rank_scores``; arrays
+            are accepted.
+        exclude (Tensor, list or tuple or array-like, default None): with scores as in ``rank_scores``; with a dict bool
+            (B, M), True: the negative is padding.
+        side (str, default None): side of the tasks, as in ``RankMetric.update``. A ``RankTable`` has side to query
+            itself.
+        weight (numbers, default None): (tasks,) numbers >= 0, or one.
+        group (integers, default None): (tasks,) integers, or one, for macro averages.
+        sample_id (integers, default None): (tasks,) integers; repeats of (side, sample id) count once.
+        query (integers, default None): query of each task, as in ``RankMetric.update``.
+        indexes (integers, default None): query of each flat score (T,), with a target (T,), as in
+            ``RankMetric.update``.
+        views (str or sequence of str, default ("base",)): one or several views, as in ``RankCollection``.
+        rank_types (str or sequence of str, default ("realistic",)): one or several rank types.
+        sides (str or sequence of str, default ("both",)): one or several sides.
+        average (str, default "micro"): "micro" or "macro".
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        backend (str, default "auto"): backend of ``rank_scores``.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronized across processes.

@@ -229,22 +229,28 @@ class RankMetric(Metric):
         """Rank a batch and store the ranks, or store existing ranks.
 
         Args:
-            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
-                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, reads the
-                side or group of all rows of the table, which synchronizes with an accelerator. With ``indexes``, (T,)
-                scores.
-            target: as in ``rank_scores``, several relevant items per row too; bool (T,) with ``indexes``.
-            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
-            side: "head", "tail" or "relation", the predicted side.
-            group: (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per row; (T,) with ``indexes``.
-            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The relevant items of one
-                query may be spread over several updates. In that case ``exclude`` must list all of them (including the
-                target) or none. None: the relevant items of a row are a whole query.
-            weight: numbers >= 0, or one, of the shape of group; a ranking task of weight zero is dropped.
-            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
-            indexes: (T,) integers, the query of each flat score, as in torchmetrics' retrieval; each query is whole.
-            backend: as in ``rank_scores``.
-            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
+            preds (Tensor, Ranks or RankTable): (B, N) scores, a tensor or an array, higher is better, never modified;
+                or a ``Ranks``, then without target and exclude; or a ``RankTable``, then alone. A metric of one side,
+                or a macro average, reads the side or group of all rows of the table, which synchronizes with an
+                accelerator. With ``indexes``, (T,) scores.
+            target (Tensor, list or tuple, default None): as in ``rank_scores``, several relevant items per row too;
+                bool (T,) with ``indexes``.
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``, padding too; bool (T,) with
+                ``indexes``.
+            side (str, default None): "head", "tail" or "relation", the predicted side.
+            group (integers, default None): (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per
+                row; (T,) with ``indexes``.
+            query (integers, default None): (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The
+                relevant items of one query may be spread over several updates. In that case ``exclude`` must list all
+                of them (including the target) or none. None: the relevant items of a row are a whole query.
+            weight (numbers, default None): numbers >= 0, or one, of the shape of group; a ranking task of weight zero
+                is dropped.
+            sample_id (integers, default None): (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id)
+                count once.
+            indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
+                retrieval; each query is whole.
+            backend (str, default "auto"): as in ``rank_scores``.
+            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.

@@ -123,7 +123,7 @@ def _notes(analysis: Analysis) -> list[str]:
         optimistic, pessimistic = sample.rank("optimistic"), sample.rank("pessimistic")
         gap = float((sample.mass * (pessimistic - optimistic)).sum() / sample.total)
         notes.append(
-            f"{100 * sample.tie_mass / sample.total:.1f} % of the true candidates share their score with others "
+            f"{100 * sample.tie_mass / sample.total:.1f}% of the true candidates share their score with others "
             f"(mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 are a common cause"
         )
     if analysis.num_nan:

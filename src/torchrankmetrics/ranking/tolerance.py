@@ -22,9 +22,9 @@ class Tolerance(NamedTuple):
     tolerance their ranks depend on the order of the entities.
 
     Attributes:
-        absolute: in the units of the scores.
-        relative: in shares of the spread of a row, its largest minus its smallest finite score; reads the scores once
-            more.
+        absolute (float, default 0.0): in the units of the scores.
+        relative (float, default 0.0): in shares of the spread of a row, its largest minus its smallest finite score;
+            reads the scores once more.
 
     >>> from torchrankmetrics import rank_scores
     >>> scores = torch.tensor([[1.0, 1.0001, 3.0, 0.9999]])

@@ -31,9 +31,10 @@ class Verification(Rendered):
     """Result of ``verify``; true if the manifest agrees with the files.
 
     Attributes:
-        differences: (path in the manifest, value on the page, value from the files), in the order of the manifest.
-        num_files, num_numbers: numbers of files and numbers in the manifest.
-        notes: summary and limits.
+        differences (tuple): (path in the manifest, value on the page, value from the files), in the order of the
+            manifest.
+        num_files, num_numbers (int): numbers of files and numbers in the manifest.
+        notes (tuple): summary and limits.
     """
 
     differences: tuple[_Difference, ...]
