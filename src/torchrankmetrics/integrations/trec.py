@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
