@@ -15,8 +15,8 @@ from torchrankmetrics.metrics.selection import Metrics, Selection
 from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Rendered, Tabular
-from torchrankmetrics.study.page import VERSION, manifest_of, manifest_text
-from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_of
+from torchrankmetrics.study.page import VERSION, contents_of, manifest_of, manifest_text
+from torchrankmetrics.study.rank_study import RankStudy, measures_of
 from torchrankmetrics.study.runs import Run, source_of
 from torchrankmetrics.validation import shorten
 
