@@ -207,7 +207,7 @@ def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
         middle = float(np.median(list(itertools.chain(*drawn))))
         law[middle] = law.get(middle, 0) + len(tasks) ** -len(tasks)
     keys = None if cluster is None else np.array(cluster, dtype=np.int64)
-    found = replicate_values(d.MEDIAN_RANK, sample, "realistic", 1500, 1, keys)
+    (found,) = replicate_values(d.MEDIAN_RANK, [sample], "realistic", 1500, 1, keys)
     assert set(found) <= set(law)
     for value, p in law.items():
         assert (found == value).mean() == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 1500))

@@ -75,6 +75,9 @@ def candidate_counts(
         entities (str, default "all"): "all", or "train": only entities that occur in train are candidates, and triples
             with another entity or relation are dropped, as PyKEEN does when it reads the files.
 
+    Returns:
+        Distinct counts N_i with the number of tasks of each.
+
     Raises:
         ValueError: for an unknown name or option, or a split that the data set lacks.
 
@@ -95,12 +98,25 @@ def candidate_counts(
 
 
 def dataset_names() -> tuple[str, ...]:
-    """Names of the datasets whose candidate counts are known, in alphabetical order."""
+    """Names of the datasets whose candidate counts are known, in alphabetical order.
+
+    Returns:
+        Names for ``candidate_counts``, ``adjust`` and ``dataset_facts``.
+
+    >>> "fb15k237" in dataset_names()
+    True
+    """
     return tuple(sorted(path.name.removesuffix(".json") for path in _FOLDER.iterdir() if path.name.endswith(".json")))
 
 
 def dataset_facts(dataset: str) -> DatasetFacts:
     """Facts of a dataset; case, "-", "_" and spaces of its name do not matter.
+
+    Args:
+        dataset (str): a name from ``dataset_names``, or a synonym.
+
+    Returns:
+        Sizes, provenance and candidate counts.
 
     Raises:
         TypeError: if the name is not a string.

@@ -48,9 +48,25 @@ class PrecomputedExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Moments of the stored set; ``counts`` and ``weight`` are ignored."""
+        """Moments of the stored set; ``counts`` and ``weight`` are ignored.
+
+        Args:
+            definition (RankDefinition): the metric.
+            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+
+        Returns:
+            ``Moments``: mean and variance, float64.
+        """
         return self._provider.moments(definition, self.counts)
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether the provider serves this definition."""
+        """Whether the provider serves this definition.
+
+        Args:
+            definition (RankDefinition): the metric.
+
+        Returns:
+            True if ``moments`` supports the definition.
+        """
         return self._provider.answers(definition)

@@ -120,7 +120,14 @@ class RankDefinition(MetricDefinition[RankSample]):
         return known(self.f).min_candidates
 
     def f_at(self, num_candidates: int) -> KnownTransform:
-        """The transform of ranks among so many candidates."""
+        """The transform of ranks among so many candidates.
+
+        Args:
+            num_candidates (int): N.
+
+        Returns:
+            The transform of ranks, a float64 tensor in and out.
+        """
         return known(self.f).at(num_candidates)
 
     @property
@@ -340,6 +347,12 @@ TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None)
 def hits_at(k: int) -> RankDefinition:
     """Define hits at k, the share of tasks with r_i <= k, in [0, 1]; higher is better.
 
+    Args:
+        k (int): number of first places that count, from 1 to 2^63 - 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
     Raises:
         TypeError: if k is not an integer.
         ValueError: if k is below 1 or beyond int64.
@@ -357,6 +370,12 @@ def power_mean_rank(p: float) -> RankDefinition:
     """Define the power mean (sum of v_i r_i^p)^(1/p), in [1, max N_i]; lower is better.
 
     p = 1, 0, -1 give MR, GMR, HMR, and +-inf the largest and the smallest rank. It never decreases in p.
+
+    Args:
+        p (float): exponent, a real number or an infinity.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     Raises:
         TypeError: if p is not a number.

@@ -34,6 +34,9 @@ def clustered_p_value(
         second_cluster (str or integers, default None): second keys (for example queries and targets); tasks that share
             either key may depend.
 
+    Returns:
+        The p-value, a float in (0, 1].
+
     Raises:
         TypeError, ValueError: for other metrics, invalid keys, and fewer than two clusters.
 

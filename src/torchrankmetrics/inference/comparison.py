@@ -123,7 +123,11 @@ class Comparison(Rendered):
 
 @dataclass(frozen=True)
 class Comparisons(Rendered):
-    """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics."""
+    """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics.
+
+    Args:
+        rows (tuple): one ``Comparison`` per metric.
+    """
 
     rows: tuple[Comparison, ...]
 

@@ -114,6 +114,9 @@ def equivalence(
         permutations (int, default 9999): number of flips of the sign-flip test.
         seed (int, default 0): random seed of both.
 
+    Returns:
+        Difference, interval and p-values; ``equivalent`` and ``not_inferior`` are the decisions.
+
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
 

@@ -76,6 +76,14 @@ class Interval:
     ``effective_tasks`` is the effective number of tasks (or clusters) for the standard error: n over the kurtosis of
     their influences, infinite for methods that do not depend on it, such as Wilson's interval. Below 5 the interval
     misses more often than its confidence level states.
+
+    Args:
+        metric (str): canonical key.
+        value (float): value of the metric.
+        low (float): lower end of the interval.
+        high (float): upper end.
+        standard_error (float): standard error, in the units of the value.
+        effective_tasks (float, default inf): effective number of tasks or clusters.
     """
 
     metric: str
@@ -95,6 +103,14 @@ class Intervals(Rendered):
 
     ``effective_clusters`` is the effective number of clusters; well below 100 the intervals miss more often than their
     confidence level states.
+
+    Args:
+        rows (tuple): one ``Interval`` per metric.
+        confidence_level (float): in (0, 1).
+        method (str): "normal" or "bootstrap".
+        num_tasks (int): number of ranking tasks or queries.
+        num_clusters (int): number of clusters; None: every task is independent.
+        effective_clusters (float): effective number of clusters; None: without clusters.
     """
 
     rows: tuple[Interval, ...]

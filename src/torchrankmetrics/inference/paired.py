@@ -340,10 +340,10 @@ class PairedMeasure:
                 f"{shorten(self.definition.name)} over several seeds has no variance formula: compare single runs, or "
                 "a mean of f"
             )
-        # equal seeds resample equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
-        first, second = (replicate_values(*one, self.rank_type, n_resamples, seed, keys) for one in self._as_tasks)
-        return first - second
+        (definition, first), (_, second) = self._as_tasks
+        values = replicate_values(definition, [first, second], self.rank_type, n_resamples, seed, keys)
+        return np.asarray(values[0] - values[1])
 
     @property
     def _as_tasks(self) -> list[tuple[RankDefinition, RankSample]]:

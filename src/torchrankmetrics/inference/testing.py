@@ -90,7 +90,7 @@ def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> 
     unit = np.empty(len(columns), dtype=np.int64)
     unit[moved] = 1 << np.arange(number) if exhaustive else _spread(number, flips, rng)
     unit[~moved] = _spread(len(columns) - number, flips, np.random.default_rng([seed, 1]))
-    sums = np.stack([np.bincount(unit, column, minlength=flips) for column in columns.T], 1)
+    sums = np.stack([np.bincount(unit, column, minlength=flips) for column in columns.T], 1).astype(np.float64)
     half = 1
     while half < flips:
         even, odd = np.moveaxis(sums.reshape(-1, 2, half, columns.shape[1]), 1, 0)

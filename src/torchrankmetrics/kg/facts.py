@@ -48,11 +48,29 @@ class KnownFacts:
         self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``; each (B,)."""
+        """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``; each (B,).
+
+        Args:
+            heads (Tensor): (B,) integers, head entities.
+            relations (Tensor): (B,) integers, relations.
+            times (Tensor): (B,) integers, times.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
         return self._tails(self._queries(heads, relations, times))
 
     def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``; each (B,)."""
+        """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``; each (B,).
+
+        Args:
+            relations (Tensor): (B,) integers, relations.
+            tails (Tensor): (B,) integers, tail entities.
+            times (Tensor): (B,) integers, times.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
         return self._heads(self._queries(relations, tails, times))
 
     def _queries(self, *columns: Tensor) -> Tensor:

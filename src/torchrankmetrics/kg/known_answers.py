@@ -121,7 +121,15 @@ class KnownAnswers:
 
     @classmethod
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
-        """Use an existing index without copying or reading it; ``blocks`` check its three tensors."""
+        """Use an existing index without copying or reading it; ``blocks`` check its three tensors.
+
+        Args:
+            index (AnswerIndex): three sorted tensors.
+            blocks (tuple, default ()): checksums of the tensors, checked when they are first read.
+
+        Returns:
+            The known positives of the index.
+        """
         self = cls.__new__(cls)
         self._take(index)
         self._blocks = blocks
@@ -156,11 +164,22 @@ class KnownAnswers:
         return ExcludedSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
 
     def pairs(self, queries: Integers) -> Tensor:
-        """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row."""
+        """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row.
+
+        Args:
+            queries (integers): (B, k) or (B,) integers.
+
+        Returns:
+            (2, P) int64, a row of the batch and a known positive in each column.
+        """
         return self(queries).pairs()
 
     def entries(self) -> tuple[Tensor, Tensor]:
-        """All queries (n, k) and their answers (n,), each pair once."""
+        """All queries (n, k) and their answers (n,), each pair once.
+
+        Returns:
+            Queries (n, k) int64 and known positives (n,) int64, sorted.
+        """
         self.check()
         key = self.index.key.repeat_interleave(self.index.start.diff())
         columns = []
@@ -170,7 +189,11 @@ class KnownAnswers:
         return torch.stack(columns[::-1], 1), self.index.answers
 
     def to(self, device: torch.device | str) -> "KnownAnswers":
-        """Return the index on a device; each copy is made once."""
+        """Return the index on a device; each copy is made once.
+
+        Args:
+            device (device or str): where look-ups compute.
+        """
         device = torch.device(device)
         if device.index is None and device.type != "cpu":
             device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
@@ -190,6 +213,9 @@ class KnownAnswers:
             own (Tensor): (B,) the target, which is not counted.
             excluded (Tensor, default None): bool (num_answers or more,), True = the answer does not count; None: all
                 count.
+
+        Returns:
+            (B,) int64.
         """
         start, length = self._slices(queries)
         stop = start + length
@@ -201,7 +227,15 @@ class KnownAnswers:
         return counted[stop] - counted[start] - (own_known & ~excluded[own]).long()
 
     def contains(self, queries: Tensor, answers: Tensor) -> Tensor:
-        """Whether each (query, answer) is known, bool (B,)."""
+        """Whether each (query, answer) is known, bool (B,).
+
+        Args:
+            queries (Tensor): (B, k) integers.
+            answers (Tensor): (B,) integers.
+
+        Returns:
+            (B,) bool.
+        """
         if not len(self.index.answers):
             return torch.zeros_like(answers, dtype=torch.bool)
         start, length = self._slices(queries)

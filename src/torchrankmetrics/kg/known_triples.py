@@ -84,6 +84,12 @@ class KnownTriples:
         Nothing in a file is executed. Call ``verify`` first on a file from elsewhere. The memory is read-only: writing
         to a tensor of the index ends the process.
 
+        Args:
+            path (path): a file that ``save`` wrote.
+
+        Returns:
+            The index; its tensors are read-only maps of the file.
+
         Raises:
             OSError: if the file cannot be opened.
             ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
@@ -92,6 +98,9 @@ class KnownTriples:
 
     def verify(self, *, progress: bool = False) -> None:
         """Read the whole index and check its checksums, order and range.
+
+        Args:
+            progress (bool, default False): whether to show a progress bar.
 
         Raises:
             ValueError: if a check fails.
@@ -118,15 +127,39 @@ class KnownTriples:
         return _open_again, (type(self), self._file.path, self._file.digest)
 
     def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,)."""
+        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,).
+
+        Args:
+            heads (Tensor): (B,) integers, head entities.
+            relations (Tensor): (B,) integers, relations.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
         return self._tails(_stack(heads, relations, "heads", "relations"))
 
     def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,)."""
+        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,).
+
+        Args:
+            relations (Tensor): (B,) integers, relations.
+            tails (Tensor): (B,) integers, tail entities.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
         return self._heads(_stack(relations, tails, "relations", "tails"))
 
     def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,)."""
+        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,).
+
+        Args:
+            heads (Tensor): (B,) integers, head entities.
+            tails (Tensor): (B,) integers, tail entities.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
         return self._relations(_stack(heads, tails, "heads", "tails"))
 
     @cached_property
@@ -142,6 +175,9 @@ class KnownTriples:
             side (str): "tail" or "head", the side that is predicted.
             candidates (integers, default None): ids (m,) or bool (num_entities,) of the entities that are candidates;
                 None: all. Known positives that are not candidates are not subtracted.
+
+        Returns:
+            (n,) int64, the target included.
 
         Raises:
             ValueError: if side is neither, or the true entity of a task is not among the candidates.
@@ -159,6 +195,10 @@ class KnownTriples:
 
     def queries(self, triples: Integers, side: EntitySide) -> tuple[Tensor, Tensor]:
         """Group tasks by query, so that each query is scored once for all its answers.
+
+        Args:
+            triples (integers): (n, 3) integers [head, relation, tail].
+            side (str): "tail" or "head", the side that is predicted.
 
         Returns:
             Unique queries (Q, 2) int64, (head, relation) or (relation, tail); and target pairs (2, n) int64 of

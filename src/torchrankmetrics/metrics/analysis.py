@@ -56,8 +56,11 @@ class Analysis:
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
         blocks = [block for block in blocks if not block.is_meta]  # without values
-        # one copy to the host, here and nowhere before; by columns, as they are read from here on
-        rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
+        if not all(block.is_cpu for block in blocks):  # one copy to the host, here and nowhere before
+            blocks = [torch.cat(list(blocks)).cpu()]
+        # by columns, as they are read from here on; NumPy starts no threads
+        columns = [block.numpy().T for block in blocks or [empty_rows()]]
+        rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
         seen = fault.raise_faults(Columns(rows).flags)
         repeated = bool(seen & fault.REPEATED)
         if repeated:

@@ -270,7 +270,11 @@ class RankCollection(MetricCollection):
         self._buffer.empty()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
-        """Add the rows of another collection, as if its updates had been made here."""
+        """Add the rows of another collection, as if its updates had been made here.
+
+        Args:
+            other (RankCollection): a collection with the same metrics.
+        """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
         rows = other._first.rows
@@ -289,7 +293,11 @@ class RankCollection(MetricCollection):
 
     @staticmethod
     def names() -> list[str]:
-        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``."""
+        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``.
+
+        Returns:
+            The names, in the order of the metrics page.
+        """
         return list(all_names())
 
     @property
@@ -317,34 +325,61 @@ class RankCollection(MetricCollection):
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
     def mode(self, metric: str) -> Literal["max", "min"]:
-        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``."""
+        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
+
+        Args:
+            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
+        """
         return self.monitor(metric)["mode"]
 
     def table(self) -> "RankTable":
-        """All rows of all processes, sorted, distinct and counted, on the CPU."""
+        """All rows of all processes, sorted, distinct and counted, on the CPU.
+
+        Returns:
+            The rows as a ``RankTable``, on the CPU.
+        """
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
     def local_table(self) -> "RankTable":
-        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized."""
+        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized.
+
+        Returns:
+            The rows as a ``RankTable``.
+        """
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(self._first.rows.as_one(self._first.device))
 
     def summary(self) -> "Summary":
-        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
+        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``.
+
+        Returns:
+            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
+        """
         from torchrankmetrics.metrics.summary import summarize
 
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes."""
+        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes.
+
+        Returns:
+            Dict of metric key to relative error of the p-value, float.
+        """
         analysis = self._synced_analysis()
         return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
 
     def breakdown(self, names: "Names" = None) -> "Breakdown":
-        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes."""
+        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes.
+
+        Args:
+            names (mapping or sequence of str, default None): names of the groups by id; None: ids.
+
+        Returns:
+            A table with one row per group.
+        """
         from torchrankmetrics.metrics.breakdown import break_down
 
         return break_down(self._synced_analysis(), self.measures.values(), names)
@@ -369,6 +404,9 @@ class RankCollection(MetricCollection):
                 triple), or int64 keys aligned with the rows of ``table()``; None: every task is independent.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): of the bootstrap.
+
+        Returns:
+            One ``Interval`` per metric, by its key.
 
         Raises:
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.

@@ -24,6 +24,12 @@ _EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding 
 def has_p_value(definition: Definition) -> bool:
     """Whether a task or query metric has a p-value: a mean of any f under a monotone g, or the extreme ranks.
 
+    Args:
+        definition (RankDefinition or QueryDefinition): the metric.
+
+    Returns:
+        True if ``view="p_value"`` is available.
+
     >>> from torchrankmetrics.definitions.tasks import HARMONIC_MEAN_RANK, MEDIAN_RANK
     >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
     (True, False)
@@ -41,6 +47,15 @@ def p_value(
 
     If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie structure.
     0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source: see ``log_p_value``.
+
+    Args:
+        definition (RankDefinition): a metric with ``has_p_value``.
+        value (float): the observed value, from pessimistic ranks if scores are tied.
+        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+
+    Returns:
+        The p-value, a float.
 
     >>> from torchrankmetrics.definitions.tasks import hits_at
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 7)  # z = 7.3, of normal p 1.7e-13
@@ -72,11 +87,18 @@ def log_p_value(
             quarter of the span of a lattice), so that the order of summation does not matter.
         mean (float, default None): the mean of f that gives ``value``, if known; None: g is inverted.
 
+    Returns:
+        The logarithm, a float of at most 0.
+
     Raises:
         ValueError: if the metric has no p-value, the value is NaN, or the tolerance is not in [0, 1e-3].
 
     Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Grübel and
     Hermesmeier 1999 (doi:10.2143/AST.29.2.504611); null of Hoyt et al. 2022 (arXiv 2203.07544).
+
+    >>> from torchrankmetrics.definitions import hits_at
+    >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
+    -4.6052
     """
     return p_value_bracket(definition, value, counts, weight, tolerance=tolerance, mean=mean)[1]
 

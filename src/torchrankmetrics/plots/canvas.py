@@ -165,6 +165,15 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
         fig (matplotlib Figure): any figure; its background is transparent.
         label (str): description for screen readers.
         prefix (str, default "figure"): of the ids in it, unique in a page.
+
+    Returns:
+        The text of the element.
+
+    >>> from torchrankmetrics import Ranks
+    >>> from torchrankmetrics.plots import rank_ecdf
+    >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})
+    >>> to_svg(fig, "Ranks of a model")[:4]
+    '<svg'
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):

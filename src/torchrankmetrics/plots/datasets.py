@@ -60,8 +60,13 @@ def intervals_by_dataset(
         chance (mapping, default None): value by chance of each dataset, marked by a bar.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
+    Returns:
+        The figure and its axes.
+
     Raises:
         ValueError: if there is nothing to draw, or more models than colors.
+
+    >>> fig, ax = intervals_by_dataset({"nations": {"model": (0.5, 0.4, 0.6)}}, "MRR")
     """
     models = list(dict.fromkeys(model for row in cells.values() for model in row))
     check_series(models)
@@ -102,8 +107,13 @@ def differences(
         label (str): of the axis: the subtracted model and the better direction for whom.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
+    Returns:
+        The figure and its axes.
+
     Raises:
         ValueError: if there is nothing to draw.
+
+    >>> fig, ax = differences({"nations": (0.1, 0.02, 0.18)}, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
     """
     check_series(rows, most=None)
     names = [*rows, *averages]
@@ -130,6 +140,9 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
         models (sequence of str): names, in the order of ``ranks.mean``.
         ranks (mapping): the result of ``RankStudy.mean_ranks``.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+
+    Returns:
+        The figure and its axes.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
     """
@@ -215,10 +228,18 @@ def by_dataset(
         width (float, default None): of the new figure, in inches: 3.3 for a column of a paper, with panels below each
             other.
 
+    Returns:
+        The figure and its three axes.
+
     Raises:
         TypeError, ValueError: for arguments of another kind, and for evaluations without tasks.
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, axes = by_dataset({"nations": Ranks([1, 2, 5], None, 14), "kinships": Ranks([1, 9, 4], None, 104)})
+    >>> len(axes)
+    3
     """
     confidence_level = check_confidence_level(confidence_level)
     definition = definition_of_ranks(metric)
@@ -323,8 +344,15 @@ def groups(
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
         width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
+    Returns:
+        The figure and its axes.
+
     Raises:
         TypeError, ValueError: for arguments of another kind, columns that are not there, and an empty breakdown.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> table = RankTable.from_ranks(Ranks([1, 2, 5], None, 14), group=[0, 0, 1])
+    >>> fig, ax = groups(table.breakdown(["mrr"]), "mrr")
     """
     if not isinstance(breakdown, Breakdown):
         raise TypeError(f"breakdown must come from RankCollection.breakdown(), got {type(breakdown).__name__}")

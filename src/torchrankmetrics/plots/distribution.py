@@ -51,8 +51,14 @@ def rank_ecdf(
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
         width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
+    Returns:
+        The figure and its axes.
+
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
     check_choice("rank_type", rank_type, ("realistic", "optimistic", "pessimistic"))
     samples = samples_of(models, side or "both")
@@ -106,10 +112,16 @@ def calibration(
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
         width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
+    Returns:
+        The figure and its axes.
+
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
 
     Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, ax = calibration({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
     confidence_level = check_confidence_level(confidence_level)
     samples = samples_of(models, side or "both")
@@ -152,8 +164,14 @@ def ties(
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
         width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
+    Returns:
+        The figure and its axes.
+
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, ax = ties({"model": Ranks([1, 2], [3, 2], 14)})
     """
     definition = definition_of_ranks(metric)
     samples = samples_of(models, side or "both")

@@ -44,9 +44,15 @@ def forest(
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
         width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
+    Returns:
+        The figure and its axes.
+
     Raises:
         TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
             read on one axis (a mean rank of 300 beside an MRR of 0.3).
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
     """
     named = results if isinstance(results, Mapping) else {"": results}
     lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one)]
@@ -124,6 +130,9 @@ def group_differences(
         confidence_level (float, default 0.95): in (0, 1).
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
         width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         TypeError, ValueError: as ``compare``; without groups, or without one of two tasks.

@@ -101,7 +101,19 @@ class RankAccumulator:
     def of(
         cls, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str, tolerance: float | Tensor = 0.0
     ) -> "RankAccumulator":
-        """Begin with tasks that all processes share; tolerance is absolute, of all tasks or of each (P,)."""
+        """Begin with tasks that all processes share; tolerance is absolute, of all tasks or of each (P,).
+
+        Args:
+            tasks (Tasks): targets and excluded columns.
+            true (Tensor): (P,) scores of the targets.
+            shard (Shard): the columns of this process.
+            num_rows (int): B.
+            backend (str): as in ``rank_scores``.
+            tolerance (float or Tensor, default 0.0): one absolute tolerance, or (P,).
+
+        Returns:
+            The accumulator, before the first chunk.
+        """
         self = cls.__new__(cls)
         self._begin(tasks, true, shard, num_rows, backend, tolerance)
         return self
@@ -130,7 +142,11 @@ class RankAccumulator:
     @eager
     @torch.no_grad()
     def update(self, scores: Tensor | Array) -> None:
-        """Count the next columns, (B, n) with n of any size; dtype and device of the true scores."""
+        """Count the next columns, (B, n) with n of any size; dtype and device of the true scores.
+
+        Args:
+            scores (Tensor or array): (B, n) scores of the next n columns.
+        """
         scores = read_scores(scores, "scores", "scores (B, n)")
         left_over = self._shard.last - self._seen
         if scores.ndim != 2 or len(scores) != self._num_rows or scores.shape[1] > left_over:
@@ -159,11 +175,22 @@ class RankAccumulator:
 
     @eager
     def compute(self) -> Ranks:
-        """Ranks among all N columns."""
+        """Ranks among all N columns.
+
+        Returns:
+            One entry per task.
+        """
         return self.rank(())
 
     def rank(self, chunks: Iterable[Tensor]) -> Ranks:
-        """Update with chunks, and compute; an error in a chunk is raised on all processes of the group."""
+        """Update with chunks, and compute; an error in a chunk is raised on all processes of the group.
+
+        Args:
+            chunks (iterable of Tensor): (B, n) each, in the order of the columns.
+
+        Returns:
+            One entry per task.
+        """
         if self._total is None:
             with self._shard.counting(self._others) as counting:
                 for chunk in chunks:

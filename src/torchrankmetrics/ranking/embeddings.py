@@ -129,6 +129,9 @@ def rank_embeddings(
             are of all candidates, and with slices that cover the candidates once; slices may be empty. None: this
             process has all candidates.
 
+    Returns:
+        Ranks, one entry per target, in the order of target.
+
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,
             and exact arithmetic with l1; with a group on every process: an error of one process, with its name; slices

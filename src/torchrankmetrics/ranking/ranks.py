@@ -69,14 +69,32 @@ class Ranks:
 
     @classmethod
     def trusted(cls, columns: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
-        """Build from int64 (3, tasks) columns that are right by construction, without checking them again."""
+        """Build from int64 (3, tasks) columns that are right by construction, without checking them again.
+
+        Args:
+            columns (Tensor): (3, tasks) int64: optimistic, pessimistic, num_candidates.
+            flags (Tensor): (tasks,) flags of each task, or None.
+            rows (tuple, default None): the query of each task, and the number of queries.
+
+        Returns:
+            The ranks.
+        """
         self = cls.__new__(cls)
         self.columns, self.flags, self.rows = columns, flags, rows
         return self
 
     @classmethod
     def from_counts(cls, counts: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
-        """Take over the counts of ``counting``, int64 (4, tasks), with the flags (tasks,) and rows found before."""
+        """Take over the counts of ``counting``, int64 (4, tasks), with the flags (tasks,) and rows found before.
+
+        Args:
+            counts (Tensor): (4, tasks) int64.
+            flags (Tensor): (tasks,) flags of each task, or None.
+            rows (tuple, default None): the query of each task, and the number of queries.
+
+        Returns:
+            The ranks.
+        """
         if counts.is_cpu:
             numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
             ranked = numbers[:3]
@@ -113,6 +131,9 @@ class Ranks:
             indexes (integers, default None): (T,) integers, the positive that each flat negative belongs to, in any
                 order.
             backend (str, default "auto"): as ``rank_scores`` takes it.
+
+        Returns:
+            One entry per positive, marked as ranks among sampled candidates.
 
         Raises:
             TypeError: if the dtypes differ or are complex, or the values are not numbers.

@@ -120,6 +120,16 @@ class SequentialEvaluation:
 
         ``sample_id`` (tasks,) holds the indices of the tasks; the other arguments are those of ``RankMetric.update``.
 
+        Args:
+            preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.
+            target (Tensor, list or tuple, default None): as in ``rank_scores``.
+            sample_id (integers): (tasks,) integers, the indices that ``batches`` returned.
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+            side (str, default None): "head", "tail" or "relation".
+            group (integers, default None): (tasks,) integers, or one.
+            backend (str, default "auto"): as in ``rank_scores``.
+            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``.
+
         Raises:
             TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
                 the tasks of the other model have other candidates, sides or groups.

@@ -87,6 +87,9 @@ def rank_sequentially(
         process_group (ProcessGroup, default None): processes that each score a share of the queries among all entities
             (in ``rank_triples`` they share the entities), and stop at the same batch. None: this process only.
 
+    Returns:
+        The decision, an anytime-valid interval, and the ranks.
+
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples`` and ``SequentialEvaluation``.
 

@@ -62,6 +62,9 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         folder (path): directory that the paths in the manifest are relative to.
         metrics (sequence of str, default ()): user-defined metrics that were passed to ``report``.
 
+    Returns:
+        The differences; none: every number of the manifest was computed again.
+
     Raises:
         OSError: if the page cannot be read.
         ValueError: if the page does not have exactly one manifest, or the manifest is damaged.

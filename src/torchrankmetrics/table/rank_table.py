@@ -81,7 +81,19 @@ class RankTable(HasRows):
         sample_id: Integers | None = None,
         query: Integers | None = None,
     ) -> "RankTable":
-        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task."""
+        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task.
+
+        Args:
+            ranks (Ranks): one entry per task.
+            side (str, default None): "head", "tail" or "relation", the predicted side.
+            group (integers, default None): (tasks,) integers, or one.
+            weight (numbers, default None): (tasks,) numbers >= 0, or one.
+            sample_id (integers, default None): (tasks,) integers, unique within a side.
+            query (integers, default None): (tasks,) integers >= 0; tasks of one query are its relevant items.
+
+        Returns:
+            The table, with one row per task.
+        """
         return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query))
 
     @classmethod
@@ -92,6 +104,9 @@ class RankTable(HasRows):
             tables (sequence of RankTable): of the same tasks or of others.
             offset_ids (bool, default False): True moves the sample ids of each table past those of the tables before
                 it: equal ids of two data sets are two tasks, and no repeats of one.
+
+        Returns:
+            One table with the rows of all.
 
         Raises:
             ValueError: if the ids of all tables together do not fit in int64.
@@ -115,6 +130,9 @@ class RankTable(HasRows):
                 optimistic is required; without num_candidates there are base values only. A single number serves all
                 rows, except for optimistic and sample_id.
 
+        Returns:
+            The table, with one row per entry, on the CPU.
+
         Raises:
             TypeError: if an array has another kind of dtype.
             ValueError: if a name is unknown or missing, or a shape or value is wrong.
@@ -127,7 +145,11 @@ class RankTable(HasRows):
         return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
+        """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out.
+
+        Returns:
+            Dict of column name to array (rows,).
+        """
         from torchrankmetrics.table.table_io import to_arrays
 
         return to_arrays(self.rows)
@@ -140,6 +162,9 @@ class RankTable(HasRows):
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group,
                 sample_id, query, weight and the other columns of ``from_numpy``. Other columns are ignored with a
                 warning.
+
+        Returns:
+            The table, with one row per row of the frame.
 
         Raises:
             ValueError: if ranks are missing or fractional, or a value is wrong.
@@ -170,6 +195,9 @@ class RankTable(HasRows):
             max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row. A small file may contain
                 many rows.
 
+        Returns:
+            The table, on the CPU.
+
         Raises:
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
@@ -182,6 +210,9 @@ class RankTable(HasRows):
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
 
         A path that ends in .parquet is written as ``to_parquet`` does.
+
+        Args:
+            path (path): of the new file.
 
         Raises:
             OSError: if the path cannot be written to.
@@ -202,6 +233,9 @@ class RankTable(HasRows):
             source (path or sequence of paths): a path, or paths in the order of the rows.
             max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
 
+        Returns:
+            The table, on the CPU.
+
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
             OSError: if a file cannot be opened.
@@ -212,7 +246,11 @@ class RankTable(HasRows):
         return cls(parquet.read(source, max_bytes))
 
     def to_parquet(self, path: Source) -> None:
-        """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
+        """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow.
+
+        Args:
+            path (path): of the new file.
+        """
         from torchrankmetrics.table import parquet
 
         parquet.write(path, self.rows)
@@ -272,6 +310,13 @@ class RankTable(HasRows):
     def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
         """Keep the rows of a side, of a group, or of both.
 
+        Args:
+            side (str, default None): "head", "tail" or "relation"; None: all sides.
+            group (int, default None): id of a group; None: all groups.
+
+        Returns:
+            A table of these rows.
+
         Raises:
             TypeError: if group is not an int.
             ValueError: if side is neither "head", "tail", "relation" nor None (all).
@@ -285,11 +330,24 @@ class RankTable(HasRows):
         return RankTable(self.rows[keep])
 
     def side(self, side: TaskSide | None) -> "RankTable":
-        """Keep the rows of a side; short for ``select(side=...)``."""
+        """Keep the rows of a side; short for ``select(side=...)``.
+
+        Args:
+            side (str): "head", "tail" or "relation"; None: all sides.
+
+        Returns:
+            A table of these rows.
+        """
         return self.select(side=side)
 
     def with_group(self, group: Integers | None) -> "RankTable":
         """Give the rows other groups: one for all (a data set, say), (n,) integers, or None for no groups.
+
+        Args:
+            group (integers): (n,) integers, one for all rows, or None for no groups.
+
+        Returns:
+            A table with the same ranks.
 
         Raises:
             TypeError: if groups are not integers.
@@ -304,6 +362,9 @@ class RankTable(HasRows):
 
         Args:
             metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+
+        Returns:
+            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
         """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.summary import summarize
@@ -311,7 +372,15 @@ class RankTable(HasRows):
         return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
 
     def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
-        """Tabulate metrics by group, as ``RankCollection.breakdown`` does."""
+        """Tabulate metrics by group, as ``RankCollection.breakdown`` does.
+
+        Args:
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+            names (mapping or sequence of str, default None): names of the groups by id; None: ids.
+
+        Returns:
+            A table with one row per group.
+        """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.breakdown import break_down
 
@@ -330,6 +399,17 @@ class RankTable(HasRows):
         """Compute intervals of metrics as ``RankCollection.confidence_intervals`` does.
 
         An array ``cluster`` has one key per row of the table.
+
+        Args:
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+            confidence_level (float, default 0.95): in (0, 1).
+            method (str, default "normal"): "normal" or "bootstrap".
+            cluster (str or integers, default None): "group", "sample_id", or int64 keys, one per row of the table.
+            n_resamples (int, default 2000): number of bootstrap samples.
+            seed (int, default 0): random seed of the bootstrap.
+
+        Returns:
+            One ``Interval`` per metric, by its key.
         """
         from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
         from torchrankmetrics.metrics.analysis import Analysis
@@ -343,7 +423,11 @@ class RankTable(HasRows):
         )
 
     def compact(self) -> "RankTable":
-        """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""
+        """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays.
+
+        Returns:
+            The smallest table with the same value of every metric.
+        """
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 

@@ -29,6 +29,9 @@ class ExpectationProvider(Protocol):
             counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
             weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
 
+        Returns:
+            ``Moments``: mean and variance, float64.
+
         Raises:
             ExpectationUnavailableError: if this provider has no moments for the definition and counts.
             TypeError, ValueError: if counts or weights are invalid.
@@ -36,7 +39,14 @@ class ExpectationProvider(Protocol):
         ...
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether ``moments`` serves this definition, for at least some counts."""
+        """Whether ``moments`` serves this definition, for at least some counts.
+
+        Args:
+            definition (RankDefinition): the metric.
+
+        Returns:
+            True if ``moments`` supports the definition.
+        """
         ...
 
 
