@@ -12,7 +12,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
@@ -116,7 +116,12 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
         Returns:
             (Q,) bool.
+
+        Raises:
+            UnknownCandidatesError: if the metric depends on a number of candidates that is unknown.
         """
+        if self.uses_candidates and (num_candidates < 0).any():
+            raise UnknownCandidatesError
         return self.query_kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -175,7 +180,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             return Moments(math.nan, 0.0, math.nan)
         if not self.is_mean_of_f:
             return self._median_moments(sample, used)
-        mean, variance = self.moments(sample.num_candidates, sample.num_answers)
+        mean, variance = self.moments(sample.known_candidates, sample.num_answers)
         share = in_range(sample.weight[used])
         share /= math.fsum((share * sample.count[used]).tolist())
         optimum = self.optimum(sample.num_candidates, sample.num_answers)
@@ -191,7 +196,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             raise ExpectationUnavailableError(
                 f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
             )
-        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        (N, m), count = distinct_rows((sample.known_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)
 
     def moments_of_counts(
@@ -260,6 +265,11 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     def is_share(self) -> bool:  # type: ignore[override]
         """Whether the value is a share of queries: success at k."""
         return self.query_kind.is_share
+
+    @property
+    def uses_candidates(self) -> bool:  # type: ignore[override]
+        """Whether the base value depends on the number of candidates."""
+        return self.query_kind.uses_candidates
 
     @property
     def query_kind(self) -> QueryKind:

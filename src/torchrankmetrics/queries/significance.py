@@ -247,7 +247,7 @@ def query_p_value(
 def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
     """Distinct (N, m, weight) of the queries that have a value, and how many have each."""
     used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
-    N, m = sample.num_candidates[used], sample.num_answers[used]
+    N, m = sample.known_candidates[used], sample.num_answers[used]
     return distinct_rows((N, m, in_range(sample.weight[used])), sample.count[used])
 
 
