@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.cli.options import Command, Compare, Report
+from torchrankmetrics.cli.options import Command, CompareCommand, ReportCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
 from torchrankmetrics.definitions.sample import RANK_TYPES
 from torchrankmetrics.inference.compare import compare as compare_models
@@ -35,7 +35,7 @@ _TINY = 1e-300  # smaller floats have fewer digits
 Lines = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 
-def report(options: Report) -> int:
+def report(options: ReportCommand) -> int:
     """Compute metrics of one or several files."""
     method = check_choice("--method", options.method, METHODS)
     level = options.confidence_level
@@ -143,7 +143,7 @@ def _limits(text: str | None) -> list[tuple[Measure, float]]:
     return limits
 
 
-def compare(options: Compare) -> int:
+def compare(options: CompareCommand) -> int:
     """Compare two models, or several pair by pair."""
     paths = [input_path(path) for path in (options.a, options.b, *(options.others or []))]
     if len(paths) == 2:

@@ -82,21 +82,28 @@ def compare(
     and new tasks, and ``seeds`` contains the variance components. Processes are not synchronized.
 
     Args:
-        a: a ``RankTable``, ``RankCollection``, ``Ranks``, an array of ranks or a data frame; or a list of them, one per
-            training seed; or a dict of name -> model.
-        b: the other model, of the same tasks; after a dict the metric.
-        metric: a name in any view except p_value, with its side, rank type and average, a ``RankDefinition`` or a
-            ``RankMetric``; or a list: then p-values are also adjusted by Holm. Views use the expectation of the metric;
-            for a name, the expectation of the first metric of that definition in the collections among the models.
-        baseline: after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs of the best model of
-            each metric. The best is chosen on the same data, therefore p-values are adjusted for all pairs.
-        confidence_level: in (0, 1).
-        cluster: unit of resampling: "group", "sample_id", or int64 keys aligned with the tasks of ``a``: with the rows
-            of its ``table()`` if it is a collection with sample ids, else in input order.
-        n_resamples: number of bootstrap samples.
-        permutations: number of flips; p is at least 1 / (permutations + 1). For m > 1 metrics at least
-            50 m / (1 - confidence_level) are used, so that Holm's correction can still reject.
-        seed: random seed of both.
+        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks or a data frame; or a
+            list of them, one per training seed; or a dict of name -> model.
+        b (as a, default None): the other model, of the same tasks; after a dict the metric.
+        metric (str, RankDefinition, RankMetric or a list of them, default "mrr"): a name in any view except
+            p_value, with its side, rank type and average, a ``RankDefinition`` or a ``RankMetric``; or a list: then
+            p-values are also adjusted by Holm. Views use the expectation of the metric; for a name, the expectation of
+            the first metric of that definition in the collections among the models.
+        baseline (str, default None): after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs
+            of the best model of each metric. The best is chosen on the same data, therefore p-values are adjusted for
+            all pairs.
+        confidence_level (float, default 0.95): in (0, 1).
+        cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64 keys aligned with
+            the tasks of ``a``: with the rows of its ``table()`` if it is a collection with sample ids, else in input
+            order.
+        n_resamples (int, default 2000): number of bootstrap samples.
+        permutations (int, default 9999): number of flips; p is at least 1 / (permutations + 1). For m > 1 metrics at
+            least 50 m / (1 - confidence_level) are used, so that Holm's correction can still reject.
+        seed (int, default 0): random seed of both.
+
+    Returns:
+        A ``Comparison`` of two models and one metric; ``Comparisons`` if metric is a list; after a dict
+        ``PairwiseComparisons`` by metric and pair.
 
     Raises:
         TypeError, ValueError: for invalid options, and for models of different tasks.
