@@ -20,12 +20,14 @@ version = release = __version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
 ]
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"torchrankmetrics {release}"
 html_logo = html_favicon = "static/logo.svg"
@@ -46,6 +48,7 @@ copybutton_copy_empty_lines = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say shapes, which types do not
 napoleon_use_rtype = False
+napoleon_use_ivar = True  # attributes of a named tuple are its members too
 
 
 def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -54,11 +57,12 @@ def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
 
 
 def add_results(app: Any, docname: str, source: list[str]) -> None:
-    """Append the results to the page on benchmarks, and the notebook to the tutorial."""
+    """Append results to the page on benchmarks and the notebook to the tutorial; end blocks without an empty line."""
     if docname == "benchmarks":
         source[0] += sections()
     elif docname == "tutorial":
         source[0] += "\n" + page(Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb")
+    source[0] = source[0].replace("\n\n```\n", "\n```\n")
 
 
 def add_mathjax(app: Any, _: Exception | None) -> None:

@@ -79,10 +79,10 @@ def test_a_pattern_that_finds_nothing_is_bad_input(tmp_path: Path, capsys: pytes
 def test_a_page_without_a_directory_that_matplotlib_can_write_to_is_one_line_before_the_computation(
     pattern: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def failing(name: str) -> None:
-        raise OSError(f"Matplotlib requires access to a writable cache directory, but {name}")
+    def failing() -> None:
+        raise OSError("matplotlib needs a writable directory for its cache: set MPLCONFIGDIR to one")
 
-    monkeypatch.setattr("torchrankmetrics.plots.canvas.importlib.import_module", failing)
+    monkeypatch.setattr("torchrankmetrics.study.rank_study.pyplot", failing)
     monkeypatch.setattr(RankStudy, "dataset", None)
     assert main(["study", pattern, "-m", "mrr", "--format", "html"]) == 2
     assert capsys.readouterr() == (

@@ -48,8 +48,8 @@ def test_two_retrievers_are_compared_on_the_same_queries():
 
 
 def test_errors_name_the_right_spelling():
-    with pytest.raises(TypeError, match="num_candidates"):
-        evaluate_run(QRELS, RESULTS, ["ndcg@10"])
+    with pytest.raises(ValueError, match="num_candidates"):
+        evaluate_run(QRELS, RESULTS, ["adjusted_ndcg@10"])
     with pytest.raises(ValueError, match=r"len\(corpus\)"):
         evaluate_run(QRELS, RESULTS, ["ndcg@10"], num_candidates=CORPUS)
     with pytest.raises(TypeError, match=r"evaluate_run\(qrels, run, metrics, num_candidates=...\)"):

@@ -103,7 +103,7 @@ def test_many_discordant_tasks_of_one_sign_agree_at_any_level():
 
 
 def test_two_runs_without_spread_on_few_tasks_are_unbounded():
-    """Flips of four tasks reject nothing at 5 %: neither may an interval without width."""
+    """Flips of four tasks reject nothing at 5%: neither may an interval without width."""
     a, b = ([Ranks([r] * 4, None, 30)] * 2 for r in (2, 3))
     with pytest.warns(RankMetricWarning, match="reject any difference at confidence level 0.95"):
         found = compare(a, b, "mr")

@@ -1,5 +1,7 @@
 """KnownAnswers and KnownTriples against dictionaries of sets."""
 
+from types import SimpleNamespace
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -178,3 +180,9 @@ def test_bad_input_is_named(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_data_of_pyg_are_an_error_that_names_their_reader():
+    data = SimpleNamespace(edge_index=torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(TypeError, match=r"triples\[0\] must be .*got SimpleNamespace; .*integrations\.pyg"):
+        KnownTriples(data)

@@ -1,6 +1,5 @@
 """p-values of means over queries: all outcomes of small ones, plain convolutions of large ones, and simulation."""
 
-import itertools
 import math
 
 import numpy as np
@@ -35,7 +34,7 @@ def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weig
     every = parts[0][:, None, None] + parts[1][:, None] + parts[2]
     sign = 1 if definition.higher_is_better else -1
     random = np.random.default_rng(0)
-    for _ in range(12):
+    for _ in range(6):
         chosen = [int(random.integers(len(outcomes))) for outcomes in OUTCOMES]
         ranks = [outcomes[i] for outcomes, i in zip(OUTCOMES, chosen, strict=True)]
         sample = untied(*((N, r) for (N, _), r in zip(SHAPES, ranks, strict=True)), weight=weight)
@@ -43,16 +42,6 @@ def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weig
         want = (sign * every >= sign * every[tuple(chosen)] - 1e-12).mean()
         assert got.samples == got.standard_error == 0
         assert got.p == pytest.approx(want, rel=1e-9)
-
-
-@every_metric
-def test_by_chance_p_falls_to_alpha_with_probability_alpha_at_most(definition, value):
-    shapes = [(5, 2), (4, 2)]
-    outcomes = itertools.product(*(exact.outcomes(N, m) for N, m in shapes))
-    queries = (zip((N for N, _ in shapes), ranks, strict=True) for ranks in outcomes)
-    p = np.sort([query_p_value(definition, untied(*some)).p for some in queries])
-    reached = np.searchsorted(p, p * (1 + 1e-12), side="right") / len(p)
-    assert (reached <= p * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
 
 
 def test_intervals_over_seeds_cover() -> None:
-    """Of 300 means over 3 runs on 60 tasks 95 % intervals hold the truth about as often as they say."""
+    """Of 300 means over 3 runs on 60 tasks 95% intervals hold the truth about as often as they say."""
     rng, covered = np.random.default_rng(1), 0
     for _ in range(300):
         x = rng.normal(size=(60, 1)) + 0.15 * rng.normal(size=(1, 3)) + 0.5 * rng.normal(size=(60, 3))

@@ -15,7 +15,7 @@ from torchrankmetrics.definitions.tasks import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Result = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
@@ -110,7 +110,7 @@ class Probe:
             if self.metrics is None:
                 raise FormError("a dict", "ranks, as before")
             if missing := [key for key in self.metrics if key not in result]:
-                raise FormError(f"no {shown(missing[0])}", "the same keys as before")
+                raise FormError(f"no {shorten(missing[0])}", "the same keys as before")
             return {key: float(result[key]) for key in self.metrics}
         if self.metrics is not None:
             raise FormError(type(result).__name__, "a dict, as before")

@@ -26,15 +26,16 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: its name.
-        description: the check in one sentence.
-        status: "passed", "failed" (a wrong number), "error" (an exception where a number is required) or "skipped"
-            (nothing could be compared, or an exception that is as good as a number; ``message`` has the reason).
-        case: the smallest case that shows it; "" if the check passed or no case of it was compared.
-        quantity: "rank", or the key of the metric that is wrong.
-        got: the value of the evaluator.
-        expected: the right value.
-        message: the exception, the tie rule found, other wrong metrics, or why the check was skipped.
+        check (str): its name.
+        description (str): the check in one sentence.
+        status (str): "passed", "failed" (a wrong number), "error" (an exception where a number is required) or
+            "skipped" (nothing could be compared, or an exception that is as good as a number; ``message`` has the
+            reason).
+        case (str): the smallest case that shows it; "" if the check passed or no case of it was compared.
+        quantity (str): "rank", or the key of the metric that is wrong.
+        got (float or str): the value of the evaluator.
+        expected (float or str): the right value.
+        message (str): the exception, the tie rule found, other wrong metrics, or why the check was skipped.
     """
 
     check: str

@@ -9,7 +9,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.kinds import IDENTITY
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
 from torchrankmetrics.definitions.transforms import Transform
-from torchrankmetrics.validation import TaskSide, shown
+from torchrankmetrics.validation import TaskSide, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
@@ -166,17 +166,17 @@ class MetricDefinition(ABC, Generic[Own]):
         if not self.has_view(view):
             instead = " or ".join(repr(known) for known in VIEWS if self.has_view(known))
             lacks = "expectation" if not self.has_null else "best value"
-            return f"view={view!r} has no meaning for {shown(self.name)}: it has no {lacks}; use {instead}"
+            return f"view={view!r} has no meaning for {shorten(self.name)}: it has no {lacks}; use {instead}"
         if rank_type == "expected" and not self.has_expected:
             return f"rank_type='expected' {self._only_means}"
         if view == "p_value" and not self.has_p_value:
-            return f"view='p_value' is not known for {shown(self.name)}: it is not a function of a mean of f"
+            return f"view='p_value' is not known for {shorten(self.name)}: it is not a function of a mean of f"
         return None
 
     @property
     def _only_means(self) -> str:
         return (
-            f"is known for means of a transform, GMR and IGMR, not for {shown(self.name)}; "
+            f"is known for means of a transform, GMR and IGMR, not for {shorten(self.name)}; "
             "use 'realistic', 'optimistic' or 'pessimistic'"
         )
 

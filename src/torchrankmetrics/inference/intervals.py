@@ -20,7 +20,7 @@ from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
-from torchrankmetrics.validation import check_choice, check_int, one_number, shown
+from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -32,10 +32,10 @@ Cluster = Literal["group", "sample_id"] | Integers
 def named_clusters(rows: Rows, name: str) -> IntArray:
     """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
     if name not in ("group", "sample_id"):
-        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shown(name)}")
+        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}")
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
     if (keys == ABSENT).any():
-        raise ValueError(f"cluster={shown(name)} needs a {name} for every task: pass {name}= to every update")
+        raise ValueError(f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to every update")
     return keys
 
 
@@ -76,6 +76,14 @@ class Interval:
     ``effective_tasks`` is the effective number of tasks (or clusters) for the standard error: n over the kurtosis of
     their influences, infinite for methods that do not depend on it, such as Wilson's interval. Below 5 the interval
     misses more often than its confidence level states.
+
+    Args:
+        metric (str): canonical key.
+        value (float): value of the metric.
+        low (float): lower end of the interval.
+        high (float): upper end.
+        standard_error (float): standard error, in the units of the value.
+        effective_tasks (float, default inf): effective number of tasks or clusters.
     """
 
     metric: str
@@ -95,6 +103,14 @@ class Intervals(Rendered):
 
     ``effective_clusters`` is the effective number of clusters; well below 100 the intervals miss more often than their
     confidence level states.
+
+    Args:
+        rows (tuple): one ``Interval`` per metric.
+        confidence_level (float): in (0, 1).
+        method (str): "normal" or "bootstrap".
+        num_tasks (int): number of ranking tasks or queries.
+        num_clusters (int): number of clusters; None: every task is independent.
+        effective_clusters (float): effective number of clusters; None: without clusters.
     """
 
     rows: tuple[Interval, ...]
@@ -108,7 +124,7 @@ class Intervals(Rendered):
         for row in self.rows:
             if row.metric == key:
                 return row
-        raise KeyError(f"{shown(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
+        raise KeyError(f"{shorten(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -121,7 +137,7 @@ class Intervals(Rendered):
             Column("effective_tasks", audience="programs"),
         )
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
-        note = f"{100 * self.confidence_level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"
+        note = f"{100 * self.confidence_level:g}% ({self.method}), {self.num_tasks} tasks{clusters}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 
@@ -171,7 +187,7 @@ def confidence_intervals(
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     """Warn of metrics whose standard error depends on too few tasks or clusters."""
     few = [
-        f"{shown(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
+        f"{shorten(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
         for key, number in effective_tasks.items()
         if number < LEAST_EFFECTIVE_TASKS
     ]
@@ -222,7 +238,7 @@ class ClusterSource:
             return None
         if not isinstance(self.cluster, str) or self.cluster != "group":
             raise ValueError(
-                f"cluster must be 'group' or None for {shown(definition.name)}: its units are queries, not tasks"
+                f"cluster must be 'group' or None for {shorten(definition.name)}: its units are queries, not tasks"
             )
         return self.analysis.queries.group[self.analysis.used_queries(definition, side)]
 
@@ -231,7 +247,7 @@ def check_confidence_level(confidence_level: float) -> float:
     """Read a confidence level; ValueError outside (0, 1)."""
     number = one_number(confidence_level)
     if number is None or not 0 < number < 1:
-        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shown(confidence_level)}")
+        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
     return number
 
 

@@ -1,7 +1,7 @@
 """Standard errors and confidence intervals of metrics."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -11,10 +11,10 @@ from scipy.stats import chi2, norm, t as student
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, weighted_mean
-from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 _FEW = 3 + 1e-9  # hits or misses, with the rounding of a sum of weights
 
@@ -228,7 +228,7 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
     """
     if definition.is_extreme:
         raise ValueError(
-            f"{shown(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
+            f"{shorten(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
             "a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
         )
     x = apply_transform(definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates)
@@ -243,39 +243,46 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
 
 def replicate_values(
     definition: RankDefinition,
-    sample: RankSample,
+    samples: Sequence[RankSample],
     rank_type: RankType,
     n_resamples: int,
     seed: int,
     cluster: IntArray | None = None,
 ) -> FloatArray:
-    """Values of any metric on resampled tasks or clusters, (resamples,) float64.
+    """Values of any metric on resampled tasks or clusters, (samples, resamples) float64.
 
     Args:
         definition: the metric.
-        sample: the ranks.
+        samples: ranks of models on the same tasks, which are resampled together; or of one model.
         rank_type: of the metric.
         n_resamples: number of bootstrap samples.
         seed: random seed.
-        cluster: (m,) int64 keys, one per entry of the sample; None: every task is drawn by itself.
+        cluster: (m,) int64 keys, one per entry of the samples; None, for one model: every task is drawn by itself.
     """
-    N = sample.known_candidates if definition.uses_candidates else None
+    N = samples[0].known_candidates if definition.uses_candidates else None
     if cluster is None:  # equal tasks are one entry
-        entries = sample.tie_blocks if N is None else sample
-        drawn, unit, times = entries.count, np.arange(len(entries.count)), np.ones_like(entries.count)
+        samples = [samples[0].tie_blocks if N is None else samples[0]]
+        drawn, unit, times = samples[0].count, np.arange(len(samples[0].count)), np.ones_like(samples[0].count)
     else:
-        entries, times = sample, sample.count
+        times = samples[0].count
         key, unit = np.unique(cluster, return_inverse=True)
         drawn = np.ones(len(key), dtype=np.int64)
-    low, high, weight = entries.optimistic, entries.pessimistic, entries.weight
-    values = []
+    weight, columns = samples[0].weight, []
+    for one in samples if rank_type != "expected" else ():
+        x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
+        order = np.argsort(x)  # once, not in each median
+        columns.append((x[order], unit[order], (weight * times)[order]))
+    values: list[list[float]] = []
     for draws in redraws(drawn, n_resamples, seed):
-        for row in draws.astype(np.int64):
-            count = row[unit] * times
-            has = count > 0
-            redrawn = RankSample(low[has], high[has], None if N is None else N[has], weight[has], count[has])
-            values.append(definition.value(redrawn, rank_type))
-    return np.array(values)
+        for row in draws:
+            if rank_type != "expected":
+                values.append([float(aggregate(definition, x, mass * row[unit])) for x, unit, mass in columns])
+                continue
+            count = row[unit].astype(np.int64) * times
+            redrawn = [RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples]
+            values.append([definition.value(one, rank_type) for one in redrawn])
+    result = np.array(values).T
+    return result if rank_type == "expected" else np.stack([apply_transform(definition.g, one, "g") for one in result])
 
 
 Method = Literal["normal", "bootstrap"]
@@ -298,7 +305,7 @@ def estimate(
     if not definition.is_function_of_mean(rank_type):
         of_tasks, ranks = definition.as_tasks(sample)
         effective_tasks = percentile_effective_tasks(of_tasks, ranks, cluster)
-        replicates = replicate_values(of_tasks, ranks, rank_type, n_resamples, seed, cluster)
+        (replicates,) = replicate_values(of_tasks, [ranks], rank_type, n_resamples, seed, cluster)
         return Estimate(*percentile_interval(replicates, level), effective_tasks)
     units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
     limits = definition.mean_limits(sample)

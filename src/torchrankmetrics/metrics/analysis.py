@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
-from torchrankmetrics.definitions.protocol import Average as Average, Side as Side
+from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
@@ -29,7 +29,7 @@ from torchrankmetrics.table.columns import (
     without_flag,
     without_queries,
 )
-from torchrankmetrics.validation import TASK_SIDES, shown
+from torchrankmetrics.validation import TASK_SIDES, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -56,8 +56,11 @@ class Analysis:
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
         blocks = [block for block in blocks if not block.is_meta]  # without values
-        # one copy to the host, here and nowhere before; by columns, as they are read from here on
-        rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
+        if not all(block.is_cpu for block in blocks):  # one copy to the host, here and nowhere before
+            blocks = [torch.cat(list(blocks)).cpu()]
+        # by columns, as they are read from here on; NumPy starts no threads
+        columns = [block.numpy().T for block in blocks or [empty_rows()]]
+        rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
         seen = fault.raise_faults(Columns(rows).flags)
         repeated = bool(seen & fault.REPEATED)
         if repeated:
@@ -221,7 +224,7 @@ class Analysis:
         self._warned.add("competition")
         warn(
             f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
-            f"{shown(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
+            f"{shorten(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
             "mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
             "ranks list the relevant items in exclude"
         )

@@ -24,7 +24,7 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import HasRows
-from torchrankmetrics.validation import TaskSide, shown
+from torchrankmetrics.validation import TaskSide, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -59,24 +59,25 @@ class RankCollection(MetricCollection):
     """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
 
     Args:
-        metrics: names (any synonym), ``RankMetric`` instances, or a dict of key -> name or instance; None: mrr, mr,
-            hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they
-            contain their own; instances and dict entries stay as they are.
-        *additional_metrics: more metrics, unless metrics is a dict.
-        views: one or several of "base", "normalized", "adjusted_index", "z_score", "p_value"; undefined combinations
-            are left out.
-        rank_types: of "realistic", "optimistic", "pessimistic", "expected". p-values are computed from pessimistic
-            ranks, whatever the rank type.
-        sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
-            in update. Or two labels of your own for head and tail, for example ("i2t", "t2i"), with or without "both".
-        average: "micro" or "macro", for names without their own.
-        expectation: computes null moments; None: exact.
-        storage: "ranks" or "counts", as in ``RankMetric``.
-        prefix: before every key, for example "val/".
-        postfix: after every key.
-        compute_groups: a bool or lists of keys, as ``MetricCollection`` takes it, without effect: all members are one
-            group, because they share one buffer of rows.
-        **kwargs: options of ``torchmetrics.Metric``, for every member.
+        metrics (str, sequence or mapping, default None): names (any synonym), ``RankMetric`` instances, or a dict of
+            key -> name or instance; None: mrr, mr, hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with
+            views, rank_types and sides unless they contain their own; instances and dict entries stay as they are.
+        *additional_metrics (str or RankMetric): more metrics, unless metrics is a dict.
+        views (str or sequence of str, default ("base",)): one or several of "base", "normalized", "adjusted_index",
+            "z_score", "p_value"; undefined combinations are left out.
+        rank_types (str or sequence of str, default ("realistic",)): of "realistic", "optimistic", "pessimistic",
+            "expected". p-values are computed from pessimistic ranks, whatever the rank type.
+        sides (str or sequence of str, default ("both",)): of "both", "head", "tail", "relation"; "both" is the union of
+            the tasks. Others than "both" need ``side`` in update. Or two labels of your own for head and tail, for
+            example ("i2t", "t2i"), with or without "both".
+        average (str, default "micro"): "micro" or "macro", for names without their own.
+        expectation (ExpectationProvider, default None): computes null moments; None: exact.
+        storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
+        prefix (str, default None): before every key, for example "val/".
+        postfix (str, default None): after every key.
+        compute_groups (bool or list of lists of str, default True): as in ``MetricCollection``, but
+            without effect: all members are one group, because they share one buffer of rows.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``, for every member.
 
     Raises:
         TypeError: if metrics are of another kind.
@@ -269,7 +270,11 @@ class RankCollection(MetricCollection):
         self._buffer.empty()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
-        """Add the rows of another collection, as if its updates had been made here."""
+        """Add the rows of another collection, as if its updates had been made here.
+
+        Args:
+            other (RankCollection): a collection with the same metrics.
+        """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
         rows = other._first.rows
@@ -288,7 +293,11 @@ class RankCollection(MetricCollection):
 
     @staticmethod
     def names() -> list[str]:
-        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``."""
+        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``.
+
+        Returns:
+            The names, in the order of the metrics page.
+        """
         return list(all_names())
 
     @property
@@ -300,7 +309,7 @@ class RankCollection(MetricCollection):
         """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
 
         Args:
-            metric: a key of the collection, with or without its prefix, or a synonym of one.
+            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
 
         Raises:
             ValueError: if the collection has no such metric, or it has no direction.
@@ -309,41 +318,68 @@ class RankCollection(MetricCollection):
         if name not in self._modules:
             name = parse_name(name).measure().key
         if name not in self._modules:
-            raise ValueError(f"{shown(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+            raise ValueError(f"{shorten(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
         higher = self._modules[name].higher_is_better
         if higher is None:
-            raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
+            raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
     def mode(self, metric: str) -> Literal["max", "min"]:
-        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``."""
+        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
+
+        Args:
+            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
+        """
         return self.monitor(metric)["mode"]
 
     def table(self) -> "RankTable":
-        """All rows of all processes, sorted, distinct and counted, on the CPU."""
+        """All rows of all processes, sorted, distinct and counted, on the CPU.
+
+        Returns:
+            The rows as a ``RankTable``, on the CPU.
+        """
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
     def local_table(self) -> "RankTable":
-        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized."""
+        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized.
+
+        Returns:
+            The rows as a ``RankTable``.
+        """
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(self._first.rows.as_one(self._first.device))
 
     def summary(self) -> "Summary":
-        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
+        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``.
+
+        Returns:
+            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
+        """
         from torchrankmetrics.metrics.summary import summarize
 
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes."""
+        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes.
+
+        Returns:
+            Dict of metric key to relative error of the p-value, float.
+        """
         analysis = self._synced_analysis()
         return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
 
     def breakdown(self, names: "Names" = None) -> "Breakdown":
-        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes."""
+        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes.
+
+        Args:
+            names (mapping or sequence of str, default None): names of the groups by id; None: ids.
+
+        Returns:
+            A table with one row per group.
+        """
         from torchrankmetrics.metrics.breakdown import break_down
 
         return break_down(self._synced_analysis(), self.measures.values(), names)
@@ -360,13 +396,17 @@ class RankCollection(MetricCollection):
         """Intervals of the values that every metric has on other tasks of the same kind. Synchronizes.
 
         Args:
-            confidence_level: in (0, 1).
-            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentized for means of f,
-                percentiles for others); Wilson's for hits with both. The median has a bootstrap only, extremes none.
-            cluster: rows that are drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned
-                with the rows of ``table()``; None: every task is independent.
-            n_resamples: number of bootstrap samples.
-            seed: of the bootstrap.
+            confidence_level (float, default 0.95): in (0, 1).
+            method (str, default "normal"): "normal" (means of f, corrected for skewness) or "bootstrap" (studentized
+                for means of f, percentiles for others); Wilson's for hits with both. The median has a bootstrap only,
+                extremes none.
+            cluster (str or integers, default None): rows that are drawn together: "group", "sample_id" (both sides of a
+                triple), or int64 keys aligned with the rows of ``table()``; None: every task is independent.
+            n_resamples (int, default 2000): number of bootstrap samples.
+            seed (int, default 0): of the bootstrap.
+
+        Returns:
+            One ``Interval`` per metric, by its key.
 
         Raises:
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.

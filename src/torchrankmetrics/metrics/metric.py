@@ -39,7 +39,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import HasRows, empty_rows
 from torchrankmetrics.validation import TaskSide, check_choice
 
@@ -98,7 +98,7 @@ class RankMetric(Metric):
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
             the number of distinct rows bounds the memory; values are the same.
-        **kwargs: options of ``torchmetrics.Metric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
 
     Raises:
         TypeError: if the definition is neither.
@@ -229,22 +229,28 @@ class RankMetric(Metric):
         """Rank a batch and store the ranks, or store existing ranks.
 
         Args:
-            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
-                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, reads the
-                side or group of all rows of the table, which synchronizes with an accelerator. With ``indexes``, (T,)
-                scores.
-            target: as in ``rank_scores``, several relevant items per row too; bool (T,) with ``indexes``.
-            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
-            side: "head", "tail" or "relation", the predicted side.
-            group: (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per row; (T,) with ``indexes``.
-            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The relevant items of one
-                query may be spread over several updates. In that case ``exclude`` must list all of them (including the
-                target) or none. None: the relevant items of a row are a whole query.
-            weight: numbers >= 0, or one, of the shape of group; a ranking task of weight zero is dropped.
-            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
-            indexes: (T,) integers, the query of each flat score, as in torchmetrics' retrieval; each query is whole.
-            backend: as in ``rank_scores``.
-            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
+            preds (Tensor, Ranks or RankTable): (B, N) scores, a tensor or an array, higher is better, never modified;
+                or a ``Ranks``, then without target and exclude; or a ``RankTable``, then alone. A metric of one side,
+                or a macro average, reads the side or group of all rows of the table, which synchronizes with an
+                accelerator. With ``indexes``, (T,) scores.
+            target (Tensor, list or tuple, default None): as in ``rank_scores``, several relevant items per row too;
+                bool (T,) with ``indexes``.
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``, padding too; bool (T,) with
+                ``indexes``.
+            side (str, default None): "head", "tail" or "relation", the predicted side.
+            group (integers, default None): (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per
+                row; (T,) with ``indexes``.
+            query (integers, default None): (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The
+                relevant items of one query may be spread over several updates. In that case ``exclude`` must list all
+                of them (including the target) or none. None: the relevant items of a row are a whole query.
+            weight (numbers, default None): numbers >= 0, or one, of the shape of group; a ranking task of weight zero
+                is dropped.
+            sample_id (integers, default None): (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id)
+                count once.
+            indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
+                retrieval; each query is whole.
+            backend (str, default "auto"): as in ``rank_scores``.
+            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -259,14 +265,10 @@ class RankMetric(Metric):
             preds,
             target,
             exclude,
+            TaskFacts(task_side, group, weight, sample_id, query),
             indexes=indexes,
             backend=backend,
             tolerance=tolerance,
-            side=task_side,
-            group=group,
-            weight=weight,
-            sample_id=sample_id,
-            query=query,
         )
         self._append(block)
 
@@ -299,7 +301,8 @@ class RankMetric(Metric):
         """Add the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
+            incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, a list of int64 (n, 10)
+                tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would not accept.
@@ -323,9 +326,10 @@ class RankMetric(Metric):
         """Return mean and variance of the base value under random ranking; needs no data.
 
         Args:
-            num_candidates: (tasks,) integers >= 1, or (queries,).
-            weight: numbers >= 0 of that shape; None: equal.
-            num_answers: (queries,) integers from 1 to num_candidates, or one; for query metrics only.
+            num_candidates (array-like): (tasks,) integers >= 1, or (queries,).
+            weight (array-like, default None): numbers >= 0 of that shape; None: equal.
+            num_answers (array-like, default 1): (queries,) integers from 1 to num_candidates, or one; for query metrics
+                only.
         """
         given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
         num_candidates, weight, num_answers = (

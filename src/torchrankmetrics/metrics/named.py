@@ -2,18 +2,16 @@
 
 import inspect
 import re
-import textwrap
 from typing import Any, ClassVar, Unpack
 
 from torch import Tensor, float64, tensor
 
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import power_mean_rank
-from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
 from torchrankmetrics.metrics.registry import METRICS, as_measure
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import check_int
 
@@ -22,14 +20,23 @@ _DOCUMENTATION = """\
 
 Args:
 {args}
+    compute_on_cpu (bool, default False): store rows on the CPU, as in torchmetrics.
+    dist_sync_on_step (bool, default False): synchronize the processes in every ``forward``.
+    process_group (ProcessGroup, default None): processes that synchronize; None: all.
+    dist_sync_fn (callable, default None): gathers a tensor from all processes; None: ``torch.distributed``.
+    distributed_available_fn (callable, default None): whether processes synchronize; None: ``torch.distributed``.
+    sync_on_compute (bool, default True): synchronize the processes in ``compute``.
+    compute_with_cache (bool, default True): return the stored value until the next ``update``.
 
 As input to ``update`` the metric accepts:
-    preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``, without target.
-    target ({target}
-    exclude (Tensor): bool (B, N), True: not a candidate (padding, {others}).
+
+- preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``, without target.
+- target ({target}
+- exclude (Tensor): bool (B, N), True: not a candidate (padding, {others}).
 
 As output of ``compute`` the metric returns:
-    value (Tensor): 0-d float64 over all updates and processes; NaN without {unit} or where it is undefined.
+
+- value (Tensor): 0-d float64 over all updates and processes; NaN without {unit} or where it is undefined.
 
 Example:
     >>> import torch
@@ -142,13 +149,11 @@ def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
         f"    {_NUMBERS[text]}" for one in cls.__signature__.parameters.values() if (text := str(one)) in _NUMBERS
     ]
     args = [entry for entry in shared if re.split(r"\W", entry.strip())[0] in cls.__signature__.parameters]
-    host = f"{', '.join(HostOptions.__annotations__)}: options of ``torchmetrics.Metric``."
-    host = textwrap.fill(host, 116, initial_indent=" " * 4, subsequent_indent=" " * 8)
     name = cls.metric_name.removesuffix("_at_<k>")
     of_queries = any(entry.name == name and isinstance(entry.made, str) for entry in METRICS)
     return _DOCUMENTATION.format(
         summary=inspect.cleandoc(cls.__doc__ or ""),
-        args="\n".join([*numbers, *args, host]),
+        args="\n".join([*numbers, *args]),
         name=cls.__name__,
         arguments=arguments,
         value=repr(value),

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 
 from torchrankmetrics.definitions import tasks
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.protocol import Definition
@@ -194,11 +193,11 @@ def parse_name(name: str) -> MetricName:
         own = "; write RankDefinition('my_metric', f=function)" if callable(name) else ""
         raise TypeError(f"a metric name must be a str, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
-        raise ValueError(f"unknown metric {shown(name)}; {_LISTED}")
+        raise ValueError(f"unknown metric {shorten(name)}; {_LISTED}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
     result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
     if result is None:
-        raise ValueError(f"unknown metric {shown(name)}{hint_for(rest) or _nearest(rest)}")
+        raise ValueError(f"unknown metric {shorten(name)}{hint_for(rest) or _nearest(rest)}")
     return result
 
 
@@ -235,7 +234,7 @@ def as_measure(
         if (own := getattr(name, keyword)) not in (None, value):
             key = metric if isinstance(metric, str) else as_measure(metric).key
             raise ValueError(
-                f"{shown(key)} has {keyword}={own!r}, but {keyword}={shown(value)} was passed; omit one of them"
+                f"{shorten(key)} has {keyword}={own!r}, but {keyword}={shorten(value)} was passed; omit one of them"
             )
     if isinstance(name, Measure):
         return name if expectation is None else replace(name, expectation=expectation)
@@ -251,10 +250,10 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     definition = name.definition
     if name != MetricName(definition):
-        raise ValueError(f"metric must be a base metric, such as {shown(definition.name)}; got {shown(metric)}")
+        raise ValueError(f"metric must be a base metric, such as {shorten(definition.name)}; got {shorten(metric)}")
     if (of_tasks := definition.of_tasks) is None:
         raise ValueError(
-            f"metric must be a metric of ranking tasks, such as 'mrr'; {shown(definition.name)} is a query metric"
+            f"metric must be a metric of ranking tasks, such as 'mrr'; {shorten(definition.name)} is a query metric"
         )
     return of_tasks
 
@@ -304,7 +303,7 @@ def _parse_base(text: str) -> "Definition | None":
     if match := re.fullmatch(r"power_mean_rank_(minus_)?(\d+(?:[p.]\d+)?|inf)", text):
         return tasks.power_mean_rank(float(match[2].replace("p", ".")) * (-1 if match[1] else 1))
     if entry := _CUT.get(re.sub("(@|_at_)k$", "", text)):
-        raise ValueError(f"{shown(text)} needs a number of first places, for example {entry.name}_at_10")
+        raise ValueError(f"{shorten(text)} needs a number of first places, for example {entry.name}_at_10")
     return None
 
 
@@ -315,7 +314,7 @@ def hint_for(text: str) -> str | None:
     "; a filter is passed as exclude= of update, not in a name: use 'mrr'"
     """
     if match := re.fullmatch(r"(?:filtered|filt|raw|unfiltered)_(.+)", text):
-        return f"; a filter is passed as exclude= of update, not in a name: use {shown(match[1])}"
+        return f"; a filter is passed as exclude= of update, not in a name: use {shorten(match[1])}"
     if match := re.fullmatch(r"(?:retrieval|link_?pred)_?(.+)", text):
         for entry in reversed(METRICS):  # query metrics
             if match[1] in entry.words:

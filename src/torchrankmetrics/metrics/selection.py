@@ -11,7 +11,7 @@ from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.metrics.measure import SIDES, Measure, Measured, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shown
+from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shorten
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 Metrics = MetricLike | Sequence[MetricLike] | Mapping[str, MetricLike]
@@ -66,7 +66,7 @@ class Selection:
             for key, entry in metrics.items():
                 if not isinstance(key, str) or not _KEY.fullmatch(key):
                     raise ValueError(
-                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(key)}"
+                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(key)}"
                     )
                 yield key, entry if has_measure(entry) else self._one(entry)
             return
@@ -128,7 +128,7 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     if len(own) != 2 or {*values} - {"both", *own} or not fit:
         raise ValueError(
             f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) for "
-            f"head and tail, with or without 'both'; got {shown(given)}"
+            f"head and tail, with or without 'both'; got {shorten(given)}"
         )
     first, second = own
     codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
@@ -140,5 +140,5 @@ def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choic
     if isinstance(listed, Set):  # the same order on every process
         listed = sorted(listed, key=str)
     if not isinstance(listed, Sequence) or not listed:
-        raise ValueError(f"{name} must be a string or several, not none; got {shown(values)}")
+        raise ValueError(f"{name} must be a string or several, not none; got {shorten(values)}")
     return tuple(dict.fromkeys(check_choice(name, value, choices) for value in listed))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
@@ -28,7 +28,7 @@ from torchrankmetrics.queries.binary import (
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -39,12 +39,13 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     """A metric of one query with m relevant items among N candidates, averaged over queries.
 
     Args:
-        name: canonical name, ``[a-z][a-z0-9_]*``.
-        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as for
-            ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
-        kind: a metric of another form, instead of f.
-        higher_is_better: direction; by default read off f at ranks 1 and 2^20.
-        aggregation: how the values of queries become one number; the median is taken of first ranks.
+        name (str): canonical name, ``[a-z][a-z0-9_]*``.
+        f (callable, default None): transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same
+            shape out, as for ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
+        kind (QueryKind, default None): a metric of another form, instead of f.
+        higher_is_better (bool, default None): direction; by default read off f at ranks 1 and 2^20.
+        aggregation (str, default "mean"): how the values of queries become one number; the median is taken of first
+            ranks.
 
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
@@ -63,21 +64,23 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
+            raise ValueError(
+                f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
+            )
         if self.f is None and self.kind is None:
-            raise ValueError(f"{shown(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
+            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
         if self.f is not None:
             f = known(self.f)
             if self.kind not in (None, MeanOf(f)):
                 raise ValueError(
-                    f"{shown(self.name)} is either the mean of f= over the answers or of another kind=, not both"
+                    f"{shorten(self.name)} is either the mean of f= over the answers or of another kind=, not both"
                 )
             if self.higher_is_better is None:
                 far = np.array([1.0, float(_FAR)])
                 best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
                 if best == worst:
                     raise ValueError(
-                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                     )
                 object.__setattr__(self, "higher_is_better", best > worst)
             object.__setattr__(self, "kind", MeanOf(f))
@@ -91,9 +94,12 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
 
         Args:
-            sample: the queries.
-            rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
+            sample (QuerySample): the queries.
+            rank_type (str, default "expected"): "expected" over the orders of tied candidates (McSherry and Najork
+                2008, doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
+
+        Returns:
+            (Q,) float64.
 
         Raises:
             ValueError: for another rank type, or if f is not finite.
@@ -102,15 +108,28 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.query_kind.values(placed) if len(sample) else np.empty(0)
 
     def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined for queries with these numbers, (Q,) bool."""
+        """Whether the metric is defined for queries with these numbers, (Q,) bool.
+
+        Args:
+            num_candidates (array): (Q,) int64.
+            num_answers (array): (Q,) int64, the numbers of relevant items.
+
+        Returns:
+            (Q,) bool.
+
+        Raises:
+            UnknownCandidatesError: if the metric depends on a number of candidates that is unknown.
+        """
+        if self.uses_candidates and (num_candidates < 0).any():
+            raise UnknownCandidatesError
         return self.query_kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
 
         Args:
-            num_candidates: (Q,) integers N.
-            num_answers: (Q,) integers m in 1..N.
+            num_candidates (array-like): (Q,) integers N.
+            num_answers (array-like): (Q,) integers m in 1..N.
 
         Returns:
             (Q,) float64 twice. The variance is exactly zero where the metric cannot vary; NaN means are undefined.
@@ -126,7 +145,15 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return mean[index], variance[index]
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
-        """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``."""
+        """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``.
+
+        Args:
+            num_candidates (array-like): (Q,) integers N.
+            num_answers (array-like): (Q,) integers m in 1..N, the numbers of relevant items.
+
+        Returns:
+            (Q,) float64.
+        """
         (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
         return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
 
@@ -153,7 +180,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             return Moments(math.nan, 0.0, math.nan)
         if not self.is_mean_of_f:
             return self._median_moments(sample, used)
-        mean, variance = self.moments(sample.num_candidates, sample.num_answers)
+        mean, variance = self.moments(sample.known_candidates, sample.num_answers)
         share = in_range(sample.weight[used])
         share /= math.fsum((share * sample.count[used]).tolist())
         optimum = self.optimum(sample.num_candidates, sample.num_answers)
@@ -167,9 +194,9 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         weight = sample.weight[used]
         if weight.min() != weight.max():
             raise ExpectationUnavailableError(
-                f"{shown(self.name)} has no exact expectation for queries of different weights: use view='base'"
+                f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
             )
-        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        (N, m), count = distinct_rows((sample.known_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)
 
     def moments_of_counts(
@@ -240,6 +267,11 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.query_kind.is_share
 
     @property
+    def uses_candidates(self) -> bool:  # type: ignore[override]
+        """Whether the base value depends on the number of candidates."""
+        return self.query_kind.uses_candidates
+
+    @property
     def query_kind(self) -> QueryKind:
         """The kind of metric that it is."""
         assert self.kind is not None
@@ -255,32 +287,92 @@ FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), Fals
 
 
 def recall_at(k: int) -> QueryDefinition:
-    """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``."""
+    """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> recall_at(100).name
+    'recall_at_100'
+    """
     return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
 
 
 def precision_at(k: int) -> QueryDefinition:
-    """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``."""
+    """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> precision_at(5).name
+    'precision_at_5'
+    """
     return QueryDefinition(f"precision_at_{_places(k)}", kind=Precision(AtMost(k)))
 
 
 def success_at(k: int) -> QueryDefinition:
-    """Define success at k, whether a relevant item is among the first k. Raises as ``hits_at``."""
+    """Define success at k, whether a relevant item is among the first k. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> success_at(1).name
+    'success_at_1'
+    """
     return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
-    """Define the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``."""
+    """Define the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> first_reciprocal_rank(10).name
+    'rr_at_10'
+    """
     return QueryDefinition(_cut_name("rr", k), kind=FirstReciprocal(k))
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
-    """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``."""
+    """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> average_precision(100).name
+    'ap_at_100'
+    """
     return QueryDefinition(_cut_name("ap", k), kind=AveragePrecisionKind(k))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
-    """Define binary nDCG: the sum of 1 / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``."""
+    """Define binary nDCG: the sum of 1 / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> normalized_dcg(10).name
+    'ndcg_at_10'
+    """
     f = Discount() if k is None else Cut(Discount(), _places(k))
     return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCGKind(f))
 

@@ -27,9 +27,11 @@ class QueryKind:
 
     Attributes:
         is_share: its mean is a share of queries.
+        uses_candidates: whether the value depends on the number of candidates.
     """
 
     is_share: ClassVar[bool] = False
+    uses_candidates: ClassVar[bool] = False
 
     def values(self, sample: QuerySample) -> FloatArray:
         """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""

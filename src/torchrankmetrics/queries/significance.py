@@ -15,7 +15,7 @@ from torchrankmetrics.null.tails.distribution import Atoms, ListedSummands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -216,7 +216,7 @@ def query_p_value(
         raise ValueError(f"samples must be at least 1, got {samples}")
     value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
     if math.isnan(value):
-        raise ValueError(f"{shown(definition.name)} needs a query that has a value to have a p-value")
+        raise ValueError(f"{shorten(definition.name)} needs a query that has a value to have a p-value")
     if moments.variance == 0:
         return QueryPValue(0.0)
     (N, m, weight), count = _merged(definition, sample)
@@ -247,7 +247,7 @@ def query_p_value(
 def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
     """Distinct (N, m, weight) of the queries that have a value, and how many have each."""
     used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
-    N, m = sample.num_candidates[used], sample.num_answers[used]
+    N, m = sample.known_candidates[used], sample.num_answers[used]
     return distinct_rows((N, m, in_range(sample.weight[used])), sample.count[used])
 
 

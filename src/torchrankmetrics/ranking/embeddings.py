@@ -31,8 +31,10 @@ class Candidates:
     change: create new candidates after a step of training.
 
     Args:
-        embeddings: (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process group.
-        bias: (N,) floats added to the similarity of each candidate, for "dot", "l2" and "l1".
+        embeddings (Tensor or array): (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process
+            group.
+        bias (Tensor or array, default None): (N,) floats added to the similarity of each candidate, for "dot", "l2" and
+            "l1".
 
     Raises:
         TypeError: if they are not floats.
@@ -109,20 +111,26 @@ def rank_embeddings(
     bits for a score. Every process must call the function, and an error on one process is raised on all.
 
     Args:
-        queries: (B, d) floats, a tensor or an array.
-        candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
-        target: as in ``rank_scores``.
-        similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
-        exclude: as in ``rank_scores``.
-        chunk_size: candidates per tile; None: 16384, by the product 1024 to 4096.
-        backend: as in ``rank_scores``.
-        bias: (N,) floats, for all but cosine; ``Candidates`` have their own.
-        arithmetic: "exact", "product", or None: exact where the error of the product has a known bound, which is on the
-            CPU and not for l1.
-        offset: index of the first candidate of the slice among all; None: the slices are in the order of the processes.
-        num_candidates: N of all slices together, to be checked; None: their sum.
-        process_group: processes with the same queries, target and exclude, whose columns are of all candidates, and
-            with slices that cover the candidates once; slices may be empty. None: this process has all candidates.
+        queries (Tensor or array): (B, d) floats, a tensor or an array.
+        candidates (Tensor, array or Candidates): (N, d) floats, same dtype and device, only read; or ``Candidates``,
+            which serve many calls.
+        target (Tensor, list or tuple): as in ``rank_scores``.
+        similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all four.
+        exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+        chunk_size (int, default None): candidates per tile; None: 16384, by the product 1024 to 4096.
+        backend (str, default "auto"): as in ``rank_scores``.
+        bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have their own.
+        arithmetic (str, default None): "exact", "product", or None: exact where the error of the product has a known
+            bound, which is on the CPU and not for l1.
+        offset (int, default None): index of the first candidate of the slice among all; None: the slices are in the
+            order of the processes.
+        num_candidates (int, default None): N of all slices together, to be checked; None: their sum.
+        process_group (ProcessGroup, default None): processes with the same queries, target and exclude, whose columns
+            are of all candidates, and with slices that cover the candidates once; slices may be empty. None: this
+            process has all candidates.
+
+    Returns:
+        Ranks, one entry per target, in the order of target.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,

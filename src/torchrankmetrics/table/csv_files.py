@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import ABSENT, SIDE_WORDS
-from torchrankmetrics.validation import check_int, shortened
+from torchrankmetrics.validation import truncate
 
 SUFFIXES = (".csv", ".tsv")
 _INTEGERS = ("rank", "optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
@@ -39,17 +39,16 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         ValueError: if it is not UTF-8 text, has no columns of ranks, ragged rows or wrong values, or is too large.
     """
     name = os.fspath(path)
-    content = file.read(check_int("max_bytes", max_bytes, 1) + 1)
-    if len(content) > max_bytes or _BYTES_OF_ROW * content.count(b"\n") > max_bytes:
-        needed = max(len(content), _BYTES_OF_ROW * content.count(b"\n"))
-        raise ValueError(f"{name} is not loaded: {table_io.TooLargeError(str(needed), max_bytes)}")
+    content = file.read(max_bytes + 1)
+    if (needed := max(len(content), _BYTES_OF_ROW * content.count(b"\n"))) > max_bytes:
+        raise table_io.TooLargeError(path, needed, max_bytes)
     try:
         text = content.decode("utf-8-sig")
         lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if "\t" in text.partition("\n")[0] else ",")
         header, *rows = [line for line in lines if line] or [[]]
         names = [column.strip() for column in header]
         if len(set(names)) < len(names):
-            raise ValueError(f"columns must have different names, got {shortened(', '.join(names))}")
+            raise ValueError(f"columns must have different names, got {truncate(', '.join(names))}")
         ragged = next((i for i, row in enumerate(rows, 2) if len(row) != len(names)), None)
         if ragged is not None:
             raise ValueError(f"line {ragged} must have {len(names)} cells as the header, got {len(rows[ragged - 2])}")
@@ -61,7 +60,7 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         raise ValueError(f"{name}: {error}") from error
 
 
-def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
+def read_length(path: str | os.PathLike[str], file: BinaryIO) -> int:
     """Number of rows of an open file, without the header."""
     return max(sum(bool(line.strip()) for line in file) - 1, 0)
 
@@ -71,14 +70,14 @@ def rows_of_columns(columns: Mapping[str, npt.ArrayLike], name: str) -> Tensor:
     known = (*_INTEGERS, *table_io.FLOATS, *table_io.FLAGS)
     found = {column: np.asarray(columns[column]) for column in columns if column in known}
     if not ("rank" in found) ^ ({"optimistic", "pessimistic"} <= found.keys()):
-        got = shortened(", ".join(map(str, columns))) or "none"
+        got = truncate(", ".join(map(str, columns))) or "none"
         raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {got}")
     arrays = {column: _read(values, column) for column, values in found.items()}
     if "rank" in arrays:
         arrays["optimistic"] = arrays.pop("rank")
     rows = table_io.from_arrays(arrays)
     if ignored := [str(column) for column in columns if column not in known]:
-        warn(f"{name}: ignored the columns {shortened(', '.join(ignored))}")
+        warn(f"{name}: ignored the columns {truncate(', '.join(ignored))}")
     return rows
 
 
