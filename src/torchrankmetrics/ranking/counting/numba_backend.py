@@ -38,7 +38,7 @@ def _pool(workers: int, process: int) -> ThreadPoolExecutor:
 
 
 # what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
+# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return,attr-defined,call-overload"
 
 
 if numba.config.DISABLE_JIT:
