@@ -285,7 +285,7 @@ def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
     start, length, listed, shift = slices
     first, last = piece
     left, right, counts_own = span
-    buffer, limits, kept = np.empty(_BLOCK, cells.dtype), np.empty(last, cells.dtype), np.empty(last, np.bool_)
+    buffer, limits, is_candidate = np.empty(_BLOCK, cells.dtype), np.empty(last, cells.dtype), np.empty(last, np.bool_)
     most = last - first if last - first > _FEW else 0
     search = np.empty(most, cells.dtype), np.empty(2 * most + 2, cells.dtype), np.empty(2 * most + 1, np.int64)
     while first < last:
@@ -297,12 +297,12 @@ def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
         for i in range(first, end):
             column = columns[i] if len(columns) else -1
             limits[i] = _key(true[i] if len(true) else cells[line + column], inf)
-            kept[i] = left <= column < right and not (len(gone) and gone[marks + column])
-            if kept[i] and begin < stop:
+            is_candidate[i] = left <= column < right and not (len(gone) and gone[marks + column])
+            if is_candidate[i] and begin < stop:
                 place = begin + np.searchsorted(listed[begin:stop], column + shift)
-                kept[i] = place == stop or listed[place] != column + shift
+                is_candidate[i] = place == stop or listed[place] != column + shift
             out[0, i], out[1, i] = 0, 0
-        own = columns[first] if kept[first] and not (len(true) or _is_nan(limits[first])) else -1
+        own = columns[first] if is_candidate[first] and not (len(true) or _is_nan(limits[first])) else -1
         number, nan, searched, size = 0, 0, 0, 0
         if end - first > _FEW:
             searched, size = _begin_search(limits[first:end], search)
@@ -332,7 +332,7 @@ def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
             _finish_search(limits[first:end], searched, nan, search, out[0, first:end], out[1, first:end])
         for i in range(first, end):
             n, below, not_above, nans = number, out[0, i], number - nan - out[1, i], nan
-            if kept[i]:
+            if is_candidate[i]:
                 key = _key(cells[line + columns[i]], inf)
                 n, below, not_above, nans = (
                     n - 1,
