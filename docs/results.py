@@ -8,11 +8,11 @@ from typing import Any
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
-    "case_study": "case_studies.md",
+    "case_study": "small_graphs.md",
     "blind_scorers": "p_values.md",
     "audit": "audit.md",
     "calibration": "comparing.md",
-    "foundation": "case_studies.md",
+    "foundation": "ultra.md",
 }
 HELPERS = ("__main__",)
 _DIGITS = 4
