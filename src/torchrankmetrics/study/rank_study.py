@@ -3,27 +3,25 @@
 import os
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from torchrankmetrics.definitions.protocol import VIEWS, View
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
-from torchrankmetrics.study.page import Contents, page_of
+from torchrankmetrics.study.page import AVERAGED, contents_of, page_of
 from torchrankmetrics.study.runs import DataSet, Run, find_files, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
 from torchrankmetrics.validation import check_choice
 
-AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 _FIELDS = ("model", "dataset", "seed")
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
@@ -373,27 +371,3 @@ class RankStudy:
     def _forget(self, dataset: str) -> None:
         self._loaded.pop(dataset, None)
         self._results = {known: value for known, value in self._results.items() if known[0] != dataset}
-
-
-def contents_of(
-    study: RankStudy,
-    measures: list[Measure],
-    confidence_level: float,
-    cluster: str | None,
-    margin: float | None,
-) -> Contents:
-    """Compute the results of a page."""
-    table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
-    several = len(table.datasets) > 1 and len(table.models) > 1
-    averages = ranking = differences = None
-    directed = [one for one in table.measures if one.higher_is_better is not None]
-    if several and directed:
-        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
-        with suppress(ValueError):  # no dataset with values of all models
-            averages = study.summary([*directed, *AVERAGED], **options)
-        with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
-            ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
-            order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
-            first, second = (table.models[i] for i in order[:2])
-            differences = study.difference(first, second, directed[0], **options)
-    return Contents(study, table, averages, ranking, differences)
