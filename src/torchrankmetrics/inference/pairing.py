@@ -84,8 +84,9 @@ def _check_order(run: Evaluation, rows: Rows, name: str) -> None:
     sorted_ = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
     if merged or stored or sorted_:
         raise ValueError(
-            f"{name} has no sample ids and its rows are sorted or merged (by table(), compact() or storage='counts'): "
-            "so the order of the tasks is unknown. Pass sample_id= to every update, or compare Ranks or the collections"
+            f"{name} has no sample ids and its rows are sorted or merged, as table(), compact() and storage='counts' "
+            "return them: their order may not be that of the tasks. Pass sample_id= to every update (to a file, a "
+            "column sample_id), or compare Ranks or the collections"
         )
 
 
