@@ -12,7 +12,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
-from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.standard_errors import (
     percentile_effective_tasks,
     percentile_interval,
@@ -192,7 +192,7 @@ class PairedMeasure:
 
     def __init__(self, measure: Measure, rows: list[Rows], num_a: int, keys: IntArray | None) -> None:
         self.measure, self.definition, self.rank_type = measure, measure.definition, measure.rank_type
-        self.samples, self.used = self.definition.sample(PairedSource(rows), measure.side, measure.average)
+        self.samples, self.used = self.definition.sample(paired_source(rows), measure.side, measure.average)
         if not len(self.used):
             side = "" if measure.side == "both" else f" of side {measure.side!r}"
             raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")
