@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from torchrankmetrics.cli.options import Adjust, Candidates, Datasets
+from torchrankmetrics.cli.options import AdjustCommand, CandidatesCommand, DatasetsCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, input_path, split_list
 from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
@@ -24,12 +24,12 @@ _COUNTS = ("tasks", "distinct", "min", "mean", "max")
 _MOST_ENTITIES = 2**31  # sums over tasks then stay below 2^63
 
 
-def adjust_value(options: Adjust) -> int:
+def adjust_value(options: AdjustCommand) -> int:
     """Adjust a published number in every view."""
+    from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.metrics.adjust import adjust
     from torchrankmetrics.metrics.measure import Measure
     from torchrankmetrics.metrics.registry import base_definition
-    from torchrankmetrics.metrics.views import VIEWS
 
     views = choices_of(options.view, "--view", VIEWS[1:])
     split, side = check_choice("--split", options.split, SPLITS), check_choice("--side", options.side, SIDES)
@@ -82,7 +82,7 @@ def _read_counts(path: Path, split: Split, side: Side, entities: Entities) -> Ca
     return CandidateCounts.of([n for n, _ in found], count=[count for _, count in found])
 
 
-def datasets(options: Datasets) -> int:
+def datasets(options: DatasetsCommand) -> int:
     """List datasets, or mean and variance of metrics on them."""
     parts = list(
         product(
@@ -127,7 +127,7 @@ def _summary(counts: CandidateCounts) -> tuple[int | float, ...]:
     return tasks, len(N), int(N[0]), int((N * counts.count).sum()) / tasks, int(N[-1])
 
 
-def candidates(options: Candidates) -> int:
+def candidates(options: CandidatesCommand) -> int:
     """Count the candidates of a graph given as files."""
     from torchrankmetrics.kg.known_triples import candidate_histogram
 

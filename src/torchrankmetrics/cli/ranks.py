@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.cli.options import Command, Compare, Report
+from torchrankmetrics.cli.options import Command, CompareCommand, ReportCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
 from torchrankmetrics.inference.compare import compare as compare_models
 from torchrankmetrics.inference.comparison import Comparison, Comparisons
@@ -23,7 +24,6 @@ from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure
 from torchrankmetrics.metrics.registry import all_names, as_measure
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
-from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.table.parquet import is_one_table
@@ -35,7 +35,7 @@ _TINY = 1e-300  # smaller floats have fewer digits
 Lines = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 
-def report(options: Report) -> int:
+def report(options: ReportCommand) -> int:
     """Compute metrics of one or several files."""
     method = check_choice("--method", options.method, METHODS)
     level = options.confidence_level
@@ -143,7 +143,7 @@ def _limits(text: str | None) -> list[tuple[Measure, float]]:
     return limits
 
 
-def compare(options: Compare) -> int:
+def compare(options: CompareCommand) -> int:
     """Compare two models, or several pair by pair."""
     paths = [input_path(path) for path in (options.a, options.b, *(options.others or []))]
     if len(paths) == 2:

@@ -245,7 +245,7 @@ def _chance(measure: Measure, sample: Sample) -> float:
 def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[str, list[float]]:
     """P-values of all runs by model; upper bounds if these are at most ``enough``, because exact tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
-    if p_value is None or z_score is None or not dataset.facts[1][0]:
+    if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
     found: dict[str, list[float]] = {}
     for run in dataset.runs:
