@@ -12,8 +12,8 @@ import torchrankmetrics
 from scripts import forked
 from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
-from torchrankmetrics.metrics.views import VIEWS
 
 COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "candidates", "audit", "metrics"]
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")

@@ -23,7 +23,7 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.metrics.registry import all_names
-from torchrankmetrics.table.blocks import rows_of
+from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.columns import Columns
 
 pytestmark = [
@@ -240,7 +240,7 @@ def test_columns_of_queries_are_checked(columns, message):
 
 
 def test_rows_of_eight_columns_load():
-    old = rows_of(Ranks([1, 4], None, 9), side="head")[:, :8]
+    old = rows_of(Ranks([1, 4], None, 9), TaskFacts("head"))[:, :8]
     table = RankTable(old)
     assert table.rows.shape == (2, 10)
     assert evaluate(table, metrics=["ap", "mrr"]) == {"ap": 0.625, "mrr": 0.625}

@@ -26,10 +26,10 @@ _MOST_ENTITIES = 2**31  # sums over tasks then stay below 2^63
 
 def adjust_value(options: AdjustCommand) -> int:
     """Adjust a published number in every view."""
+    from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.metrics.adjust import adjust
     from torchrankmetrics.metrics.measure import Measure
     from torchrankmetrics.metrics.registry import base_definition
-    from torchrankmetrics.metrics.views import VIEWS
 
     views = choices_of(options.view, "--view", VIEWS[1:])
     split, side = check_choice("--split", options.split, SPLITS), check_choice("--side", options.side, SIDES)

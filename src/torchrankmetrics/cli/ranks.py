@@ -10,6 +10,7 @@ from typing import Any
 
 from torchrankmetrics.cli.options import Command, CompareCommand, ReportCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
 from torchrankmetrics.inference.compare import compare as compare_models
 from torchrankmetrics.inference.comparison import Comparison, Comparisons
@@ -23,7 +24,6 @@ from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure
 from torchrankmetrics.metrics.registry import all_names, as_measure
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
-from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.table.parquet import is_one_table

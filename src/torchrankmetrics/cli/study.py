@@ -8,7 +8,7 @@ from typing import Any
 from torchrankmetrics.audit import MAX_CANDIDATES, audit
 from torchrankmetrics.cli.options import AuditCommand, StudyCommand, VerifyCommand
 from torchrankmetrics.cli.output import busy, emit, format_of, split_list
-from torchrankmetrics.metrics.views import VIEWS
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.study import RankStudy, verify
 from torchrankmetrics.validation import check_choice, shorten

@@ -14,6 +14,7 @@ from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize
 from pykeen.typing import LABEL_RELATION, InductiveMode, Target
 from torch import Tensor
 
+from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.pykeen_results import (
@@ -27,10 +28,8 @@ from torchrankmetrics.integrations.pykeen_results import (
     requested_metrics,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples
-from torchrankmetrics.metrics.analysis import Average
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks

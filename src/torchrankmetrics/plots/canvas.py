@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
-from torchrankmetrics.metrics.analysis import Analysis, Side
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import SIDES
 from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.validation import check_choice, shorten

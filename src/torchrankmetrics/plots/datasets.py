@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.across import MeanRanks
@@ -16,7 +17,7 @@ from torchrankmetrics.inference.sources import Evaluation
 from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import View, apply_view
+from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import (
     CHANCE,

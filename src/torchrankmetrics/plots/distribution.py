@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.metrics.analysis import Side
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,

@@ -145,13 +145,11 @@ def group_differences(
     drawn = [int(ids[i]) for i in order if counts[i] > 1][:most]
     if not drawn:
         raise ValueError("no group has two tasks to compare the models on")
-    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in drawn]
-    found = [one.difference(confidence_level, 2000, 9999, 0) for one in pairs]
+    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0] for group in drawn]
+    found = [pair.comparison(confidence_level, 2000, 9999, 0) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     rows = np.arange(len(drawn))
-    ends = np.array(
-        [sorted((one.low * pair.slope, one.high * pair.slope)) for one, pair in zip(found, pairs, strict=True)]
-    )
+    ends = np.array([(one.low, one.high) for one in found])
     narrow = _will_be_narrow(ax, width or 5.5)
     fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(drawn))
     ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from torchrankmetrics.definitions.protocol import VIEWS, View
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
