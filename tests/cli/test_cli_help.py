@@ -44,6 +44,8 @@ def test_the_short_and_the_long_word_show_the_same_help():
         short, long = (CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help"))
         assert short == long
         assert "-h, --help" in short
+        example = short.split("For example" if command else "Start with")[1]
+        assert " ".join(["  torchrankmetrics", *command]) in example
 
 
 def test_examples_are_lines_to_copy():
