@@ -12,7 +12,7 @@ from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
-from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
@@ -166,7 +166,7 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
     runs = [run for runs in models for run in runs]
     rows = [run.rows for run in runs]
     try:
-        samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
+        samples, chosen = measure.definition.sample(paired_source(rows), measure.side, measure.average)
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
         values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
         units = units_of(values, samples[0].weight, samples[0].count, keys)
