@@ -199,7 +199,7 @@ def sides_of(
     options: LoopOptions,
     score_hrt: Callable[[Tensor], Scores] | None = None,
     num_entities: int | None = None,
-    kind: type = KnownTriples,
+    kind: Any = KnownTriples,
 ) -> list[QuerySide]:
     """Queries of the sides that have a scorer (tails, heads) of tasks (n, 3 or more); errors as ``rank_triples``."""
     if known is not None and not isinstance(known, kind):
