@@ -64,6 +64,24 @@ def escape_bars(
     ]
 
 
+FIGURES = {
+    "rank_ecdf": "ecdf",
+    "critical_difference": "study_ranks",
+    "intervals_by_dataset": "study_values",
+    "differences": "study_differences",
+}
+
+
+def add_figure(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Append the figure of the page on plots to the docstring of its function."""
+    module, _, function = name.rpartition(".")
+    picture = f"images/{FIGURES.get(function, function)}.png"
+    if module.endswith(".plots") and (Path(__file__).parent / picture).exists():
+        lines += ["", f".. image:: /{picture}", f"   :alt: an example of {function}"]
+
+
 def add_results(app: Any, docname: str, source: list[str]) -> None:
     """Append results to the page on benchmarks and the notebook to the tutorial; end blocks without an empty line."""
     if docname == "benchmarks":
@@ -86,4 +104,5 @@ def setup(app: Any) -> None:
     """Connect the hooks."""
     app.connect("build-finished", add_mathjax)
     app.connect("autodoc-process-docstring", escape_bars)
+    app.connect("autodoc-process-docstring", add_figure)
     app.connect("source-read", add_results)

@@ -1,5 +1,7 @@
 """Bad arguments of constructors and functions: an error that names the argument, what came and what was expected."""
 
+import math
+
 import pytest
 import torch
 
@@ -80,6 +82,18 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
         (lambda: RankDefinition("x", f=lambda r: (r - 1).log()), ValueError, "f and g must give a finite tensor"),
         (lambda: RankDefinition("x", f=torch.sum), ValueError, "of the shape of the ranks"),
         (lambda: RankDefinition("x", f=lambda r: 1.0), ValueError, "f and g must give a finite tensor"),
+        (lambda: RankMetric(lambda r: 1 / r), TypeError, r"write RankDefinition\('my_metric', f=function\)"),
+        (
+            lambda: RankCollection({"own": lambda r: 1 / r}),
+            TypeError,
+            r"write RankDefinition\('my_metric', f=function\)",
+        ),
+        (
+            lambda: RankDefinition("x", f=lambda r: 1 / r if r <= 10 else 0),
+            (TypeError, ValueError),
+            r"torch\.where\(r <= 10",
+        ),
+        (lambda: RankDefinition("x", f=lambda r: 1 / math.log2(r + 1)), TypeError, r"torch\.log2"),
         (lambda: MonteCarloExpectation(1), ValueError, "samples must be an int of at least 2"),
         (lambda: PrecomputedExpectation([]), ValueError, "num_candidates is empty"),
         (lambda: RankTable([[1]]), TypeError, "rows must be an int64 tensor, got list"),
@@ -112,6 +126,11 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
             r"rank_embeddings\(queries, candidates, tar",
         ),
         (lambda: rank_embeddings(torch.eye(2), torch.eye(2), [0]), ValueError, "target must"),
+        (
+            lambda: evaluate(torch.eye(9), torch.arange(9), exclude=torch.ones(9, 5).long()),
+            ValueError,
+            r"exclude\.tolist\(\)",
+        ),
         (
             lambda: evaluate(RankTable.from_ranks(RANKS), weight=[1, 1]),
             ValueError,

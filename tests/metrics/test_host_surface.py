@@ -18,7 +18,6 @@ from public_metrics import METRIC_CLASSES, every_kind, expected, scores
 from torchrankmetrics import (
     AdjustedMeanRank,
     HitsAtK,
-    KnownTriples,
     MeanRank,
     MeanReciprocalRank,
     RankCollection,
@@ -193,17 +192,6 @@ def test_evaluate_of_scores_is_the_metric_without_state(form: Callable[[Tensor],
     assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(PREDS, TARGET, ["mr"])
     ranks = rank_scores(PREDS, TARGET, exclude=exclude)
     assert evaluate(ranks, metrics=names, **about) == found
-
-
-@pytest.mark.filterwarnings("ignore:relevant items of one query")
-def test_evaluate_takes_every_form_of_target_and_exclusion() -> None:
-    several = (np.array([0, 0, 3]), np.array([1, 2, 5]))
-    expected = evaluate(rank_scores(PREDS, tuple(map(torch.from_numpy, several))))
-    assert evaluate(PREDS, several) == evaluate(PREDS, np.array(several)) == expected
-    known = KnownTriples(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]]), num_entities=12)
-    exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
-    assert evaluate(PREDS, TARGET, exclude=exclusion) == evaluate(PREDS, TARGET, exclude=exclusion.pairs().numpy())
-    assert evaluate(PREDS, TARGET, ["count"], sample_id=range(7)) == {"count": 7}
 
 
 # ------------------------------------------------------------------------------------------------- BootStrapper

@@ -16,7 +16,15 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.paired import PairedMeasure
 from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, Evaluation, HasArray, as_evaluation, is_list_of_ranks
+from torchrankmetrics.inference.sources import (
+    Collected,
+    Evaluation,
+    HasArray,
+    Values,
+    as_evaluation,
+    is_list_of_ranks,
+    is_values,
+)
 from torchrankmetrics.inference.testing import holm, max_t_p_values
 from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
@@ -28,7 +36,7 @@ _Draws = tuple[float, int, int, int]
 """Confidence level, bootstrap resamples, permutations, random seed."""
 
 
-Models = Evaluation | HasArray | Sequence[Evaluation | HasArray | int]
+Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
 
 
 class _Options(TypedDict, total=False):
@@ -60,7 +68,7 @@ def compare(
 def compare(
     a: Models | Mapping[str, Models],
     b: Models | MetricLike | Sequence[MetricLike] | None = None,
-    metric: MetricLike | Sequence[MetricLike] = "mrr",
+    metric: MetricLike | Sequence[MetricLike] | None = None,
     *,
     baseline: str | None = None,
     confidence_level: float = 0.95,
@@ -81,14 +89,17 @@ def compare(
     median, have bootstrap percentiles and no p-value. For lists of runs, both are Student's t over new training seeds
     and new tasks, and ``seeds`` contains the variance components. Processes are not synchronized.
 
+    A model may also be a dict of query -> value of any metric, as ir_measures, pytrec_eval and ranx compute them.
+
     Args:
-        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks or a data frame; or a
-            list of them, one per training seed; or a dict of name -> model.
-        b (as a, default None): the other model, of the same tasks; after a dict the metric.
-        metric (str, RankDefinition, RankMetric or a list of them, default "mrr"): a name in any view except
+        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a data frame or a dict
+            of query -> value; or a list of them, one per training seed; or a dict of name -> model.
+        b (as a, default None): the other model, of the same tasks; after a dict of models the metric.
+        metric (str, RankDefinition, RankMetric or a list of them, default None): a name in any view except
             p_value, with its side, rank type and average, a ``RankDefinition`` or a ``RankMetric``; or a list: then
             p-values are also adjusted by Holm. Views use the expectation of the metric; for a name, the expectation of
-            the first metric of that definition in the collections among the models.
+            the first metric of that definition in the collections among the models. None: "mrr". For values of queries
+            the name of their metric.
         baseline (str, default None): after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs
             of the best model of each metric. The best is chosen on the same data, therefore p-values are adjusted for
             all pairs.
@@ -115,6 +126,11 @@ def compare(
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
     >>> print(compare(a, b, "hits@3"))
     hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95%, p = 0.12 (exact McNemar); 6 tasks
+    >>> bm25 = {f"q{i}": i % 7 / 7 for i in range(40)}
+    >>> dense = {f"q{i}": min(i % 5 / 4 + 0.05, 1.0) for i in range(40)}
+    >>> result = compare(dense, bm25, "ndcg@10")
+    >>> round(result.difference, 4), round(result.low, 2), round(result.high, 2), round(result.p_value, 2)
+    (0.1293, -0.01, 0.27, 0.07)
     """
     confidence_level = check_confidence_level(confidence_level)
     check_int("n_resamples", n_resamples, 100)
@@ -126,10 +142,12 @@ def compare(
             f"could reject; got {permutations}"
         )
     draws = (confidence_level, n_resamples, permutations, seed)
-    if isinstance(a, Mapping):
-        if b is not None and metric != "mrr":
+    if isinstance(a, Mapping) and not is_values(a):
+        if b is not None and metric is not None:
             raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
-        found = _compare_all(a, _entries(metric if b is None else b), cluster, baseline, draws)
+        found = _compare_all(
+            cast("Mapping[Any, Models]", a), _entries(metric if b is None else b), cluster, baseline, draws
+        )
         _warn([(row.label, row) for row in found.rows], confidence_level)
         return found
     if b is None:
@@ -166,13 +184,20 @@ def _aligned(
         )
     flat = [run for of_model in runs.values() for run in of_model]
     names = [name if single else f"{name}[{i}]" for name, of_model in runs.items() for i in range(len(of_model))]
-    rows, keys = paired_rows(flat, names, cluster)
+    keys: IntArray | None = None
+    if any(map(is_values, flat)):
+        from torchrankmetrics.inference.values import value_measure, value_rows
+
+        if cluster is not None or len(metrics) > 1:
+            raise ValueError("cluster must be None and metric one name for values of queries")
+        rows = value_rows(flat, names)
+        measures = [value_measure(metrics[0], rows)]
+    else:
+        ranks = cast("list[Evaluation]", flat)
+        rows, keys = paired_rows(ranks, names, cluster)
+        measures = [_measure(one or "mrr", ranks) for one in metrics]
     rest = iter(rows)
-    return (
-        [[next(rest) for _ in of_model] for of_model in runs.values()],
-        keys,
-        [_measure(one, flat) for one in metrics],
-    )
+    return [[next(rest) for _ in of_model] for of_model in runs.values()], keys, measures
 
 
 def _compare_all(
@@ -197,7 +222,7 @@ def _compare_all(
     if baseline is not None and baseline in rows:
         pairs = [(baseline, other) for other in rows if other != baseline]
     flips = all(len(runs) == 1 for runs in aligned) and all(
-        one.definition.of_tasks is not None and one.definition.is_function_of_mean(one.rank_type) for one in measures
+        one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type) for one in measures
     )
     if not flips:
         draws = _enough(draws, len(measures) * len(pairs))
@@ -267,11 +292,11 @@ def _enough(draws: _Draws, size: int) -> _Draws:
     return level, n_resamples, max(permutations, math.ceil(50 * size / (1 - level)) - 1), seed
 
 
-def _runs(models: Models, name: str) -> list[Evaluation]:
+def _runs(models: Models, name: str) -> list[Evaluation | Values]:
     runs: list[Any] = list(models) if isinstance(models, list | tuple) and not is_list_of_ranks(models) else [models]
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
-    return [as_evaluation(run, name, ", or a list of them") for run in runs]
+    return [run if is_values(run) else as_evaluation(run, name, ", or a list of them") for run in runs]
 
 
 def _warn(found: Sequence[tuple[str, Comparison]], level: float) -> None:

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.comparison import Comparison
-from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.standard_errors import (
     percentile_effective_tasks,
     percentile_interval,
@@ -193,7 +193,7 @@ class PairedMeasure:
     def __init__(self, measure: Measure, rows_a: list[Rows], rows_b: list[Rows], keys: IntArray | None) -> None:
         self.measure, self.definition, self.rank_type = measure, measure.definition, measure.rank_type
         self.samples, self.used = self.definition.sample(
-            PairedSource([*rows_a, *rows_b]), measure.side, measure.average
+            paired_source([*rows_a, *rows_b]), measure.side, measure.average
         )
         if not len(self.used):
             side = "" if measure.side == "both" else f" of side {measure.side!r}"

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.protocol import Average, Side
+from torchrankmetrics.definitions.protocol import Average, SampleSource, Side
 from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
 from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, gains, used, weights
+from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, WIDTH, Columns, Rows, gains, used, weights
 from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:
@@ -135,6 +135,18 @@ def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Ro
     if ordered is given or isinstance(run, Collected):
         return given_clusters(cluster, len(ordered), name)
     return canonical_clusters(cluster, given, name)
+
+
+_Samples = tuple[Sequence[Sample], IntArray]
+
+
+def paired_source(rows: Sequence[Rows]) -> SampleSource[_Samples, _Samples]:
+    """Return the source of samples of several runs, from rows in one order of tasks, or of values of queries."""
+    if rows[0].shape[1] == WIDTH:
+        return PairedSource(rows)
+    from torchrankmetrics.inference.values import PairedValues
+
+    return PairedValues(rows)
 
 
 class PairedSource:

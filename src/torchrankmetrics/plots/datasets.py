@@ -274,7 +274,8 @@ def by_dataset(
             look: dict[str, Any] = {"marker": mark.marker, "markersize": 5.5 if width is None else 4.5}
             panel.plot(place, value, label=model or definition.name, color=mark.color, linestyle="none", **look)
             panel.vlines(place, low, high, color=mark.color, linewidth=1.3)
-            panel.scatter(*np.array(dots).reshape(-1, 2).T, s=7, color=mark.color, linewidths=0)
+            places, single = np.array(dots).reshape(-1, 2).T
+            panel.scatter(places, single, s=7, color=mark.color, linewidths=0)
         if view == "base":
             panel.plot(x, [m.mean for m in moments.values()], "_", markersize=16, label="chance", **CHANCE)
         many = len(table) > 3

@@ -202,7 +202,8 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
     at, slope = np.concatenate([low, high]), sample.mass / (high - low) / sample.total
     order = np.argsort(at)
     slopes = np.concatenate([slope, -slope])[order].cumsum()  # of the sum between two ends
-    return np.interp(x, at[order], np.concatenate([[0.0], (slopes[:-1] * np.diff(at[order])).cumsum()]))
+    shares: FloatArray = np.interp(x, at[order], np.r_[0.0, (slopes[:-1] * np.diff(at[order])).cumsum()])
+    return shares
 
 
 def _tie_label(name: str, sample: RankSample) -> str:

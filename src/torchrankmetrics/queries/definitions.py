@@ -62,6 +62,8 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
 
+    entries_are_rows = False
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(
