@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 from weakref import ref
 
 import torch
@@ -286,13 +286,13 @@ class RankCollection(MetricCollection):
             raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
-    def mode(self, metric: str) -> Literal["max", "min"]:
+    def mode(self, metric: str) -> str:
         """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
 
         Args:
             metric (str): a key of the collection, with or without its prefix, or a synonym of one.
         """
-        return self.monitor(metric)["mode"]
+        return str(self.monitor(metric)["mode"])
 
     def table(self) -> "RankTable":
         """All rows of all processes, sorted, distinct and counted, on the CPU.
