@@ -270,7 +270,7 @@ class MetricsCommand(Command):
     `torchrankmetrics metrics`
     """
 
-    function = "ranks:metrics"
+    function = "counts:metrics"
 
 
 COMMANDS: dict[str, type[Command]] = {

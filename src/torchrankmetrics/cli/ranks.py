@@ -1,4 +1,4 @@
-"""``report``, ``compare`` and ``metrics``: values of saved ranks, models on the same tasks, names of metrics."""
+"""``report`` and ``compare``: values of saved ranks, and models on the same tasks."""
 
 import math
 import os
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.cli.options import Command, CompareCommand, RanksCommand, ReportCommand
+from torchrankmetrics.cli.options import CompareCommand, RanksCommand, ReportCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
@@ -22,8 +22,8 @@ from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS, evaluate_run
 from torchrankmetrics.integrations.trec_files import read_qrels, read_run
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import break_down
-from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure
-from torchrankmetrics.metrics.registry import all_names, as_measure
+from torchrankmetrics.metrics.measure import SIDES, Measure
+from torchrankmetrics.metrics.registry import as_measure
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
@@ -234,20 +234,3 @@ def _failed(rows: Iterable[Comparison], rule: str | None) -> list[str]:
             interval = f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]"
             failed.append(f"a is {verdict} than b in {row.metric}: a - b = {interval}")
     return failed
-
-
-def metrics(options: Command) -> int:
-    """List names, views and synonyms."""
-    rows: list[tuple[Cell, ...]] = []
-    for name, synonyms in all_names().items():
-        measure = as_measure(name.replace("<k>", "10").replace("<p>", "2"))
-        kind = "queries" if measure.definition.of_tasks is None else "tasks"
-        better = {True: "higher", False: "lower", None: ""}[measure.higher_is_better]
-        views = zip(VIEW_PREFIXES, measure.with_views(*VIEW_PREFIXES), strict=True)
-        rows.append((name, kind, better, " ".join(view for view, one in views if one), " ".join(synonyms)))
-    note = (
-        "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
-        "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
-    )
-    emit(options, Tabular.named(("metric", "of", "better", "views", "also"), rows, (note,)))
-    return 0
