@@ -93,7 +93,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     error = math.sqrt(float(units.covariance[0, 0]))
     if error == 0:
         return mean, mean
-    a = float(units.count @ u**3) / float(units.count @ u**2) ** 1.5
+    a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
     x = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)))
 
     def corrected(y: float) -> float:
@@ -138,7 +138,7 @@ def wilson_ends(p: float, n: float, z: float) -> tuple[float, float]:
 def _share(units: Units, level: float) -> tuple[float, float, float]:
     """The share, the effective number of tasks, and the quantile."""
     p = min(max(float(units.mean[0]), 0.0), 1.0)
-    square = float(units.count @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
+    square = float((units.count * units.influence[:, 0] ** 2).sum()) * (units.factor if units.clustered else 1.0)
     z = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
     # without variance the sample size is the effective number of units
     return p, p * (1 - p) / square if square > 0 else units.effective, z
@@ -149,7 +149,7 @@ def degrees_of_freedom(units: Units) -> float:
     if not units.clustered:
         return units.size - 1
     square = units.influence[:, 0] ** 2
-    spread = float(square @ square - square.sum() ** 2 / units.size)
+    spread = float((square**2).sum() - square.sum() ** 2 / units.size)
     estimate = 2 * float(square.sum()) ** 2 / spread if spread > 0 else math.inf
     return min(max(estimate, 1.0), units.size - 1)
 
