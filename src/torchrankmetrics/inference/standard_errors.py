@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,6 +14,8 @@ from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, we
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.validation import shorten
 
 _FEW = 3 + 1e-9  # hits or misses, with the rounding of a sum of weights
@@ -27,6 +29,15 @@ class Estimate:
     low: float
     high: float
     effective_tasks: float = math.inf
+
+    def in_view(self, measure: Measure, sample: Sample) -> "Estimate":
+        """Put error and interval of a base value into the view of a measure; null moments have no error."""
+        if measure.view == "base" or math.isnan(self.low):
+            return self
+        moments = measure.moments(sample)
+        low, high = (apply_view(measure.definition, measure.view, end, moments) for end in (self.low, self.high))
+        error = self.standard_error * abs(view_slope(measure.definition, measure.view, moments))
+        return replace(self, standard_error=error, low=min(low, high), high=max(low, high))
 
 
 def normal_interval(definition: Definition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
