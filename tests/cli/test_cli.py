@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from command_line import TRIPLES, output, records
-from scripts import forked
+from scripts import ROOT, forked, load_script
 from torchrankmetrics import KnownTriples, adjust
 from torchrankmetrics.cli import main
 from torchrankmetrics.datasets import candidate_counts, dataset_names
@@ -108,6 +108,11 @@ def test_counts_may_start_with_a_byte_order_mark(cli_folder, capsys):
     Path("c.csv").write_text(text, encoding="utf-8-sig")
     (row,) = records(capsys, "adjust", "--counts", "c.csv", "-m", "mr", "--value", "3")
     assert row["value"] == adjust("3", "mr", 9).value
+
+
+def test_the_list_of_metrics_is_that_of_the_registry():
+    names = load_script(ROOT / "docs" / "metric_names.py")
+    assert names.FILE.read_text(encoding="utf-8") == names.content(), "run python docs/metric_names.py"
 
 
 def test_datasets_lists_all(capsys):
