@@ -244,16 +244,16 @@ def test_more_than_2_to_the_24_columns(way):
 class TestChoice:
     def test_auto_takes_what_is_installed(self, monkeypatch):
         monkeypatch.setattr(counting, "_has_numba", lambda: False)
-        assert counting.choose(torch.zeros(1, 1)).count is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")).count is plain.count
+        assert counting.choose(torch.zeros(1, 1)).count_matrix is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
 
     @needs_numba
     def test_auto_is_numba_on_the_cpu(self):
         from torchrankmetrics.ranking.counting import numba_backend as compiled
 
-        assert counting.choose(torch.zeros(1, 1)).count is compiled.count
-        assert counting.choose(torch.zeros(1, 1), "torch").count is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")).count is plain.count
+        assert counting.choose(torch.zeros(1, 1)).count_matrix is compiled.count
+        assert counting.choose(torch.zeros(1, 1), "torch").count_matrix is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
 
     @needs_numba
     @pytest.mark.parametrize("way", ["torch", "numba"])

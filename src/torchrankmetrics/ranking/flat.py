@@ -52,6 +52,7 @@ def rank_flat(
         places = (~excluded).nonzero()[:, 0]
         scores, relevant, owner = scores[places], relevant[places], owner[places]
     ranks, place = _rank_lists(scores, relevant, owner, None, backend)
+    assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
     return ranks, place if places is None else places[place]
 

@@ -82,7 +82,7 @@ def count_negatives(
         return counting.count_lists(negatives, borders, every, positive)
     if negatives.ndim == 1 and exclude is None:  # one list for all
         if not negatives.is_cpu:  # sorting would wait for the device
-            return counting.count(negatives[None], positive, torch.zeros_like(every))
+            return counting.count_matrix(negatives[None], positive, torch.zeros_like(every))
         borders = torch.tensor([0, len(negatives)], device="cpu")
         return counting.count_lists(negatives, borders, torch.zeros_like(every), positive)
     if negatives.ndim != 2 or len(positive) != len(negatives):
@@ -90,7 +90,7 @@ def count_negatives(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
             f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
         )
-    return counting.count(negatives, positive, excluded=_excluded_of(exclude, negatives))
+    return counting.count_matrix(negatives, positive, excluded=_excluded_of(exclude, negatives))
 
 
 def _flattened(parts: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ Count = Callable[..., Tensor]
 class Backend(NamedTuple):
     """The functions of ``torch_backend``, or the same compiled."""
 
-    count: Count
+    count_matrix: Count
     count_lists: Count
 
 
