@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows
+from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows
 
 _LARGEST = 1 << 62
 
@@ -46,17 +46,13 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
         given.query,
         given.gain_bits,
     ]
-    key, count = _unique(key, given.count)
-    side, sample_id, optimistic, gap, num_candidates, group, weight_bits, flags, query, gain_bits = key
-    result = np.empty((WIDTH, len(count)), dtype=np.int64).T
+    order, count = _distinct(key, given.count)
+    result = rows.T[:, order].T
     merged = Columns(result)
-    merged.optimistic, merged.pessimistic, merged.num_candidates = optimistic, optimistic + gap, num_candidates
-    merged.group, merged.sample_id, merged.weight_bits = group, sample_id, weight_bits
-    merged.side_and_flags = side | (flags << SIDE_BITS)
-    merged.query, merged.gain_bits = query, gain_bits
+    merged.count = count
+    side, sample_id = merged.side, merged.sample_id
     named = sample_id != ABSENT
     if not named.any():
-        merged.count = count
         return result, 0
     merged.count = np.where(named, 1, count)
     if not drop_repeats:
@@ -66,10 +62,10 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     return result.T[:, ~repeat].T, int(repeat.sum())
 
 
-def _unique(columns: Sequence[Rows], count: Rows) -> tuple[list[Rows], Rows]:
-    """Distinct rows in lexicographic order, with summed counts."""
+def _distinct(columns: Sequence[Rows], count: Rows) -> tuple[Rows, Rows]:
+    """Indices of the distinct rows in lexicographic order, and their summed counts."""
     if (order := _ordered_by_id(*columns[:2])) is not None:
-        return [column[order] for column in columns], count[order]
+        return order, count[order]
     key = _pack(columns)
     keys, order = (columns, np.lexsort(columns[::-1])) if key is None else ([key], np.argsort(key))
     first = np.zeros(len(order), dtype=bool)
@@ -77,18 +73,18 @@ def _unique(columns: Sequence[Rows], count: Rows) -> tuple[list[Rows], Rows]:
     for column in keys:
         first[1:] |= np.diff(column[order]) != 0
     starts = np.flatnonzero(first)
-    return [column[order[starts]] for column in columns], np.add.reduceat(count[order], starts)
+    return order[starts], np.add.reduceat(count[order], starts)
 
 
-def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | slice | None:
+def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | None:
     """Return the order of rows if the first two columns are distinct for all rows, else None."""
     (low, high), sides = _ends(sample_id), _ends(side)[1] + 1
     if (high - low + 1) * sides > _LARGEST or high - low + 1 < len(side) // sides:
         return None
     key = side * (high - low + 1) + (sample_id - low)
     if (key[1:] > key[:-1]).all():
-        return slice(None)
-    order = np.argsort(key, kind="stable")
+        return np.arange(len(key))
+    order = np.argsort(key)
     key = key[order]
     return order if (key[1:] != key[:-1]).all() else None
 
