@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RECIPROCAL_RANK, P
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.distributions import first_distribution, hit_distribution, rank_sum_distribution
-from torchrankmetrics.queries.significance import query_p_value, simulated_tail
+from torchrankmetrics.queries.significance import Shape, query_p_value, simulated_tail
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
 OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]
@@ -110,11 +110,9 @@ def test_the_law_of_many_first_hits_agrees_with_simulation():
     sample = untied(*((N, random.permutation(N // 2)[:m] + 1) for N, m in shapes))
     for definition in (d.first_reciprocal_rank(), d.first_reciprocal_rank(20)):
         got = query_p_value(definition, sample)
-        N, m = (np.array(column) for column in ([90, 400, 5000], [1, 3, 8]))
         reached, drawn = simulated_tail(
             definition.query_kind,
-            N,
-            m,
+            [Shape(90, 1), Shape(400, 3), Shape(5000, 8)],
             np.full(3, 0.01),
             np.array([20, 40, 40]),
             definition.value(sample) - 1e-12,
@@ -213,17 +211,14 @@ def test_weights_and_shapes_that_differ_are_no_hindrance():
     random = np.random.default_rng(4)
     shapes = list(zip(random.integers(200, 400, 100).tolist(), random.integers(1, 6, 100).tolist(), strict=True))
     queries = [(N, random.permutation(N)[:m] + 1) for N, m in shapes]
-    N, m = np.array(shapes).T
     weight = random.choice([0.5, 1.0, 2.5], 100)
     for definition in (d.recall_at(10), d.precision_at(10), d.R_PRECISION, d.first_reciprocal_rank(20)):
         got = query_p_value(definition, untied(*queries, weight=weight))
         observed = definition.value(untied(*queries, weight=weight))
-        order = np.lexsort((m, N))
         reached, drawn = simulated_tail(
             definition.query_kind,
-            N[order],
-            m[order],
-            (weight / weight.sum())[order],
+            [Shape(*shape) for shape in shapes],
+            weight / weight.sum(),
             np.ones(100, dtype=np.int64),
             observed * (1 - 1e-12),
             5_000,

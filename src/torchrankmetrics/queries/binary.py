@@ -19,7 +19,7 @@ from torchrankmetrics.queries.distributions import (
     rank_sum_distribution,
     success_distribution,
 )
-from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
+from torchrankmetrics.queries.kind import Cut, Persistence, QueryKind, place_means
 from torchrankmetrics.queries.sample import QuerySample
 
 _TABLED = 1 << 10
@@ -105,6 +105,10 @@ class MeanOf(QueryKind):
 
     f: KnownTransform
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return (0.0, 1.0) if self.f.is_share else (None, None)
+
     def values(self, sample: QuerySample) -> FloatArray:
         """Every relevant item of a block has the block's mean of f."""
         N = sample.num_candidates[sample.query]
@@ -116,11 +120,11 @@ class MeanOf(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         """Hypergeometric for hits."""
         if isinstance(self.f, AtMost):
             return hit_distribution(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
-        return super().distribution(N, m, most)
+        return super().distribution(N, m, most, gain)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray(self.f.min_candidates <= N)
@@ -151,14 +155,17 @@ class Precision(MeanOf):
 
 
 @dataclass(frozen=True)
-class NormalizedDCGKind(MeanOf):
-    """Sum of the discounts of the relevant items up to k, over the sum for the perfect ranking."""
+class RankBiased(MeanOf):
+    """Sum of (1 - p) p^(r_i - 1)."""
 
-    f: Discount | Cut
+    f: Persistence
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return 0.0, 1.0
 
     def divisor(self, m: IntArray) -> FloatArray:
-        first = np.ones_like(m)
-        return m * place_means(self.f, first, m)
+        return np.ones(len(m))
 
 
 @dataclass(frozen=True)
@@ -173,7 +180,7 @@ class RPrecisionKind(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(1), 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -205,7 +212,7 @@ class AreaUnderCurve(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AUC, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         return rank_sum_distribution(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -242,7 +249,7 @@ class Success(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(self.k), 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return success_distribution(N, m, self.k)
 
 
@@ -284,7 +291,7 @@ class FirstReciprocal(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return first_distribution(N, m, self.k, most)
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
@@ -318,6 +325,10 @@ class FirstReciprocal(QueryKind):
 class FirstRank(QueryKind):
     """r_(1)."""
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return 1.0, None
+
     def values(self, sample: QuerySample) -> FloatArray:
         """E of the least of t places among b is (b + 1) / (t + 1)."""
         o, b, t = _first_blocks(sample)
@@ -331,7 +342,7 @@ class FirstRank(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return IDENTITY, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         place, probability = first_places(N, m, N - m + 1, most)
         return place, probability
 
