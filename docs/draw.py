@@ -11,7 +11,10 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-PARTS = re.compile(r"^```python\n(?P<code>.*?)^```$|!\[[^\]]*\]\((?P<picture>images/[^)]+)\)", re.MULTILINE | re.DOTALL)
+PARTS = re.compile(
+    r"^```python\n(?P<code>.*?)^```$|!\[[^\]]*\]\((?P<picture>images/[^)]+)\)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def draw(page: Path) -> None:
@@ -19,7 +22,9 @@ def draw(page: Path) -> None:
     names: dict[str, object] = {}
     for part in PARTS.finditer(page.read_text(encoding="utf-8")):
         if part["picture"]:
-            names["fig"].savefig(page.parent / part["picture"], dpi=110, bbox_inches="tight")  # type: ignore[attr-defined]
+            names["fig"].savefig(
+                page.parent / part["picture"], dpi=110, bbox_inches="tight"
+            )  # type: ignore[attr-defined]
             print(page.parent / part["picture"])
             continue
         for example in doctest.DocTestParser().get_examples(part["code"]):

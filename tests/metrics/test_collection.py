@@ -21,7 +21,7 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.metrics import state as state_module
-from torchrankmetrics.table.blocks import rows_of
+from torchrankmetrics.table.blocks import TaskFacts, rows_of
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
 
@@ -210,7 +210,7 @@ CHANGES = {  # of a list, as a metric of a user's own may write them: what they 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_the_rows_drops_the_values(name):
-    metric, block = MeanRank(), rows_of(Ranks([9], None, 9))
+    metric, block = MeanRank(), rows_of(Ranks([9], None, 9), TaskFacts())
     metric.update(Ranks([1], None, 9))
     assert metric.compute() == 1
     before = metric.rows.content

@@ -61,22 +61,6 @@ class HostSum(Metric):
         return self.total
 
 
-class HostReplaced(HostSum):
-    """The same with a new tensor in every update, as ``ConcordanceCorrCoef`` and others of the host do."""
-
-    def update(self, scores: Tensor, target: Tensor) -> None:
-        self.total = self.total + len(target)
-
-
-def host_parts_groups_unseen() -> bool:
-    """Whether ``add_metrics`` parts a group before the others have seen what its first was updated with: 1.6 does."""
-    collection = MetricCollection({"a": HostReplaced(), "b": HostReplaced()})
-    for _ in range(2):
-        collection.update(torch.rand(1, 2), torch.tensor([0]))
-    collection.add_metrics({"c": HostRanks()})
-    return bool(collection["b"].total == 1)
-
-
 # the first by name is ours: a refused batch then changes none of the others
 MEMBERS: dict[str, Callable[..., Metric]] = {
     "a_mrr": MeanReciprocalRank,
@@ -94,7 +78,6 @@ ADDED: dict[str, Callable[..., Metric]] = {
     "late_count": RankCount,
     "z_mrr": lambda **kw: MeanReciprocalRank(view="z_score", **kw),
 }
-PARTS_UNSEEN = host_parts_groups_unseen()
 EXPLICIT = [["a_mrr", "count", "mr"], ["set_hits_at_2", "set_z_mr"], ["host_ranks"], ["host_sum"]]
 
 
@@ -129,8 +112,6 @@ class Scripts(RuleBasedStateMachine):
             return
         members: dict[str, Any] = {key: made(make, storage) for key, make in MEMBERS.items()}
         members["set"] = RankCollection(["hits_at_2", "z_mr"], storage=storage)
-        if PARTS_UNSEEN and self.kind == "explicit groups":
-            self.waiting = {}  # there, what no explicit group names is never updated, the host's own metrics neither
         groups: Any = {"groups": True, "no groups": False, "explicit groups": EXPLICIT}[self.kind]
         self.collection = MetricCollection(members, compute_groups=groups)
         self.alone = {key: made(make, storage) for key, make in (MEMBERS | NESTED).items()}
@@ -213,8 +194,6 @@ class Scripts(RuleBasedStateMachine):
     def add_metrics(self, choice: int) -> None:
         key = sorted(self.waiting)[choice % len(self.waiting)]
         make = self.waiting.pop(key)
-        if PARTS_UNSEEN:  # a loss of the host's; there one reads the collection before one adds to it
-            self.collection.values(copy_state=False)
         self.collection.add_metrics({key: made(make, self.storage)})
         self.alone[key] = made(make, self.storage)
         if self.kind == "rank collection":  # there it sees the rows so far

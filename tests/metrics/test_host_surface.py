@@ -18,7 +18,6 @@ from public_metrics import METRIC_CLASSES, every_kind, expected, scores
 from torchrankmetrics import (
     AdjustedMeanRank,
     HitsAtK,
-    KnownTriples,
     MeanRank,
     MeanReciprocalRank,
     RankCollection,
@@ -171,15 +170,6 @@ def test_a_users_function_bounds_only_the_best() -> None:
     assert (metric.plot_lower_bound, metric.plot_upper_bound) == (None, 1)
 
 
-@pytest.mark.parametrize("name", ["mrr", "hits@3", "AMRI", "tail.best.mrr", "zihmr", "p_mr", "both.realistic.gmr"])
-def test_a_metric_by_name_is_the_member_of_a_collection(name: str) -> None:
-    metric, collection = RankMetric(name), RankCollection([name])
-    assert list(collection.keys()) == [metric.key]
-    for updated in (metric, collection):
-        updated.update(PREDS, TARGET, side="tail")
-    assert bits(metric)[""] == next(iter(bits(collection).values()))
-
-
 def test_what_a_name_leaves_open_keywords_say() -> None:
     metric = RankMetric("tail.mrr", view="z_score", rank_type="optimistic")
     assert metric.key == "tail_optimistic_z_mrr"
@@ -202,17 +192,6 @@ def test_evaluate_of_scores_is_the_metric_without_state(form: Callable[[Tensor],
     assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(PREDS, TARGET, ["mr"])
     ranks = rank_scores(PREDS, TARGET, exclude=exclude)
     assert evaluate(ranks, metrics=names, **about) == found
-
-
-@pytest.mark.filterwarnings("ignore:relevant items of one query")
-def test_evaluate_takes_every_form_of_target_and_exclusion() -> None:
-    several = (np.array([0, 0, 3]), np.array([1, 2, 5]))
-    expected = evaluate(rank_scores(PREDS, tuple(map(torch.from_numpy, several))))
-    assert evaluate(PREDS, several) == evaluate(PREDS, np.array(several)) == expected
-    known = KnownTriples(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]]), num_entities=12)
-    exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
-    assert evaluate(PREDS, TARGET, exclude=exclusion) == evaluate(PREDS, TARGET, exclude=exclusion.pairs().numpy())
-    assert evaluate(PREDS, TARGET, ["count"], sample_id=range(7)) == {"count": 7}
 
 
 # ------------------------------------------------------------------------------------------------- BootStrapper
@@ -289,23 +268,6 @@ def test_a_boot_strapper_is_refused_what_it_cannot_resample(
             wrapped.update(**{**two, **keywords})
         assert all(not getattr(metric, "rows", []) for metric in wrapped.metrics)
     RankCollection(["mr"]).update(**{**two, **keywords})  # by itself it is taken
-
-
-@pytest.mark.parametrize("strategy", ["multinomial", "poisson"])
-def test_what_torchmetrics_asks_of_arguments_before_a_metric_sees_them_is_no_silent_number(strategy: str) -> None:
-    wrapped = BootStrapper(MeanRank(), num_bootstraps=2, sampling_strategy=strategy)
-    for given in ({"preds": Ranks([1, 2], None, 3)}, {"preds": Ranks([1, 2], None, 3), "sample_id": torch.arange(2)}):
-        with pytest.raises(TypeError, match="Ranks"):  # it sizes its draw by the first argument
-            wrapped.update(**given)
-        with pytest.raises(TypeError, match="Ranks"):
-            wrapped.update(given.pop("preds"), **given)
-    with pytest.raises(IndexError, match="out of range"):  # it draws rows of the pairs as if each were a task
-        wrapped.update(PREDS, TARGET, exclude=PAIRS)
-    assert all(not metric.rows for metric in wrapped.metrics)
-    known = KnownTriples(torch.tensor([[0, 0, 1]]), num_entities=12)
-    exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
-    with pytest.raises(ValueError, match="not allowed"):
-        wrapped.update(PREDS, TARGET, exclude=exclusion)
 
 
 # ------------------------------------------------------------------------------------------------- meta device

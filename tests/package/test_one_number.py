@@ -11,7 +11,6 @@ from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.definitions.tasks import power_mean_rank
 from torchrankmetrics.inference.equivalence import equivalence
 from torchrankmetrics.kg.known_triples import relation_categories
-from torchrankmetrics.study import RankStudy
 from torchrankmetrics.validation import one_number
 
 KINDS = [np.float32, np.float64, np.float16, np.longdouble, np.array, torch.tensor, Fraction]
@@ -35,27 +34,14 @@ def collection():
     return result
 
 
-def study():
-    result = RankStudy()
-    result.add(RankTable.from_ranks(a), model="a", dataset="x")
-    result.add(RankTable.from_ranks(b), model="b", dataset="x")
-    return result
-
-
 NUMBERS = {  # all of these are exact in every kind
     "adjust": (lambda x: trm.adjust(x, "mrr", 50), 0.5),
     "compare": (lambda x: trm.compare(a, b, "mrr", confidence_level=x), 0.75),
     "equivalence": (lambda x: equivalence(a, b, "mrr", margin=x), 0.5),
     "confidence_intervals": (lambda x: collection().confidence_intervals(x), 0.75),
-    "level_of_a_study": (lambda x: study().table("mrr", confidence_level=x).to_markdown(), 0.75),
-    "margin_of_a_study": (lambda x: study().table("mrr", margin=x).to_markdown(), 0.5),
     "power_mean_rank": (lambda x: power_mean_rank(x).name, 2.5),
     "threshold": (lambda x: relation_categories(triples, threshold=x).tolist(), 1.25),
     "tolerance": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=x), 0.25),
-    "both_tolerances": (
-        lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=trm.ranking.Tolerance(x, x)),
-        0.25,
-    ),
     "weight": (lambda x: updated(weight=x), 2.5),
 }
 INTEGERS = {

@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,12 @@ EXCEPTIONS = {
 MOST_PLACES, MOST_LONG_SENTENCES, LONG = 150, 40, 35
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@cache
+def texts() -> list[tuple[str, str]]:
+    return list(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for path in [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *ROOT.glob("docs/*.md")]:
         prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         yield path.name, re.sub(r"^\|.*$", "", prose, flags=re.MULTILINE)
@@ -44,10 +50,11 @@ def texts() -> Iterator[tuple[str, str]]:
                 yield f"{path}:{token.start[0]}", token.string
 
 
-def modules() -> Iterator[tuple[Path, str, ast.Module]]:
-    for path in (ROOT / "src").rglob("*.py"):
-        source = path.read_text(encoding="utf-8")
-        yield path.relative_to(ROOT), source, ast.parse(source)
+@cache
+def modules() -> list[tuple[Path, str, ast.Module]]:
+    paths = (ROOT / "src").rglob("*.py")
+    sources = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in paths}
+    return [(path, source, ast.parse(source)) for path, source in sources.items()]
 
 
 def test_few_places_use_words_that_the_style_guide_replaces() -> None:

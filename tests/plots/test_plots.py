@@ -1,6 +1,7 @@
 """Axes, labels and series of plots; drawn values against counting by hand."""
 
 import sys
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -394,3 +395,10 @@ def test_a_cache_directory_that_matplotlib_cannot_write_is_named(monkeypatch: py
     monkeypatch.setattr("torchrankmetrics.plots.canvas.importlib.import_module", failing)
     with pytest.raises(OSError, match="set MPLCONFIGDIR"):
         pyplot()
+
+
+def test_datasets_without_a_z_score_are_drawn(models: dict[str, RankCollection]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, axes = plots.by_dataset({"one candidate each": Ranks([1, 1], None, 1)})
+    assert np.isnan(axes[2].lines[0].get_ydata()).all()

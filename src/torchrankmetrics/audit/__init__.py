@@ -45,12 +45,20 @@ class Report:
         return "\n".join([head, *map(str, self.findings)])
 
     def to_dict(self) -> dict[str, object]:
-        """The evaluator, its tie rules and one record per check; NaN and infinite values are strings."""
+        """The evaluator, its tie rules and one record per check; NaN and infinite values are strings.
+
+        Returns:
+            Dict with evaluator, ties and checks.
+        """
         checks = [{key: _plain(value) for key, value in asdict(finding).items()} for finding in self.findings]
         return {"evaluator": self.evaluator, "ties": list(self.ties), "checks": checks}
 
     def to_json(self) -> str:
-        """The report as JSON."""
+        """The report as JSON.
+
+        Returns:
+            The dict of ``to_dict`` as a JSON string.
+        """
         return json.dumps(self.to_dict(), indent=1)
 
 
@@ -92,7 +100,17 @@ def audit(
 def assert_evaluator(
     evaluator: Evaluator, ties: str | None = None, *, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
 ) -> None:
-    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``."""
+    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
+
+    Args:
+        evaluator (callable): as in ``audit``.
+        ties (str, default None): as in ``audit``.
+        pairs (bool, default False): as in ``audit``.
+        max_candidates (int, default 2^25): as in ``audit``.
+
+    >>> from torchrankmetrics import rank_scores
+    >>> assert_evaluator(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
+    """
     report = audit(evaluator, ties=ties, pairs=pairs, max_candidates=max_candidates)
     if report.failures:
         lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]

@@ -1,13 +1,14 @@
-"""``adjust``, ``datasets`` and ``candidates``: published numbers and numbers of candidates."""
+"""``adjust``, ``datasets``, ``candidates`` and ``metrics``: published numbers, candidate counts, names of metrics."""
 
 import csv
 import io
 from collections.abc import Sequence
+from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from torchrankmetrics.cli.options import Adjust, Candidates, Datasets
+from torchrankmetrics.cli.options import AdjustCommand, CandidatesCommand, Command, DatasetsCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, input_path, split_list
 from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
@@ -24,12 +25,12 @@ _COUNTS = ("tasks", "distinct", "min", "mean", "max")
 _MOST_ENTITIES = 2**31  # sums over tasks then stay below 2^63
 
 
-def adjust_value(options: Adjust) -> int:
+def adjust_value(options: AdjustCommand) -> int:
     """Adjust a published number in every view."""
+    from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.metrics.adjust import adjust
     from torchrankmetrics.metrics.measure import Measure
     from torchrankmetrics.metrics.registry import base_definition
-    from torchrankmetrics.metrics.views import VIEWS
 
     views = choices_of(options.view, "--view", VIEWS[1:])
     split, side = check_choice("--split", options.split, SPLITS), check_choice("--side", options.side, SIDES)
@@ -82,7 +83,7 @@ def _read_counts(path: Path, split: Split, side: Side, entities: Entities) -> Ca
     return CandidateCounts.of([n for n, _ in found], count=[count for _, count in found])
 
 
-def datasets(options: Datasets) -> int:
+def datasets(options: DatasetsCommand) -> int:
     """List datasets, or mean and variance of metrics on them."""
     parts = list(
         product(
@@ -127,7 +128,7 @@ def _summary(counts: CandidateCounts) -> tuple[int | float, ...]:
     return tasks, len(N), int(N[0]), int((N * counts.count).sum()) / tasks, int(N[-1])
 
 
-def candidates(options: Candidates) -> int:
+def candidates(options: CandidatesCommand) -> int:
     """Count the candidates of a graph given as files."""
     from torchrankmetrics.kg.known_triples import candidate_histogram
 
@@ -135,17 +136,17 @@ def candidates(options: Candidates) -> int:
     if "all" not in kinds:
         options.require("without --entities all", "num_entities")
     paths: dict[Split, Path | None] = {"train": options.train, "valid": options.valid, "test": options.test}
-    files = {split: input_path(path) for split, path in paths.items() if path is not None}
+    given = {split: input_path(path) for split, path in paths.items() if path is not None}
     rows: list[tuple[Cell, ...]] = []
     with busy("candidates"):
-        graph = number_triples({split: read_triples(path) for split, path in files.items()})
+        graph = number_triples({split: read_triples(path) for split, path in given.items()})
         found = len(graph.entities)
         number = found if options.num_entities is None else options.num_entities
         if not found <= number <= _MOST_ENTITIES:
             limits = f"at least {found}, which occur in the triples, and at most {_MOST_ENTITIES}"
             raise ValueError(f"--num-entities must be {limits}; got {number}")
-        for split, kind, side in product(files, kinds, ENTITY_SIDES):
-            known = [name for name in KNOWN[split] if name in files]
+        for split, kind, side in product(given, kinds, ENTITY_SIDES):
+            known = [name for name in KNOWN[split] if name in given]
             total = number if kind == "all" else found  # entities of train are given by id
             N, count = candidate_histogram(graph.splits, split, known, side, entities=kind, num_entities=total)
             if options.histogram:
@@ -157,4 +158,16 @@ def candidates(options: Candidates) -> int:
         notes.append(f"ids go up to {most}, but only {number} occur: if all are entities, --num-entities {most + 1}")
     columns = _HISTOGRAM if options.histogram else ("split", "entities", "side", "known", *_COUNTS)
     emit(options, Tabular.named(columns, rows, notes, keys=3))
+    return 0
+
+
+def metrics(options: Command) -> int:
+    """List names, views and synonyms, from the file that docs/metric_names.py writes: the registry imports torch."""
+    text = (files("torchrankmetrics.cli") / "metrics.csv").read_text(encoding="utf-8")
+    columns, *rows = csv.reader(text.splitlines())
+    note = (
+        "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
+        "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
+    )
+    emit(options, Tabular.named(columns, rows, (note,)))
     return 0

@@ -64,7 +64,7 @@ class Command:
 
 
 @dataclass(kw_only=True)
-class Report(Command):
+class ReportCommand(Command):
     """Compute metrics of saved ranks.
 
     For example
@@ -92,7 +92,7 @@ class Report(Command):
 
 
 @dataclass(kw_only=True)
-class Compare(Command):
+class CompareCommand(Command):
     """Compare models on the same tasks: difference, confidence interval, p-value.
 
     Tasks are matched by side and sample id, or by order without sample ids. For two models p_adjusted is Holm's over
@@ -123,7 +123,7 @@ class Compare(Command):
 
 
 @dataclass(kw_only=True)
-class Study(Command):
+class StudyCommand(Command):
     """Put models, datasets and seeds into one table, or into an HTML page with figures that `verify` checks.
 
     The best value of a dataset is bold; models that are not significantly different from it are marked. CSV and
@@ -148,7 +148,7 @@ class Study(Command):
 
 
 @dataclass(kw_only=True)
-class Verify(Command):
+class VerifyCommand(Command):
     """Compute the manifest of a study page again from its files of ranks, and print what differs.
 
     The displayed text of the page is not verified. The exit code is 1 if something differs.
@@ -164,7 +164,7 @@ class Verify(Command):
 
 
 @dataclass(kw_only=True)
-class Adjust(Command):
+class AdjustCommand(Command):
     """Adjust a published number for chance, with the candidate counts of its test set.
 
     0 is random ranking and 1 the optimum; low and high are the ends of the interval that the rounding leaves.
@@ -189,7 +189,7 @@ class Adjust(Command):
 
 
 @dataclass(kw_only=True)
-class Datasets(Command):
+class DatasetsCommand(Command):
     """List the datasets with known filtered candidate counts, or mean and variance under random ranking on them.
 
     Each split is filtered by itself and the splits before it (column known).
@@ -212,7 +212,7 @@ class Datasets(Command):
 
 
 @dataclass(kw_only=True)
-class Candidates(Command):
+class CandidatesCommand(Command):
     """Count the filtered candidates of every ranking task of a graph.
 
     Test is filtered by all files, valid by train and valid, train by train: early stopping must not see test triples.
@@ -234,7 +234,7 @@ class Candidates(Command):
 
 
 @dataclass(kw_only=True)
-class Audit(Command):
+class AuditCommand(Command):
     """Check an evaluator on small cases with known results.
 
     The function is imported from the working directory or an installed package. The command prints one line per check
@@ -253,7 +253,7 @@ class Audit(Command):
 
 
 @dataclass(kw_only=True)
-class MetricNames(Command):
+class MetricsCommand(Command):
     """List the metrics of ranking tasks and of queries, with their views and synonyms.
 
     For example
@@ -261,17 +261,17 @@ class MetricNames(Command):
     `torchrankmetrics metrics`
     """
 
-    function = "ranks:metrics"
+    function = "counts:metrics"
 
 
 COMMANDS: dict[str, type[Command]] = {
-    "report": Report,
-    "compare": Compare,
-    "study": Study,
-    "verify": Verify,
-    "adjust": Adjust,
-    "datasets": Datasets,
-    "candidates": Candidates,
-    "audit": Audit,
-    "metrics": MetricNames,
+    "report": ReportCommand,
+    "compare": CompareCommand,
+    "study": StudyCommand,
+    "verify": VerifyCommand,
+    "adjust": AdjustCommand,
+    "datasets": DatasetsCommand,
+    "candidates": CandidatesCommand,
+    "audit": AuditCommand,
+    "metrics": MetricsCommand,
 }

@@ -1,4 +1,4 @@
-"""``report``, ``compare`` and ``metrics``: values of saved ranks, models on the same tasks, names of metrics."""
+"""``report`` and ``compare``: values of saved ranks, and models on the same tasks."""
 
 import math
 import os
@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.cli.options import Command, Compare, Report
+from torchrankmetrics.cli.options import CompareCommand, ReportCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
 from torchrankmetrics.inference.compare import compare as compare_models
 from torchrankmetrics.inference.comparison import Comparison, Comparisons
@@ -19,11 +20,10 @@ from torchrankmetrics.inference.sources import check_complete
 from torchrankmetrics.inference.standard_errors import METHODS, Method
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import break_down
-from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure
-from torchrankmetrics.metrics.registry import all_names, as_measure
+from torchrankmetrics.metrics.measure import SIDES, Measure
+from torchrankmetrics.metrics.registry import as_measure
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
-from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.table.parquet import is_one_table
@@ -35,7 +35,7 @@ _TINY = 1e-300  # smaller floats have fewer digits
 Lines = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 
-def report(options: Report) -> int:
+def report(options: ReportCommand) -> int:
     """Compute metrics of one or several files."""
     method = check_choice("--method", options.method, METHODS)
     level = options.confidence_level
@@ -143,7 +143,7 @@ def _limits(text: str | None) -> list[tuple[Measure, float]]:
     return limits
 
 
-def compare(options: Compare) -> int:
+def compare(options: CompareCommand) -> int:
     """Compare two models, or several pair by pair."""
     paths = [input_path(path) for path in (options.a, options.b, *(options.others or []))]
     if len(paths) == 2:
@@ -203,20 +203,3 @@ def _failed(rows: Iterable[Comparison], rule: str | None) -> list[str]:
             interval = f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]"
             failed.append(f"a is {verdict} than b in {row.metric}: a - b = {interval}")
     return failed
-
-
-def metrics(options: Command) -> int:
-    """List names, views and synonyms."""
-    rows: list[tuple[Cell, ...]] = []
-    for name, synonyms in all_names().items():
-        measure = as_measure(name.replace("<k>", "10").replace("<p>", "2"))
-        kind = "queries" if measure.definition.of_tasks is None else "tasks"
-        better = {True: "higher", False: "lower", None: ""}[measure.higher_is_better]
-        views = zip(VIEW_PREFIXES, measure.with_views(*VIEW_PREFIXES), strict=True)
-        rows.append((name, kind, better, " ".join(view for view, one in views if one), " ".join(synonyms)))
-    note = (
-        "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
-        "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
-    )
-    emit(options, Tabular.named(("metric", "of", "better", "views", "also"), rows, (note,)))
-    return 0

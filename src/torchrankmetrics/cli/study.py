@@ -6,15 +6,15 @@ import sys
 from typing import Any
 
 from torchrankmetrics.audit import MAX_CANDIDATES, audit
-from torchrankmetrics.cli.options import Audit, Study, Verify
+from torchrankmetrics.cli.options import AuditCommand, StudyCommand, VerifyCommand
 from torchrankmetrics.cli.output import busy, emit, format_of, split_list
-from torchrankmetrics.metrics.views import VIEWS
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.study import RankStudy, verify
 from torchrankmetrics.validation import check_choice, shorten
 
 
-def study(options: Study) -> int:
+def study(options: StudyCommand) -> int:
     """Write the table, the averages or the page of a study."""
     check_choice("--view", options.view, VIEWS[:-1])
     names, runs, form = split_list(options.metrics, "--metric"), RankStudy.open(options.pattern), format_of(options)
@@ -37,7 +37,7 @@ def study(options: Study) -> int:
     return 0
 
 
-def verify_page(options: Verify) -> int:
+def verify_page(options: VerifyCommand) -> int:
     """Verify a page; the code is 1 if it differs from the files."""
     with busy("verify"):
         found = verify(options.report, options.folder)
@@ -48,7 +48,7 @@ def verify_page(options: Verify) -> int:
     return 0 if found else 1
 
 
-def audit_evaluator(options: Audit) -> int:
+def audit_evaluator(options: AuditCommand) -> int:
     """Audit an evaluator; the code is 1 if a check failed or raised an exception."""
     if ":" not in options.evaluator:
         raise ValueError(f"evaluator must be package.module:function, got {shorten(options.evaluator)}")

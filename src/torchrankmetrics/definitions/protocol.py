@@ -54,6 +54,7 @@ class MetricDefinition(ABC, Generic[Own]):
         has_expected: whether the expectation over tie orders is known.
         has_p_value: whether the null distribution of the value is known.
         of_tasks: the definition itself if its mean is over ranking tasks, else None.
+        entries_are_rows: whether each entry of a sample is one row, instead of the rows of a query.
     """
 
     name: str
@@ -69,6 +70,7 @@ class MetricDefinition(ABC, Generic[Own]):
     is_estimate: bool = True
     has_optimum: bool = True
     of_tasks: "RankDefinition | None" = None
+    entries_are_rows: bool = True
 
     @abstractmethod
     def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:

@@ -26,7 +26,7 @@ class UnknownCandidatesError(ValueError):
     def __init__(self) -> None:
         super().__init__(
             "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it only "
-            "base values such as mrr, mr and hits@10 are known. Pass the numbers of filtered candidates"
+            "base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of filtered candidates"
         )
 
 

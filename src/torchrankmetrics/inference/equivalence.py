@@ -138,29 +138,27 @@ def equivalence(
         raise ValueError(f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}")
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
-    found = paired(a, b, metric, cluster)
-    slope, key = found.slope, found.measure.key
-    if math.isnan(slope) or slope == 0:
+    (found,) = paired(a, b, [metric], cluster)
+    key = found.measure.key
+    if math.isnan(found.slope) or found.slope == 0:
         raise ValueError(
             f"{shorten(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
             "under the null)"
         )
     draws = (n_resamples, permutations, seed)
-    interval = found.difference(2 * confidence_level - 1, *draws)
-    at_lower, at_upper = (found.p_value_of(end / slope, *draws) for end in (-margin, margin))
-    difference = found.a - found.b
-    below, above = one_sided(difference, margin, at_lower, at_upper)
-    low, high = sorted((interval.low * slope, interval.high * slope))
+    interval = found.comparison(2 * confidence_level - 1, *draws)
+    at_lower, at_upper = (found.p_value_of(end, *draws) for end in (-margin, margin))
+    below, above = one_sided(interval.difference, margin, at_lower, at_upper)
     warn_of_few_tasks({key: interval.effective_tasks})
     higher = found.measure.higher_is_better
     return Equivalence(
         metric=key,
         a=found.a,
         b=found.b,
-        difference=difference,
+        difference=interval.difference,
         margin=float(margin),
-        low=low,
-        high=high,
+        low=interval.low,
+        high=interval.high,
         confidence_level=confidence_level,
         p_equivalent=max(below, above),
         p_not_worse=below if higher else above,

@@ -120,6 +120,9 @@ class Evaluator:
 class Result(dict[str, float | Tensor]):
     """Result of ``eval``: OGB's dict, and the ranks it was computed from.
 
+    Args:
+        values (mapping): OGB's result.
+
     Attributes:
         ranks (Ranks): ``Ranks`` of the positives, marked as ranks among sampled candidates.
         eval_metric (str): metric of the evaluator.
@@ -131,7 +134,15 @@ class Result(dict[str, float | Tensor]):
         self.eval_metric: str = eval_metric
 
     def evaluate(self, metrics: Metrics | None = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
-        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
+        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``.
+
+        Args:
+            metrics (sequence of str): as in ``torchrankmetrics.evaluate``.
+            **options (object): as in ``torchrankmetrics.evaluate``.
+
+        Returns:
+            Dict of key to value.
+        """
         return evaluate(self.ranks, metrics=metrics, **options)
 
 

@@ -96,6 +96,9 @@ def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTri
             integers.
         num_entities (int, default None): number of nodes; None: read from the data, else one more than the largest id.
 
+    Returns:
+        The index of all their triples.
+
     Raises:
         TypeError: if ids are not integers, or a source is none of these.
         ValueError: if sources is empty, a shape is wrong, or two data have different numbers of nodes.

@@ -150,6 +150,9 @@ def early_stopping(
             metrics.
         **options (object): further ``stopper_kwargs``.
 
+    Returns:
+        Keyword arguments for ``pipeline(stopper_kwargs=...)``.
+
     Raises:
         TypeError: if the evaluator is another.
         ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
@@ -168,6 +171,9 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
         metric (str, default "mrr"): any name of one that the evaluator computes.
         evaluator (RankCollectionEvaluator, default None): as the search will build it; None: one with the default
             metrics.
+
+    Returns:
+        Keyword arguments for ``hpo_pipeline``.
 
     Raises:
         TypeError: if the evaluator is another.

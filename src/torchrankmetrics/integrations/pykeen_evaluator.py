@@ -14,6 +14,7 @@ from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize
 from pykeen.typing import LABEL_RELATION, InductiveMode, Target
 from torch import Tensor
 
+from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.pykeen_results import (
@@ -27,10 +28,8 @@ from torchrankmetrics.integrations.pykeen_results import (
     requested_metrics,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples
-from torchrankmetrics.metrics.analysis import Average
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
@@ -54,7 +53,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             ``RankBasedEvaluator``, and the tie rate.
         metrics_kwargs (mapping, default None): of PyKEEN's metrics: a dict for all, or one per metric.
         add_defaults (bool, default False): whether the default metrics are computed beside ``metrics``.
-        views, rank_types, expectation: as in ``RankCollection``.
+        views (sequence of str, default ("base",)): as in ``RankCollection``.
+        rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
+        expectation (ExpectationProvider, default None): as in ``RankCollection``.
         average (str, default "micro"): "micro", or "macro": every query weighs the same, as in
             ``MacroRankBasedEvaluator``; the group of a rank is its query then.
         filtered (bool, default True): whether known triples are left out of the candidates.
@@ -207,6 +208,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             n_boot (int, default 1000): number of resamples.
             seed (int, default 42): random seed of the first; each side is drawn as in PyKEEN's ``finalize_multi``.
 
+        Returns:
+            Dict of PyKEEN's key to ``n_boot`` values.
+
         Raises:
             ValueError: if nothing was evaluated.
         """
@@ -245,6 +249,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             n_boot (int, default 1000): as in ``finalize_multi``.
             seed (int, default 42): as in ``finalize_multi``.
 
+        Returns:
+            Dict of PyKEEN's key to (center, spread).
+
         Raises:
             ValueError: if nothing was evaluated, or ci is not within [0, 100].
         """
@@ -258,7 +265,14 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         return {key: summarize_values(values, estimator=estimator, ci=ci) for key, values in drawn.items()}
 
     def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[RankBasedMetricKey, tuple[str, Measure]]:
-        """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
+        """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides.
+
+        Args:
+            sides (collection of str, default ("head", "tail")): sides that were ranked.
+
+        Returns:
+            Dict of PyKEEN's key to (key, measure).
+        """
         result: dict[RankBasedMetricKey, tuple[str, Measure]] = {}
         for name, measure in self.collection.measures.items():
             if measure.side == "both" or measure.side in sides:

@@ -162,6 +162,9 @@ class RankResults(RankBasedMetricResults):
     PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k = 10, and each k
     has a key of its own beside it. ``get_metric`` takes any synonym of either side.
 
+    Args:
+        data (mapping): values by PyKEEN's keys.
+
     Attributes:
         table (RankTable): all ranks, to save, to compare, or to compute other metrics.
     """
@@ -207,6 +210,9 @@ class RankResults(RankBasedMetricResults):
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``.
 
+        Returns:
+            A table, which prints as text.
+
         Raises:
             ValueError: if the results came without ranks.
         """
@@ -241,6 +247,12 @@ def known_triples(*sources: Source) -> KnownTriples:
 
     For validation ``known_triples(dataset.training, dataset.validation)``, for the test ``known_triples(dataset)``. Of
     an inductive dataset: inference, validation and test, and training if it numbers entities and relations alike.
+
+    Args:
+        *sources (CoreTriplesFactory or Dataset): splits, or a dataset with all its splits.
+
+    Returns:
+        The index of all their triples.
 
     Raises:
         TypeError: if a source is neither.

@@ -85,39 +85,13 @@ class KnownAnswers:
         IndexError: if an id is negative.
 
     >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
-    >>> known.pairs(torch.tensor([[0, 0], [7, 7], [1, 0]]))
+    >>> known(torch.tensor([[0, 0], [7, 7], [1, 0]])).pairs()
     tensor([[0, 0, 2],
             [2, 3, 1]])
     """
 
     def __init__(self, queries: Integers, answers: Integers) -> None:
-        queries = as_ids(queries, "queries")
-        queries = queries[:, None] if queries.ndim == 1 else queries
-        answers = as_ids(answers, "answers")
-        if queries.ndim != 2 or answers.ndim != 1 or len(queries) != len(answers):
-            raise ValueError(
-                f"queries must be (n, k) and answers (n,), got {tuple(queries.shape)} and {tuple(answers.shape)}"
-            )
-        columns = [column.contiguous() for column in (*queries.unbind(1), answers)]
-        ends = [column.aminmax() if len(column) else (0, -1) for column in columns]
-        for i, (low, _) in enumerate(ends):
-            if low < 0:
-                name = "answers" if i == len(ends) - 1 else "queries"
-                raise IndexError(f"{name} must hold ids of at least 0, got {int(low)}")
-        *sizes, num_answers = (int(high) + 1 for _, high in ends)
-        sizes, width = [max(size, 1) for size in sizes], max(num_answers, 1)
-        check_key_size([*sizes, width])
-        both = _composite(columns, [*sizes, width])
-        del columns
-        if both.is_cpu:
-            both.numpy().sort()  # a sixth of the time of torch, which sorts indices too
-        else:
-            both = both.sort().values
-        both = torch.unique_consecutive(both)
-        key, lengths = torch.unique_consecutive(both // width, return_counts=True)
-        start = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-        longest = int(lengths.max()) if len(lengths) else 0
-        self._take(AnswerIndex(key, start, both % width, sizes, num_answers, longest))
+        self._use(_index(queries, answers))
 
     @classmethod
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
@@ -131,8 +105,7 @@ class KnownAnswers:
             The known positives of the index.
         """
         self = cls.__new__(cls)
-        self._take(index)
-        self._blocks = blocks
+        self._use(index, blocks)
         return self
 
     def check(self) -> None:
@@ -140,10 +113,9 @@ class KnownAnswers:
         for blocks, part in zip(self._blocks, self.index[:3], strict=False):
             blocks.check(np.array([0]), np.array([len(part)]))
 
-    def _take(self, index: AnswerIndex) -> None:
-        self.index, self._limits = index, torch.tensor(index.sizes, device=index.key.device)
+    def _use(self, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> None:
+        self.index, self._blocks, self._limits = index, blocks, torch.tensor(index.sizes, device=index.key.device)
         self._copies: dict[torch.device, KnownAnswers] = {}
-        self._blocks: tuple[CheckedBlocks, ...] = ()
 
     def __call__(self, queries: Integers) -> ExcludedSlices:
         """Look up a batch of queries; a query without known positives excludes nothing.
@@ -162,17 +134,6 @@ class KnownAnswers:
         here = self.to(queries.device)
         start, length = here._slices(queries)
         return ExcludedSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
-
-    def pairs(self, queries: Integers) -> Tensor:
-        """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row.
-
-        Args:
-            queries (integers): (B, k) or (B,) integers.
-
-        Returns:
-            (2, P) int64, a row of the batch and a known positive in each column.
-        """
-        return self(queries).pairs()
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """All queries (n, k) and their answers (n,), each pair once.
@@ -205,43 +166,6 @@ class KnownAnswers:
             self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
         return self._copies[device]
 
-    def count(self, queries: Tensor, own: Tensor, *, excluded: Tensor | None = None) -> Tensor:
-        """Count the known positives except the target, (B,) int64.
-
-        Args:
-            queries (Tensor): (B, k) integers.
-            own (Tensor): (B,) the target, which is not counted.
-            excluded (Tensor, default None): bool (num_answers or more,), True = the answer does not count; None: all
-                count.
-
-        Returns:
-            (B,) int64.
-        """
-        start, length = self._slices(queries)
-        stop = start + length
-        own_known = self.contains(queries, own)
-        if excluded is None:
-            return length - own_known.long()
-        self.check()
-        counted = torch.nn.functional.pad((~excluded[self.index.answers]).cumsum(0), (1, 0))
-        return counted[stop] - counted[start] - (own_known & ~excluded[own]).long()
-
-    def contains(self, queries: Tensor, answers: Tensor) -> Tensor:
-        """Whether each (query, answer) is known, bool (B,).
-
-        Args:
-            queries (Tensor): (B, k) integers.
-            answers (Tensor): (B,) integers.
-
-        Returns:
-            (B,) bool.
-        """
-        if not len(self.index.answers):
-            return torch.zeros_like(answers, dtype=torch.bool)
-        start, length = self._slices(queries)
-        slices = ExcludedSlices(self.index.answers, start, length, self.index.longest, self.index.num_answers)
-        return slices.contain(torch.arange(len(answers), device=answers.device), answers)
-
     def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         if len(self.index.key) == 0:
             nothing = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
@@ -266,6 +190,35 @@ class KnownAnswers:
         if self._blocks:
             answers.check(first, first + length)
         return torch.from_numpy(first), torch.from_numpy(length)
+
+
+def _index(queries: Integers, answers: Integers) -> AnswerIndex:
+    queries, answers = as_ids(queries, "queries"), as_ids(answers, "answers")
+    queries = queries[:, None] if queries.ndim == 1 else queries
+    if queries.ndim != 2 or answers.ndim != 1 or len(queries) != len(answers):
+        raise ValueError(
+            f"queries must be (n, k) and answers (n,), got {tuple(queries.shape)} and {tuple(answers.shape)}"
+        )
+    columns = [column.contiguous() for column in (*queries.unbind(1), answers)]
+    ends = [column.aminmax() if len(column) else (0, -1) for column in columns]
+    for i, (low, _) in enumerate(ends):
+        if low < 0:
+            name = "answers" if i == len(ends) - 1 else "queries"
+            raise IndexError(f"{name} must hold ids of at least 0, got {int(low)}")
+    *sizes, num_answers = (int(high) + 1 for _, high in ends)
+    sizes, width = [max(size, 1) for size in sizes], max(num_answers, 1)
+    check_key_size([*sizes, width])
+    both = _composite(columns, [*sizes, width])
+    del columns
+    if both.is_cpu:
+        both.numpy().sort()  # a sixth of the time of torch, which sorts indices too
+    else:
+        both = both.sort().values
+    both = torch.unique_consecutive(both)
+    key, lengths = torch.unique_consecutive(both // width, return_counts=True)
+    start = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    longest = int(lengths.max()) if len(lengths) else 0
+    return AnswerIndex(key, start, both % width, sizes, num_answers, longest)
 
 
 def _composite(columns: Any, sizes: list[int]) -> Any:

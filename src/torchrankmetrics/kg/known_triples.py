@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -55,8 +54,12 @@ class KnownTriples:
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
         known = torch.cat([part.T for part in parts], 1).T  # in memory by columns, as the index reads them
-        self._tails, self._heads = KnownAnswers(known[:, :2], known[:, 2]), KnownAnswers(known[:, 1:], known[:, 0])
-        least = max(self._heads.index.num_answers, self._tails.index.num_answers)
+        # "relation" is added when it is first needed
+        self._sides = {
+            "tail": KnownAnswers(known[:, :2], known[:, 2]),
+            "head": KnownAnswers(known[:, 1:], known[:, 0]),
+        }
+        least = max(known.index.num_answers for known in self._sides.values())
         self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
         if least > self.num_entities:
             raise IndexError(
@@ -74,7 +77,9 @@ class KnownTriples:
         Raises:
             OSError: if the path cannot be written to.
         """
-        known_files.write_known(path, self.num_entities, self._indices(relations or "_relations" in vars(self)))
+        if relations:
+            self._by_relation()
+        known_files.write_known(path, self.num_entities, self._sides)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
@@ -106,20 +111,13 @@ class KnownTriples:
             ValueError: if a check fails.
         """
         where = "the index" if self._file is None else self._file.path
-        known_files.verify(self._indices("_relations" in vars(self)), where, progress)
+        known_files.verify(self._sides, where, progress)
 
     @classmethod
     def _opened(cls, file: known_files.Opened) -> "KnownTriples":
         self = cls.__new__(cls)
-        self._file, self.num_entities = file, file.num_entities
-        self._tails, self._heads = file.known["tail"], file.known["head"]
-        if "relation" in file.known:
-            self._relations = file.known["relation"]
+        self._file, self.num_entities, self._sides = file, file.num_entities, file.known
         return self
-
-    def _indices(self, relations: bool) -> dict[str, KnownAnswers]:
-        indices = {"tail": self._tails, "head": self._heads}
-        return indices | {"relation": self._relations} if relations else indices
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if self._file is None:
@@ -136,7 +134,7 @@ class KnownTriples:
         Returns:
             The known positives of each row, for ``rank_scores(..., exclude=...)``.
         """
-        return self._tails(_stack(heads, relations, "heads", "relations"))
+        return self._sides["tail"](_stack(heads, relations, "heads", "relations"))
 
     def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
         """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,).
@@ -148,7 +146,7 @@ class KnownTriples:
         Returns:
             The known positives of each row, for ``rank_scores(..., exclude=...)``.
         """
-        return self._heads(_stack(relations, tails, "relations", "tails"))
+        return self._sides["head"](_stack(relations, tails, "relations", "tails"))
 
     def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
         """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,).
@@ -160,12 +158,13 @@ class KnownTriples:
         Returns:
             The known positives of each row, for ``rank_scores(..., exclude=...)``.
         """
-        return self._relations(_stack(heads, tails, "heads", "tails"))
+        return self._by_relation()(_stack(heads, tails, "heads", "tails"))
 
-    @cached_property
-    def _relations(self) -> KnownAnswers:
-        queries, tails = self._tails.entries()
-        return KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
+    def _by_relation(self) -> KnownAnswers:
+        if "relation" not in self._sides:
+            queries, tails = self._sides["tail"].entries()
+            self._sides["relation"] = KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
+        return self._sides["relation"]
 
     def num_candidates(self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None) -> Tensor:
         """Count the filtered candidates of each triple, without any model: (n,) int64.
@@ -184,14 +183,20 @@ class KnownTriples:
             IndexError: if an entity is outside [0, num_entities).
         """
         index, queries, own = self._tasks(triples, side)
+        known = index(queries)
+        own_known = torch.zeros_like(own)
+        if len(known.columns):
+            own_known += known.contain(torch.arange(len(own), device=own.device), own)
         excluded = excluded_by(candidates, self.num_entities, own.device)
-        total: int | Tensor = self.num_entities
-        if excluded is not None:
-            total = (~excluded).sum()
-            if excluded[own].any():
-                first = int(excluded[own].nonzero()[0])
-                raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
-        return total - index.to(own.device).count(queries, own, excluded=excluded)
+        if excluded is None:
+            return self.num_entities - known.length + own_known
+        if excluded[own].any():
+            first = int(excluded[own].nonzero()[0])
+            raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
+        index.check()
+        counted = torch.nn.functional.pad((~excluded[known.columns]).cumsum(0), (1, 0))
+        number = counted[known.start + known.length] - counted[known.start]
+        return (~excluded).sum() - number + own_known
 
     def queries(self, triples: Integers, side: EntitySide) -> tuple[Tensor, Tensor]:
         """Group tasks by query, so that each query is scored once for all its answers.
@@ -215,7 +220,7 @@ class KnownTriples:
         if len(tasks) and int(entities.max()) >= self.num_entities:
             limit = self.num_entities
             raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
-        return self._indices(False)[side], *split_facts(tasks, side)
+        return self._sides[side], *split_facts(tasks, side)
 
 
 def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:

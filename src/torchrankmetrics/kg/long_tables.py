@@ -80,7 +80,7 @@ def rank_long_tables(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> Iterator[RankTable]:
-    """Rank partition by partition; yields one table per partition that has rows.
+    """Yield the ranks of a table partition by partition, one ``RankTable`` per partition that has rows.
 
     Args:
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
@@ -93,6 +93,10 @@ def rank_long_tables(
 
     Raises:
         TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions.
+
+    >>> parts = [{"query": [q, q], "candidate": [0, 1], "score": [0.1, 0.9], "true": [True, False]} for q in (0, 1)]
+    >>> [len(table.ranks) for table in rank_long_tables(parts)]
+    [1, 1]
     """
     seen: dict[int, npt.NDArray[np.int64]] = {}
     rest: Arrays = {}

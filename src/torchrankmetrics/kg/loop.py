@@ -159,14 +159,19 @@ class QuerySide:
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
         slices = None if self.known is None else self.known(*ids)
-        if isinstance(self.score, EmbeddingScorer) and self.is_exact:
-            with options.shards.joining() as joining:
-                embedded = self.score.embed(ids, some=options.shards.process_group is None)
+        with options.shards.joining() as joining:
+            if isinstance(self.score, EmbeddingScorer) and self.is_exact:
+                given = self.score.embed(ids, some=options.shards.process_group is None)
                 joining.size = len(self.score.candidates)
-            shard = joining.shard
-            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, self.own.device))
+            else:
+                given = score_queries(self.score, ids, self.name, options.higher_is_better)
+                joining.size = given.shape[1]
+        shard = joining.shard
+        excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
+        compared: dict[str, Any] = {"backend": options.backend, "tolerance": options.tolerance}
+        if isinstance(self.score, EmbeddingScorer) and self.is_exact:
             ranks = rank_exactly(
-                embedded,
+                given,
                 self.score.candidates,
                 target,
                 excluded,
@@ -177,23 +182,14 @@ class QuerySide:
                 is_reused=True,
                 by_query=False,
             )
-            largest, itemsize = shard.total, 0
+        elif shard.is_whole:
+            ranks = rank_dense(given, target, excluded, by_query=False, **compared)
         else:
-            with options.shards.joining() as joining:
-                scores = score_queries(self.score, ids, self.name, options.higher_is_better)
-                joining.size = scores.shape[1]
-            shard = joining.shard
-            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, scores.device))
-            compared: dict[str, Any] = {"backend": options.backend, "tolerance": options.tolerance}
-            if shard.is_whole:
-                ranks = rank_dense(scores, target, excluded, by_query=False, **compared)
-            else:
-                ranks = rank_shard(scores, target, excluded, shard, **compared)
-            if self.best is not None:
-                self.best.add(scores, target, excluded)
-            largest, itemsize = shard.largest, scores.element_size()
+            ranks = rank_shard(given, target, excluded, shard, **compared)
+        if self.best is not None:
+            self.best.add(given, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)
-        return table, largest, itemsize
+        return table, shard.largest, given.element_size()
 
 
 def sides_of(

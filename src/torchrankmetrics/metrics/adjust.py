@@ -9,13 +9,14 @@ import numpy as np
 
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.metrics.views import View, apply_view, view_slope
+from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
@@ -80,14 +81,16 @@ def adjust(
     """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:
-        value: the base value; as a string with its digits, such as "0.355", it represents all values that round to it.
-        metric: a base metric by name, or a ``RankDefinition``.
-        num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
-            tasks is enough for the index and ratio of means of f. A str is the name of a dataset: the filtered test
-            tasks of both sides; ``candidate_counts`` returns the counts of other splits and sides.
-        view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
-            pessimistic ranks, or from scores without ties.
-        expectation: what gives null moments; None: exact.
+        value (float or str): the base value; as a string with its digits, such as "0.355", it represents all values
+            that round to it.
+        metric (str or RankDefinition): a base metric by name, or a ``RankDefinition``.
+        num_candidates (str, integers or CandidateCounts): (tasks,) integers N_i: the filtered counts of both sides for
+            filtered results. One int N for all tasks is enough for the index and ratio of means of f. A str is the name
+            of a dataset: the filtered test tasks of both sides; ``candidate_counts`` returns the counts of other splits
+            and sides.
+        view (str, default "adjusted_index"): "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid
+            if the value comes from pessimistic ranks, or from scores without ties.
+        expectation (ExpectationProvider, default None): what gives null moments; None: exact.
 
     Returns:
         A float; for a string a ``Rounded`` with the interval of its rounding and a bound on the sampling error.

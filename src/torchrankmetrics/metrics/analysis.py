@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
-from torchrankmetrics.definitions.protocol import Average as Average, Side as Side
+from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault

@@ -8,15 +8,15 @@ from typing import Any, TypedDict, cast
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.metrics.analysis import Analysis, Average
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
@@ -24,7 +24,7 @@ from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import TaskFacts, make_block
 from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, is_int, shorten
@@ -168,9 +168,8 @@ def evaluate(
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     if isinstance(side, str):
         side = selection.labels.get(side, side)
-    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-    about.update(gain=gain, indexes=indexes, backend=backend, name="scores")
-    block = make_block(given, target, cast("Exclude", exclude), **about)
+    facts = TaskFacts(side, group, weight, sample_id, query, gain)
+    block = make_block(given, target, cast("Exclude", exclude), facts, indexes=indexes, backend=backend, name="scores")
     analysis = Analysis([block])
     if scored and is_reversed(analysis):
         warn(REVERSED)

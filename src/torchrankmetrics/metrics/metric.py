@@ -39,7 +39,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import HasRows, empty_rows
 from torchrankmetrics.validation import TaskSide, check_choice
 
@@ -272,15 +272,10 @@ class RankMetric(Metric):
             preds,
             target,
             exclude,
+            TaskFacts(task_side, group, weight, sample_id, query, gain),
             indexes=indexes,
             backend=backend,
             tolerance=tolerance,
-            side=task_side,
-            group=group,
-            weight=weight,
-            sample_id=sample_id,
-            query=query,
-            gain=gain,
         )
         self._append(block)
 

@@ -6,13 +6,12 @@ from typing import Any, ClassVar, Unpack
 
 from torch import Tensor, float64, tensor
 
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import exponent_name, power_mean_rank
-from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
 from torchrankmetrics.metrics.registry import METRICS, as_measure
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import check_int
 

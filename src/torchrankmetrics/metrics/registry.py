@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 
 from torchrankmetrics.definitions import tasks
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shorten

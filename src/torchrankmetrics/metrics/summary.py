@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import MEAN_RANK
-from torchrankmetrics.metrics.analysis import Analysis, Side
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular

@@ -109,10 +109,14 @@ class MeanOf(QueryKind):
     def limits(self) -> tuple[float | None, float | None]:
         return (0.0, 1.0) if self.f.is_share else (None, None)
 
+    @property
+    def uses_candidates(self) -> bool:  # type: ignore[override]
+        return self.f.uses_candidates
+
     def values(self, sample: QuerySample) -> FloatArray:
         """Every relevant item of a block has the block's mean of f."""
         N = sample.num_candidates[sample.query]
-        means, used = np.full(len(N), np.nan), self.f.min_candidates <= N
+        means, used = np.full(len(N), np.nan), self.has_value(N, N)
         means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
         return np.asarray(sample.sums(sample.answers * means) / self.divisor(sample.num_answers))
 
@@ -127,7 +131,7 @@ class MeanOf(QueryKind):
         return super().distribution(N, m, most, gain)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.f.min_candidates <= N)
+        return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
 
     def divisor(self, m: IntArray) -> FloatArray:
         """Divisor of the sum over m relevant items."""
@@ -196,6 +200,8 @@ class AreaUnderCurve(QueryKind):
     1 - sum of (r_(i) - i) / (m (N - m)), ties count half; under the null Mann and Whitney's statistic (1947,
     doi:10.1214/aoms/1177730491).
     """
+
+    uses_candidates = True
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         """Undefined if all candidates are relevant."""

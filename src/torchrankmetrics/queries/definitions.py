@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
@@ -63,6 +63,8 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
     relevance_threshold: float = 1.0
+
+    entries_are_rows = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -143,7 +145,12 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
         Returns:
             (Q,) bool.
+
+        Raises:
+            UnknownCandidatesError: if the metric depends on a number of candidates that is unknown.
         """
+        if self.uses_candidates and (num_candidates < 0).any():
+            raise UnknownCandidatesError
         return self.query_kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -212,7 +219,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             raise ExpectationUnavailableError(
                 f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
             )
-        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        (N, m), count = distinct_rows((sample.known_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)
 
     def moments_of_counts(
@@ -278,6 +285,11 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     def is_share(self) -> bool:  # type: ignore[override]
         """Whether the value is a share of queries: success at k."""
         return self.query_kind.is_share
+
+    @property
+    def uses_candidates(self) -> bool:  # type: ignore[override]
+        """Whether the base value depends on the number of candidates."""
+        return self.query_kind.uses_candidates
 
     @property
     def query_kind(self) -> QueryKind:

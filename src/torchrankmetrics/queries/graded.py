@@ -44,7 +44,7 @@ class DiscountedGain(QueryKind):
         """From N, and the sum and the sum of squares of the gains."""
         if not len(sample):
             return np.empty(0), np.empty(0), np.empty(0)
-        N, m, levels = sample.num_candidates, sample.num_answers, sample.levels
+        N, m, levels = sample.known_candidates, sample.num_answers, sample.levels
         distinct, index = np.unique(N, return_inverse=True)
         mean, variance = (moment[index] for moment in self.f.null_moments(distinct))
         gain = self._relative(levels.gain, _largest(sample)[levels.query])

@@ -29,11 +29,13 @@ class QueryKind:
 
     Attributes:
         is_share: its mean is a share of queries.
+        uses_candidates: whether the value depends on the number of candidates.
         is_graded: the value depends on the gains of the relevant items.
         limits: lowest and highest value; None: no bound, or an unknown one.
     """
 
     is_share: ClassVar[bool] = False
+    uses_candidates: ClassVar[bool] = False
     is_graded: ClassVar[bool] = False
 
     @property
@@ -50,7 +52,7 @@ class QueryKind:
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Null mean, variance >= 0 and best value of every query, (Q,) float64 each; here from N and m alone."""
-        (N, m), index = _distinct(sample.num_candidates, sample.num_answers)
+        (N, m), index = _distinct(sample.known_candidates, sample.num_answers)
         mean, variance, best = (part[index] for part in _cached_moments(self, N.tobytes(), m.tobytes()))
         return mean, variance, best
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample, Sample
+from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
@@ -59,7 +59,7 @@ class QuerySample(Sample):
         optimistic: (blocks,) int64, the first place of a block.
         pessimistic: (blocks,) int64, the last one.
         answers: (blocks,) int64 >= 1, number of relevant items in the block.
-        num_candidates: (Q,) int64, N, all relevant items included.
+        num_candidates: (Q,) int64, N, all relevant items included; -1 if it is unknown.
         weight: (Q,) float64 >= 0, of ONE query.
         count: (Q,) int64 > 0, number of equal queries of the entry.
         side, group: (Q,) int64, as the columns of rows; empty if unknown.
@@ -183,10 +183,18 @@ class QuerySample(Sample):
         """Rank of the first relevant item of every query, with its ties: entries are queries."""
         first = self.starts[:-1]
         last = self.pessimistic[first] - self.answers[first] + 1
-        return RankSample(self.optimistic[first], last, self.num_candidates, self.weight, self.count)
+        known = None if (self.num_candidates < 0).any() else self.num_candidates
+        return RankSample(self.optimistic[first], last, known, self.weight, self.count)
 
     def __len__(self) -> int:
         return len(self.num_candidates)
+
+    @property
+    def known_candidates(self) -> IntArray:
+        """Number N of candidates of every query; UnknownCandidatesError if one is unknown."""
+        if (self.num_candidates < 0).any():
+            raise UnknownCandidatesError
+        return self.num_candidates
 
     @cached_property
     def num_answers(self) -> IntArray:

@@ -296,7 +296,7 @@ def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[list[Sh
     of, gains = (
         _distinct_gains(sample) if definition.query_kind.is_graded else (np.zeros(len(sample), np.int64), [None])
     )
-    columns = (sample.num_candidates[used], sample.num_answers[used], of[used], in_range(sample.weight[used]))
+    columns = (sample.known_candidates[used], sample.num_answers[used], of[used], in_range(sample.weight[used]))
     (N, m, of, weight), count = distinct_rows(columns, sample.count[used])
     shapes: dict[tuple[int, int, int], Shape] = {}
     keys = list(zip(N.tolist(), m.tolist(), of.tolist(), strict=True))

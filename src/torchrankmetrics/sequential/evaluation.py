@@ -15,7 +15,7 @@ from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Hypothesis
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.testing import Ranked, SequentialTest
-from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int
 
@@ -134,14 +134,6 @@ class SequentialEvaluation:
             TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
                 the tasks of the other model have other candidates, sides or groups.
         """
-        rows = make_block(
-            preds,
-            target,
-            exclude,
-            side=side,
-            group=group,
-            sample_id=sample_id,
-            backend=backend,
-            tolerance=tolerance,
-        )
+        facts = TaskFacts(side, group, sample_id=sample_id)
+        rows = make_block(preds, target, exclude, facts, backend=backend, tolerance=tolerance)
         self._test.add(rows)

@@ -12,11 +12,11 @@ from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
-from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.shares import share_difference_p_value
+from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
-from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.inference.units import Units, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
@@ -91,10 +91,14 @@ class DatasetResult:
         null = null / self.slope if null else 0.0
         if not self.is_exact:
             return self.models.difference(a, b, 0.5).p_value_of(null)
-        units = self.models.units
-        differences = units.sums[:, a] - units.sums[:, b]
-        only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
-        return share_difference_p_value(only_a, only_b, units.size, null)
+        return share_difference_p_value(*_discordant(self.models.units, a, b), null)
+
+
+def _discordant(units: Units, a: int, b: int) -> tuple[int, int, int]:
+    """Numbers of tasks that only a hits, that only b hits, and of all."""
+    differences = units.sums[:, a] - units.sums[:, b]
+    only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
+    return only_a, only_b, units.size
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -131,7 +135,10 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
     pairs = {}
     for a, b in combinations(range(len(tested)), 2):
         found = compared.difference(a, b, confidence_level)
-        low, high = sorted((found.low * slope, found.high * slope))
+        ends = found.low, found.high
+        if is_exact:
+            ends = share_difference(*_discordant(compared.units, a, b), confidence_level)
+        low, high = sorted(end * slope for end in ends)
         error, p = found.standard_error * abs(slope), result.p_value(a, b)
         pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
     return replace(result, pairs=pairs)
@@ -159,7 +166,7 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
     runs = [run for runs in models for run in runs]
     rows = [run.rows for run in runs]
     try:
-        samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
+        samples, chosen = measure.definition.sample(paired_source(rows), measure.side, measure.average)
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
         values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
         units = units_of(values, samples[0].weight, samples[0].count, keys)
@@ -245,7 +252,7 @@ def _chance(measure: Measure, sample: Sample) -> float:
 def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[str, list[float]]:
     """P-values of all runs by model; upper bounds if these are at most ``enough``, because exact tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
-    if p_value is None or z_score is None or not dataset.facts[1][0]:
+    if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
     found: dict[str, list[float]] = {}
     for run in dataset.runs:

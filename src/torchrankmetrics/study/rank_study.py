@@ -3,27 +3,25 @@
 import os
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from torchrankmetrics.definitions.protocol import VIEWS, View
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
-from torchrankmetrics.study.page import Contents, page_of
+from torchrankmetrics.study.page import AVERAGED, contents_of, page_of
 from torchrankmetrics.study.runs import DataSet, Run, find_files, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
 from torchrankmetrics.validation import check_choice
 
-AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 _FIELDS = ("model", "dataset", "seed")
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
@@ -101,6 +99,9 @@ class RankStudy:
             pattern (str): path with the fields {dataset}, {model} and {seed}, matching any text without "/"; ``*`` too.
             **names (str): model, dataset or seed for a field that the pattern lacks; default "model", "data", "0".
 
+        Returns:
+            A study of these files.
+
         Raises:
             OSError: if a file cannot be opened.
             ValueError: if no file matches, a file has no ranks, or two files are of the same run.
@@ -115,7 +116,12 @@ class RankStudy:
         return study
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
-        """Set the order of models and datasets; names that are not listed follow."""
+        """Set the order of models and datasets; names that are not listed follow.
+
+        Args:
+            models (sequence of str, default ()): names of models to list first.
+            datasets (sequence of str, default ()): names of datasets to list first.
+        """
         self._models = dict.fromkeys([*models, *self._models])
         self._datasets = dict.fromkeys([*datasets, *self._datasets])
         for name in self._datasets:
@@ -167,6 +173,9 @@ class RankStudy:
     def save(self, pattern: str | os.PathLike[str]) -> None:
         """Write every table to a file of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (or .parquet).
 
+        Args:
+            pattern (str): path with the fields {dataset}, {model} and {seed}.
+
         Raises:
             OSError: if a file cannot be written.
             ValueError: if two runs would have one file, or a name contains "/".
@@ -179,7 +188,11 @@ class RankStudy:
             self.runs[key] = replace(run, source=path, file=file)
 
     def dataset(self, name: str) -> DataSet:
-        """Return the runs of a dataset, read and aligned; OSError or ValueError if a file cannot be read."""
+        """Return the runs of a dataset, read and aligned; OSError or ValueError if a file cannot be read.
+
+        Args:
+            name (str): name of a dataset.
+        """
         check_choice("dataset", name, self.datasets)
         if name not in self._loaded:
             order = {model: i for i, model in enumerate(self.models)}
@@ -208,12 +221,16 @@ class RankStudy:
 
         Args:
             metrics (str, Measure, RankMetric, or several): metrics of the table.
-            view (str, None): view of names without one: "base", "normalized", "adjusted_index" or "z_score".
-            confidence_level (float, 0.95): of the intervals, and 1 - the family-wise error rate.
-            cluster (str, None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple), or
-                None (the ranking task).
-            margin (float, None): > 0, in units of the metrics, chosen before the ranks are seen: ≈ marks models for
-                which the tests show that no other model is better by the margin or more, one family over the table.
+            view (str, default None): view of names without one: "base", "normalized", "adjusted_index" or "z_score".
+            confidence_level (float, default 0.95): of the intervals, and 1 - the family-wise error rate.
+            cluster (str, default None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple);
+                None: the ranking task.
+            margin (float, default None): > 0, in units of the metrics, chosen before the ranks are seen: ≈ marks models
+                for which the tests show that no other model is better by the margin or more, one family over the
+                table.
+
+        Returns:
+            A table with one cell per model, dataset and metric.
 
         Raises:
             OSError: if a file cannot be opened.
@@ -241,7 +258,17 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Averages:
-        """Average models over the datasets with values of all of them; arguments and errors as in ``table``."""
+        """Average models over the datasets with values of all of them; arguments and errors as in ``table``.
+
+        Args:
+            metrics (str, RankMetric or several): metrics to average.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+            cluster (str, default None): as in ``table``.
+
+        Returns:
+            One ``Average`` per model and metric.
+        """
         return averages(self.table(metrics, view, confidence_level=confidence_level, cluster=cluster))
 
     def difference(
@@ -255,6 +282,17 @@ class RankStudy:
         cluster: str | None = None,
     ) -> Differences:
         """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
+
+        Args:
+            a (str): name of a model.
+            b (str): name of the model that is subtracted.
+            metric (str, RankDefinition or RankMetric, default "mrr"): one metric.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+            cluster (str, default None): as in ``table``.
+
+        Returns:
+            One difference per dataset, and their averages, with intervals.
 
         Raises:
             ValueError: for unknown models, and if the two cannot be compared on any dataset.
@@ -270,6 +308,14 @@ class RankStudy:
         self, metric: MetricLike = "mrr", view: View | None = None, *, confidence_level: float = 0.95
     ) -> Ranking:
         """Average the ranks of the models over datasets, with Friedman's test and Nemenyi's critical difference.
+
+        Args:
+            metric (str, RankDefinition or RankMetric, default "mrr"): one metric.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+
+        Returns:
+            Mean rank of each model, the p-value of Friedman's test and the critical difference.
 
         Raises:
             ValueError: for a metric without a direction, and for fewer than two models or datasets.
@@ -290,13 +336,16 @@ class RankStudy:
         """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
 
         Args:
-            path (str, None): the HTML file, written whole or not at all; None returns the text.
+            path (str, default None): the HTML file, written whole or not at all; None returns the text.
             metrics (str or several): as in ``table``; the first one ranks the models.
-            view (str, None): as in ``table``.
-            confidence_level (float, 0.95): as in ``table``.
-            cluster (str, None): as in ``table``.
-            margin (float, None): as in ``table``.
-            title (str, "Rank study"): heading of the page.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+            cluster (str, default None): as in ``table``.
+            margin (float, default None): as in ``table``.
+            title (str, default "Rank study"): heading of the page.
+
+        Returns:
+            None; the text of the page if path is None.
 
         Raises:
             ImportError: without matplotlib.
@@ -322,27 +371,3 @@ class RankStudy:
     def _forget(self, dataset: str) -> None:
         self._loaded.pop(dataset, None)
         self._results = {known: value for known, value in self._results.items() if known[0] != dataset}
-
-
-def contents_of(
-    study: RankStudy,
-    measures: list[Measure],
-    confidence_level: float,
-    cluster: str | None,
-    margin: float | None,
-) -> Contents:
-    """Compute the results of a page."""
-    table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
-    several = len(table.datasets) > 1 and len(table.models) > 1
-    averages = ranking = differences = None
-    directed = [one for one in table.measures if one.higher_is_better is not None]
-    if several and directed:
-        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
-        with suppress(ValueError):  # no dataset with values of all models
-            averages = study.summary([*directed, *AVERAGED], **options)
-        with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
-            ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
-            order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
-            first, second = (table.models[i] for i in order[:2])
-            differences = study.difference(first, second, directed[0], **options)
-    return Contents(study, table, averages, ranking, differences)

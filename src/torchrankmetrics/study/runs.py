@@ -1,14 +1,16 @@
 """Runs of a study: files found by a pattern, tables read from them, and datasets of runs on the same tasks."""
 
+import glob
 import hashlib
 import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
@@ -22,7 +24,7 @@ from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten, truncate
 
 FIELDS = ("dataset", "model", "seed")
-_PART = re.compile(r"\{(\w*)\}|(\*)")
+_PART = re.compile(r"\{(\w*)\}|\*")
 
 
 def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[str, str]]]:
@@ -36,11 +38,21 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
     Raises:
         ValueError: if a field is unknown, there is none, or no file matches.
     """
-    base, parts = _split(pattern)
+    base, rest = _split(pattern)
+    literals, fields = _PART.split(rest)[::2], _PART.split(rest)[1::2]
+    expression, seen = re.escape(literals[0]), set[str]()
+    for field_name, literal in zip(fields, literals[1:], strict=True):
+        if field_name is None:
+            expression += "[^/]*"
+        else:
+            expression += f"(?P={field_name})" if field_name in seen else f"(?P<{field_name}>[^/]+)"
+            seen.add(field_name)
+        expression += re.escape(literal)
     found = [
-        (path, "/".join(names), fields)
-        for path, names, fields in _matching(base, parts, (), {})
-        if path.is_file() or path.suffix == ".parquet"  # Dask and Spark write folders
+        (base / below, below, match.groupdict())
+        for below in glob.glob("*".join(map(glob.escape, literals)), root_dir=base, include_hidden=True)
+        if (match := re.fullmatch(expression, below))
+        and ((base / below).is_file() or below.endswith(".parquet"))  # Dask and Spark write folders
     ]
     if not found:
         raise ValueError(f"no file matches {shorten(os.fspath(pattern))}{_existing(base)}")
@@ -53,13 +65,13 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
     Raises:
         ValueError: if two runs would have one file, or a name cannot be part of a path.
     """
-    base, parts = _split(pattern)
-    if "*" in "/".join(parts):
+    base, rest = _split(pattern)
+    if "*" in rest:
         raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
     for name in (name for run in runs for name in run.values()):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
-    below = ["/".join(parts).format(**run) for run in runs]
+    below = [rest.format(**run) for run in runs]
     if len(set(below)) < len(runs):
         raise ValueError(
             "pattern must contain the fields that distinguish the runs, as runs/{dataset}/{model}/{seed}.npz does; got "
@@ -68,11 +80,12 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
     return [(base / name, name) for name in below]
 
 
-def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
-    """Split a pattern into the folder that it begins with and the components of the rest."""
+def _split(pattern: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Split a pattern into the folder that it begins with and the rest."""
     text = os.fspath(pattern)
-    unknown = [match[1] for match in _PART.finditer(text) if match[2] is None and match[1] not in FIELDS]
-    if unknown or not any(f"{{{field}}}" in text for field in FIELDS):
+    named = [match[1] for match in _PART.finditer(text) if match[1] is not None]
+    unknown = [name for name in named if name not in FIELDS]
+    if unknown or not named:
         got = f"the unknown field {{{truncate(unknown[0])}}}" if unknown else "no field"
         raise ValueError(
             f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shorten(text)}"
@@ -80,39 +93,7 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
     first = _PART.search(text)
     assert first is not None
     folder = text[: text.rfind("/", 0, first.start()) + 1]
-    return Path(folder or "."), text[len(folder) :].split("/")
-
-
-def _matching(
-    folder: Path, parts: list[str], names: tuple[str, ...], fields: dict[str, str]
-) -> Iterator[tuple[Path, tuple[str, ...], dict[str, str]]]:
-    if not parts:
-        yield folder, names, fields
-        return
-    first, *rest = parts
-    if _PART.search(first) is None:
-        if (folder / first).exists():
-            yield from _matching(folder / first, rest, (*names, first), fields)
-        return
-    expression = re.compile(_expression(first, fields), re.DOTALL)  # names may contain line breaks
-    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if match := expression.fullmatch(entry.name):
-            yield from _matching(entry, rest, (*names, entry.name), fields | match.groupdict())
-
-
-def _expression(part: str, known: dict[str, str]) -> str:
-    out, end, seen = "", 0, set[str]()
-    for match in _PART.finditer(part):
-        out += re.escape(part[end : match.start()])
-        field, end = match[1], match.end()
-        if field is None:
-            out += ".*"
-        elif field in known:
-            out += re.escape(known[field])
-        else:
-            out += f"(?P={field})" if field in seen else f"(?P<{field}>.+)"
-            seen.add(field)
-    return out + re.escape(part[end:])
+    return Path(folder or "."), text[len(folder) :]
 
 
 def _existing(base: Path) -> str:
@@ -226,6 +207,32 @@ def _digest(rows: Rows) -> str:
     return digest.hexdigest()
 
 
+class Facts(NamedTuple):
+    """Facts of a dataset.
+
+    Attributes:
+        tasks: number of ranking tasks.
+        fewest, most: numbers of candidates, 0 if unknown.
+        tie_rates: share of tied tasks by model.
+    """
+
+    tasks: int
+    fewest: int
+    most: int
+    tie_rates: Mapping[str, float]
+
+    @property
+    def candidates(self) -> str:
+        """Range of the numbers of candidates; "" if unknown."""
+        return f"{self.fewest} to {self.most}" if self.fewest < self.most else str(self.most or "")
+
+    @property
+    def ties(self) -> str:
+        """Range of the shares of ties of the models, in percent."""
+        low, high = (100 * end(self.tie_rates.values()) for end in (min, max))
+        return f"{low:.1f} to {high:.1f}" if high - low >= 0.05 else f"{high:.1f}"
+
+
 class DataSet:
     """The runs of a dataset by model, read and aligned; raises as ``load_run``."""
 
@@ -243,13 +250,13 @@ class DataSet:
         self.aligned = {model: runs for model, runs in self.models.items() if tasks and same[model]}
 
     @cached_property
-    def facts(self) -> tuple[int, tuple[int, int], dict[str, float]]:
-        """Number of tasks, fewest and most candidates (0 if unknown), and share of tied tasks by model."""
+    def facts(self) -> Facts:
+        """Numbers of tasks and candidates, and shares of ties."""
         sample = self.reference.analysis.sample()
         counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
         samples = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
         ties = {model: sum(one.tie_mass / one.total for one in found) / len(found) for model, found in samples.items()}
-        return sample.num_tasks, (int(counts[0]), int(counts[-1])), ties
+        return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
         """Reasons why models are not compared, missing seeds, NaN, sampled candidates, and warnings from reading."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Rendered, Tabular
-from torchrankmetrics.study.page import VERSION, manifest_of, manifest_text
-from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_of
+from torchrankmetrics.study.page import VERSION, contents_of, manifest_of, manifest_text
+from torchrankmetrics.study.rank_study import RankStudy, measures_of
 from torchrankmetrics.study.runs import Run, source_of
 from torchrankmetrics.validation import shorten
 
@@ -61,6 +61,9 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         report (path): the HTML file.
         folder (path): directory that the paths in the manifest are relative to.
         metrics (sequence of str, default ()): user-defined metrics that were passed to ``report``.
+
+    Returns:
+        The differences; none: every number of the manifest was computed again.
 
     Raises:
         OSError: if the page cannot be read.

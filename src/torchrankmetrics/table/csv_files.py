@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import ABSENT, SIDE_WORDS
-from torchrankmetrics.validation import check_int, truncate
+from torchrankmetrics.validation import truncate
 
 SUFFIXES = (".csv", ".tsv")
 _INTEGERS = ("rank", "optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
@@ -39,10 +39,9 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         ValueError: if it is not UTF-8 text, has no columns of ranks, ragged rows or wrong values, or is too large.
     """
     name = os.fspath(path)
-    content = file.read(check_int("max_bytes", max_bytes, 1) + 1)
-    if len(content) > max_bytes or _BYTES_OF_ROW * content.count(b"\n") > max_bytes:
-        needed = max(len(content), _BYTES_OF_ROW * content.count(b"\n"))
-        raise ValueError(f"{name} is not loaded: {table_io.TooLargeError(str(needed), max_bytes)}")
+    content = file.read(max_bytes + 1)
+    if (needed := max(len(content), _BYTES_OF_ROW * content.count(b"\n"))) > max_bytes:
+        raise table_io.TooLargeError(path, needed, max_bytes)
     try:
         text = content.decode("utf-8-sig")
         lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if "\t" in text.partition("\n")[0] else ",")
@@ -61,7 +60,7 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         raise ValueError(f"{name}: {error}") from error
 
 
-def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
+def read_length(path: str | os.PathLike[str], file: BinaryIO) -> int:
     """Number of rows of an open file, without the header."""
     return max(sum(bool(line.strip()) for line in file) - 1, 0)
 

@@ -1,7 +1,6 @@
 """Rows as Parquet, of this library or of an engine: a file, several, or a partitioned directory, read in batches."""
 
 import hashlib
-import io
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -62,20 +61,15 @@ def read(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
 
 
 def read_opened(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
-    """Read the rows of one file, or of a pipe, which is read into memory first."""
-    if not file.seekable():
-        content = file.read(check_int("max_bytes", max_bytes, 1) + 1)
-        if len(content) > max_bytes:
-            raise ValueError(f"{os.fspath(path)} is not loaded: {TooLargeError(f'more than {max_bytes}', max_bytes)}")
-        file = io.BytesIO(content)
+    """Read the rows of an open file."""
     return _read([_File(Path(path), {}, file)], max_bytes, Path(path))
 
 
-def read_length(source: Source) -> int:
-    """Return the number of rows of a file or a directory, from the footers of its files."""
+def read_length(source: Source, file: BinaryIO | None = None) -> int:
+    """Return the number of rows of a directory, or of an open file, from the footers."""
     length = 0
-    for file in _files(source):
-        with _opened(file, MAX_BYTES) as (parquet, _, _):
+    for part in _files(source) if file is None else [_File(Path(source), {}, file)]:
+        with _opened(part, MAX_BYTES) as (parquet, _, _):
             length += parquet.metadata.num_rows
     return length
 
@@ -151,7 +145,7 @@ def _read(files: list[_File], max_bytes: int, where: Path) -> Tensor:
             largest = max(largest, group_bytes)
     needed = 8 * WIDTH * sum(lengths) + largest
     if needed > max_bytes:
-        raise ValueError(f"{where} is not loaded: {TooLargeError(str(needed), max_bytes)}")
+        raise TooLargeError(where, needed, max_bytes)
     rows = np.empty((sum(lengths), WIDTH), dtype=np.int64)
     for file, part in zip(files, np.split(rows, np.cumsum(lengths)[:-1]), strict=True):
         with _opened(file, max_bytes) as (parquet, names, _):
@@ -178,7 +172,7 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
     _, pq = _pyarrow()
     with source.path.open("rb") if source.opened is None else nullcontext(source.opened) as file:
         try:
-            _check_ends(file, max_bytes)
+            _check_ends(file, source.path, max_bytes)
             file.seek(0)
             parquet = pq.ParquetFile(
                 file,
@@ -203,10 +197,8 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
                 _check_type(name, parquet.schema_arrow.field(name).type)
             groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
             yield parquet, names, max((group.total_byte_size for group in groups), default=0)
-        except MemoryError:
+        except (MemoryError, TooLargeError):
             raise
-        except TooLargeError as error:
-            raise ValueError(f"{source.path} is not loaded: {error}") from None
         except Exception as error:  # damage raises many kinds of errors in pyarrow
             text = truncate(str(error) or type(error).__name__, 400)
             raise ValueError(f"{source.path} is not a whole Parquet file of ranks: {text}") from error
@@ -249,7 +241,7 @@ def _pyarrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-def _check_ends(file: BinaryIO, max_bytes: int) -> None:
+def _check_ends(file: BinaryIO, path: Path, max_bytes: int) -> None:
     """Check the size of the footer, and the digest of a file that has one."""
     size = file.seek(0, os.SEEK_END)
     end = _read_at(file, max(size - _END, 0), _END)
@@ -258,7 +250,7 @@ def _check_ends(file: BinaryIO, max_bytes: int) -> None:
     if end[4:] != MAGIC or footer < len(MAGIC):
         raise ValueError("it has no footer")
     if _PER_BYTE * length > max_bytes:
-        raise TooLargeError(str(_PER_BYTE * length), max_bytes)
+        raise TooLargeError(path, _PER_BYTE * length, max_bytes)
     seal = _read_at(file, max(footer - _SEAL, 0), _SEAL)
     if seal.startswith(_MARK):
         digest = hashlib.sha256()

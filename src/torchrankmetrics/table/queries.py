@@ -20,7 +20,6 @@ from torchrankmetrics.table.columns import (
     combined,
     gains,
     has_unknown,
-    known_candidates,
     num_copies,
     weights,
 )
@@ -72,7 +71,6 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
             not say whether their ranks are filtered, or some of them are missing.
     """
     columns = Columns(rows)
-    known_candidates(rows)  # metrics of queries need them
     alone = columns.query == ABSENT
     index, own = np.flatnonzero(alone), Columns(rows[alone])
     ones = np.ones(len(index), dtype=np.int64)
@@ -113,7 +111,7 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
             "of all answers of a query, and name queries with query= whose answers come apart",
         )
     count = columns.count // copies[of]
-    left_in = columns.num_candidates - filtered
+    left_in = np.where(columns.num_candidates < 0, fault.UNKNOWN, columns.num_candidates - filtered)
     for what, values in (
         ("weight", columns.weight_bits),
         ("group", columns.group),
@@ -180,13 +178,14 @@ def _blocks(
     optimistic = columns.optimistic[block] + before
     pessimistic = last[block] + before + put_back
     N = (columns.num_candidates - filtered)[starts] + np.add.reduceat(put_back, heads)
+    N[columns.num_candidates[starts] < 0] = fault.UNKNOWN
     wrong = answers > pessimistic - optimistic + 1
     wrong[1:] |= (owner[1:] == owner[:-1]) & (optimistic[1:] <= pessimistic[:-1])
     broken = np.logical_or.reduceat(wrong, heads)
     if broken.any():
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
         _require_none(
-            broken & ~(nan & (np.add.reduceat(count, starts) <= N)),
+            broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
             *(rows, starts),
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
             "other in part)",

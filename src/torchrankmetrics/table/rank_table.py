@@ -14,7 +14,7 @@ from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.blocks import rows_of
+from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -96,7 +96,7 @@ class RankTable(HasRows):
         Returns:
             The table, with one row per task.
         """
-        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query, gain=gain))
+        return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query, gain)))
 
     @classmethod
     def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
@@ -331,17 +331,6 @@ class RankTable(HasRows):
             keep &= self.group == check_int("group", group, ABSENT)
         return RankTable(self.rows[keep])
 
-    def side(self, side: TaskSide | None) -> "RankTable":
-        """Keep the rows of a side; short for ``select(side=...)``.
-
-        Args:
-            side (str): "head", "tail" or "relation"; None: all sides.
-
-        Returns:
-            A table of these rows.
-        """
-        return self.select(side=side)
-
     def with_group(self, group: Integers | None) -> "RankTable":
         """Give the rows other groups: one for all (a data set, say), (n,) integers, or None for no groups.
 
@@ -356,7 +345,7 @@ class RankTable(HasRows):
             ValueError: if they are not (n,), or do not fit in int64.
         """
         rows = self.rows.clone()
-        Columns(rows).group = Columns(rows_of(self.ranks, group=group)).group
+        Columns(rows).group = Columns(rows_of(self.ranks, TaskFacts(group=group))).group
         return RankTable(rows)
 
     def summary(self, metrics: "Metrics | None" = None) -> "Summary":

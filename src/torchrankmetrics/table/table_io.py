@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,12 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES, write_whole
+from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes
-from torchrankmetrics.validation import check_int, shorten, truncate
+from torchrankmetrics.validation import shorten, truncate
 
 Array = npt.NDArray[Any]
 _NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
@@ -46,6 +46,19 @@ FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
 _NAMES = (*_INTEGERS, *FLOATS, *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
+_NPY = b"\x93NUMPY"
+_ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class TooLargeError(ValueError):
+    """A file needs more memory than the caller allows."""
+
+    def __init__(self, path: str | os.PathLike[str], needed: object, max_bytes: int) -> None:
+        super().__init__(
+            f"{os.fspath(path)} is not loaded: it would take {needed} bytes of memory, and max_bytes={max_bytes}: if "
+            "you trust it, allow more (max_bytes=, on the command line --max-bytes)"
+        )
 
 
 def to_arrays(rows: Tensor) -> dict[str, Array]:
@@ -125,18 +138,17 @@ def write(path: str | os.PathLike[str], rows: Tensor) -> None:
 
 
 def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
-    """Read the rows of an open file or pipe; pickled objects raise an error.
+    """Read the rows of an open file; pickled objects raise an error.
 
     Raises:
         ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
     """
-    max_bytes = check_int("max_bytes", max_bytes, 1)
-    with _members(file, path, max_bytes) as (archive, members):
+    with _members(file, path) as (archive, members):
         needed = sum(info.file_size for info in members.values())
         if needed <= max_bytes:  # else not even the headers are read
-            needed += 8 * WIDTH * max(length(archive, name, info) for name, info in members.items())
+            needed += 8 * WIDTH * max(_length(archive, name, info) for name, info in members.items())
         if needed > max_bytes:
-            raise TooLargeError(str(needed), max_bytes)
+            raise TooLargeError(path, needed, max_bytes)
         arrays = {}
         for name, info in members.items():
             with archive.open(info) as member:
@@ -146,46 +158,39 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         return from_arrays(arrays)
 
 
-def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
-    """Number of rows of an open file from its headers alone.
-
-    Raises:
-        ValueError: if its headers are not those of a file of ranks.
-    """
-    with _members(file, path, MAX_BYTES) as (archive, members):
+def read_length(path: str | os.PathLike[str], file: BinaryIO) -> int:
+    """Return the number of rows of an open file from its headers; ValueError if it is not a file of ranks."""
+    with _members(file, path) as (archive, members):
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
-        return length(archive, "optimistic", members["optimistic"])
+        return _length(archive, "optimistic", members["optimistic"])
 
 
 @contextmanager
-def _members(
-    file: BinaryIO, path: str | os.PathLike[str], max_bytes: int
-) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open a file of ranks and check its members; a pipe is read into memory first. Errors name its path."""
+def _members(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open a file of ranks and check its directory; errors name its path."""
     try:
         start = file.read(len(_NPY))
         if start == _NPY:
             raise ValueError("it is a single array, not an .npz")
         if not start.startswith(b"PK"):
             raise ValueError(f"it is not an .npz, it starts with {shorten(start)}" if start else "it is empty")
-        if not file.seekable():
-            content = start + file.read(max_bytes)
-            if len(content) > max_bytes:
-                raise TooLargeError(f"more than {max_bytes}", max_bytes)
-            file = io.BytesIO(content)
-        size = file.seek(0, os.SEEK_END)
         file.seek(0)
         with ZipFile(file) as archive:
-            members = _checked_members(archive, size)
+            listed = archive.infolist()
+            members = {info.filename.removesuffix(".npy"): info for info in listed}
+            if len(listed) != len(members):
+                raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
+            for name, info in members.items():
+                # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
+                if _ENTRY in info.extra + info.comment:
+                    raise ValueError(f"its directory is damaged after {shorten(name)}")
             if VERSION_FIELD not in members:
                 raise ValueError(f"it has no {VERSION_FIELD!r}; it has {truncate(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             yield archive, members
-    except MemoryError:
+    except (MemoryError, TooLargeError):
         raise
-    except TooLargeError as error:
-        raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
         text = truncate(str(error) or type(error).__name__, 400)
         raise ValueError(f"{os.fspath(path)} is not a whole RankTable file: {text}") from error
@@ -245,42 +250,7 @@ def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
         raise ValueError(f"{text}; got {values[first]} in row {first}")
 
 
-_NPY = b"\x93NUMPY"
-_ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
-_DEFLATE = 1032  # no deflated byte stands for more bytes
-_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-
-
-class TooLargeError(ValueError):
-    """A file needs more memory than the caller allows."""
-
-    def __init__(self, needed: str, max_bytes: int) -> None:
-        super().__init__(
-            f"it would take {needed} bytes of memory, and max_bytes={max_bytes}: if you trust it, allow more "
-            "(max_bytes=, on the command line --max-bytes)"
-        )
-
-
-def _checked_members(archive: ZipFile, size: int) -> dict[str, ZipInfo]:
-    """Return the members of an archive of ``size`` bytes by name; ValueError if they claim more than it can contain."""
-    listed = archive.infolist()
-    members = {info.filename.removesuffix(".npy"): info for info in listed}
-    if len(listed) != len(members):
-        raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
-    for name, info in members.items():
-        # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
-        if _ENTRY in info.extra + info.comment:
-            raise ValueError(f"its directory is damaged after {shorten(name)}")
-        if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise ValueError(f"{shorten(name)} is compressed by method {info.compress_type}: only deflate is read")
-        if info.file_size > _DEFLATE * info.compress_size:
-            raise ValueError(f"{shorten(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file")
-    if sum(info.compress_size for info in members.values()) > size:
-        raise ValueError(f"its directory claims more than the {size} bytes of the file")
-    return members
-
-
-def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
+def _length(archive: ZipFile, name: str, info: ZipInfo) -> int:
     """Return the length of the first axis by the header; ValueError if the member has other bytes than it declares."""
     with archive.open(info) as member:
         try:
