@@ -459,6 +459,9 @@ def test_bad_arguments_are_told():
         audit(lambda *_: "one")
     with pytest.raises(ValueError, match=r"must name metrics.*\['loss'\]"):
         audit(lambda *_: {"loss": 1.0})
+    for value in (torch.tensor([0.5, 0.25]), None, "a"):
+        with pytest.raises(TypeError, match=r"must return a number for each metric, got {'mrr': "):
+            audit(lambda *_, value=value: {"mrr": value})
 
 
 def test_keys_that_name_no_metric_are_named_and_left_out():

@@ -27,7 +27,7 @@ BAD = [
     (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),
-    (["compare", "a.npz"], "Missing argument 'b'"),
+    (["compare", "a.npz"], "two models or more must be given, got 1"),
     ([*CANDIDATES, "ragged.tsv"], "ragged.tsv line 2: expected head, relation, tail separated by tabs, got 2 columns"),
     ([*CANDIDATES, "test.tsv", "--num-entities", "3"], "--num-entities must be at least 4"),
     ([*CANDIDATES, "test.tsv", "--num-entities", HUGE], f"at most 2147483648; got {HUGE}"),

@@ -91,7 +91,7 @@ def test_the_direction_is_that_of_the_metric():
         ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": float("nan")}, {}, ValueError, "b must have finite.*nan for query 'p'"),
         ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": "x"}, {}, ValueError, "b must have finite values, got 'x'"),
         ({"q": 1.0, "p": 0.5}, Ranks([1, 2]), {}, TypeError, "b must be a dict of query -> value, as a is, got Ranks"),
-        (Ranks([1, 2]), {"q": 1.0, "p": 0.5}, {}, TypeError, "a must be a dict of query -> value, as b is"),
+        (Ranks([1, 2]), {"q": 1.0, "p": 0.5}, {}, TypeError, "a must be a dict of query -> value, as b is, got Ranks"),
         ({"q": 1.0}, {"q": 0.5}, {"cluster": "group"}, ValueError, "cluster must be None"),
         ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric one name"),
         ({"q": 1.0}, {"q": 0.5}, {"metric": 3}, TypeError, "metric must be the name of the values, got 3"),

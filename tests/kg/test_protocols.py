@@ -238,5 +238,9 @@ def test_bad_facts_are_named():
         rank_facts(None, None, [[0, 0, 1]], None)
     with pytest.raises(ValueError, match="must not all be None"):
         rank_facts(None, None, [[0, 0, 1, 1]], None)
+    with pytest.raises(TypeError, match="known must be KnownFacts or None, got KnownTriples"):
+        rank_facts(max, None, [[0, 0, 1, 1]], KnownTriples([[0, 0, 1]]))
+    with pytest.raises(TypeError, match=r"known must be KnownTriples or None, got KnownFacts; pass KnownTriples"):
+        rank_triples(max, None, [[0, 0, 1]], KnownFacts([[0, 0, 1, 1]]))
     with pytest.raises(IndexError, match=r"facts\[1\] must hold ids of at least 0, got -1"):
         KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]])

@@ -85,10 +85,6 @@ def made(make: Callable[..., Metric], storage: str) -> Metric:
     return make() if make in (HostRanks, HostSum) else make(storage=storage)
 
 
-def ours(makes: dict[str, Callable[..., Metric]]) -> dict[str, Callable[..., Metric]]:
-    return {key: make for key, make in makes.items() if make not in (HostRanks, HostSum)}
-
-
 class Scripts(RuleBasedStateMachine):
     """A collection, and beside it each of its metrics alone."""
 
@@ -101,15 +97,8 @@ class Scripts(RuleBasedStateMachine):
         self.compaction.start()
         self.storage = storage
         self.seeds = itertools.count()
-        self.history: list[Batch] = []
+        self.is_updated = False
         self.waiting = dict(ADDED)
-        if self.kind == "rank collection":
-            self.waiting = ours(ADDED)
-            self.collection: Any = RankCollection(
-                {k: made(m, storage) for k, m in ours(MEMBERS).items()}, storage=storage
-            )
-            self.alone = {key: made(make, storage) for key, make in ours(MEMBERS).items()}
-            return
         members: dict[str, Any] = {key: made(make, storage) for key, make in MEMBERS.items()}
         members["set"] = RankCollection(["hits_at_2", "z_mr"], storage=storage)
         groups: Any = {"groups": True, "no groups": False, "explicit groups": EXPLICIT}[self.kind]
@@ -133,7 +122,7 @@ class Scripts(RuleBasedStateMachine):
     @rule(size=st.integers(1, 5))
     def update(self, size: int) -> None:
         batch = self.batch(size)
-        self.history.append(batch)
+        self.is_updated = True
         self.collection.update(*batch)
         for metric in self.alone.values():
             metric.update(*batch)
@@ -141,7 +130,7 @@ class Scripts(RuleBasedStateMachine):
     @rule(size=st.integers(1, 5))
     def forward(self, size: int) -> None:
         batch = self.batch(size)
-        self.history.append(batch)
+        self.is_updated = True
         values = self.collection(*batch)
         of_batch = {key: metric.clone() for key, metric in self.alone.items()}
         for key, metric in self.alone.items():
@@ -162,7 +151,7 @@ class Scripts(RuleBasedStateMachine):
 
     @rule()
     def reset(self) -> None:
-        self.history = []
+        self.is_updated = False
         self.collection.reset()
         for metric in self.alone.values():
             metric.reset()
@@ -186,7 +175,7 @@ class Scripts(RuleBasedStateMachine):
             members = {key: self.collection[key] for key in self.alone}
         else:
             members = dict(self.collection.items(copy_state=how == "items"))
-        if self.history:
+        if self.is_updated:
             self.check({key: member.compute() for key, member in members.items()}, self.alone)
 
     @precondition(lambda self: self.waiting)
@@ -196,20 +185,6 @@ class Scripts(RuleBasedStateMachine):
         make = self.waiting.pop(key)
         self.collection.add_metrics({key: made(make, self.storage)})
         self.alone[key] = made(make, self.storage)
-        if self.kind == "rank collection":  # there it sees the rows so far
-            for batch in self.history:
-                self.alone[key].update(*batch)
-
-    @precondition(lambda self: self.kind == "rank collection")
-    @rule()
-    def merge(self) -> None:
-        other, batch = self.collection.clone(), self.batch(3)
-        other.reset()
-        other.update(*batch)
-        self.history.append(batch)
-        self.collection.merge_state(other)
-        for metric in self.alone.values():
-            metric.update(*batch)
 
     @invariant()
     def rows_are_bounded(self) -> None:
@@ -221,7 +196,7 @@ class Scripts(RuleBasedStateMachine):
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric")
 @pytest.mark.filterwarnings("ignore:.*is undefined")
-@pytest.mark.parametrize("kind", ["groups", "no groups", "explicit groups", "rank collection"])
+@pytest.mark.parametrize("kind", ["groups", "no groups", "explicit groups"])
 def test_any_program_gives_each_metric_the_bits_it_has_alone(kind: str) -> None:
     machine = type("Machine", (Scripts,), {"kind": kind})
     run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20, deadline=None))

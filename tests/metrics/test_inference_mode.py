@@ -1,16 +1,14 @@
 """Lightning evaluates under inference mode on NCCL: rows stored inside are used outside, and the reverse."""
 
-import copy
 import functools
 import itertools
-import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, rank_scores
 from torchrankmetrics.metrics import state as state_module
@@ -89,46 +87,6 @@ def test_stored_rows_are_ordinary_tensors(storage: str, source: str) -> None:
     rows = next(iter(metric.values(copy_state=False))).rows
     assert rows
     assert not any(block.is_inference() for block in rows)
-
-
-@pytest.mark.parametrize(
-    "copied",
-    [lambda m: m.clone(), copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: _loaded(m)],
-    ids=["clone", "deepcopy", "pickle", "state_dict"],
-)
-@pytest.mark.parametrize("mode", MODES)
-def test_copies_after_updates_inside(storage: str, mode: str, copied: Callable[[Any], Any]) -> None:
-    metric = RankCollection(NAMES, storage=storage)
-    with torch.inference_mode():
-        update(metric, 1)
-        metric.compute()
-    with MODES[mode]():
-        other = copied(metric)
-    update(other, 2)
-    update(metric, 3)
-    assert bits(metric) == expected(1, 3)
-    assert bits(other) == expected(1, 2)
-
-
-def _loaded(metric: RankCollection) -> RankCollection:
-    metric.persistent(True)
-    other = RankCollection(NAMES)
-    nn.ModuleDict({"metric": other}).load_state_dict(nn.ModuleDict({"metric": metric}).state_dict())
-    return other
-
-
-def test_merge_state_across_modes(storage: str) -> None:
-    for mode, incoming_mode in itertools.product(MODES, repeat=2):
-        metric, incoming = RankCollection(NAMES, storage=storage), RankCollection(NAMES, storage=storage)
-        with torch.inference_mode():
-            update(metric, 1)
-            metric.compute()
-        with MODES[incoming_mode]():
-            update(incoming, 2)
-        with MODES[mode]():
-            metric.merge_state(incoming)
-        update(metric, 3)
-        assert bits(metric) == expected(1, 2, 3)
 
 
 @pytest.mark.trains

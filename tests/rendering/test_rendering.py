@@ -261,9 +261,9 @@ PAPER = Tabular(
 def test_papers_have_names_of_metrics_percent_and_digits():
     assert "hits_at_10  ours     0.5123  0.5000" in to_text(PAPER)
     style = {"percent": True, "digits": 1, "labels": {"ours": "This work"}}
-    assert "| Hits@10 | This work | 51.2 | 0.5000 |" in to_markdown(PAPER, style)
-    assert "| MR | This work | 123.5 | 0.2500 |" in to_markdown(PAPER, style)
-    assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, {"percent": True, "labels": {"hits_at_10": "H10"}})
+    assert "| Hits@10 | This work | 51.2 | 0.5000 |" in to_markdown(PAPER, **style)
+    assert "| MR | This work | 123.5 | 0.2500 |" in to_markdown(PAPER, **style)
+    assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, percent=True, labels={"hits_at_10": "H10"})
     with pytest.raises(ValueError, match=r"models by datasets, as RankStudy\.table returns them"):
         Long().to_latex(baseline="ours")
 

@@ -56,9 +56,10 @@ def _main(
     pass
 
 
+_LAST = ("max_bytes", "fragment", "form", "output")  # in the help
 for _name, _command in COMMANDS.items():
     _fields = inspect.signature(_command).parameters.values()
-    shared = sorted(_fields, key=lambda field: field.name in ("form", "output"))  # these come last in the help
+    shared = sorted(_fields, key=lambda field: field.name in _LAST)
     _command.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]
     app.command(_name, help=_examples(inspect.getdoc(_command) or ""))(_command)
 

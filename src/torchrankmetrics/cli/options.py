@@ -31,8 +31,6 @@ Metrics = Annotated[str, opt("Metrics, separated by commas.", "--metric", "-m")]
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[str | None, opt("Sampling unit: group, or sample_id (both sides).", callback=_cluster)]
 Entities = Annotated[str, opt("Candidate entities: all, or train (entities of train, as in PyKEEN).")]
-MaxBytes = Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", min=1)]
-Fragment = Annotated[bool, opt("Write the HTML <table> without the rest of the page.", "--fragment")]
 
 
 @dataclass(kw_only=True)
@@ -64,8 +62,19 @@ class Command:
 
 
 @dataclass(kw_only=True)
-class ReportCommand(Command):
-    """Compute metrics of saved ranks.
+class RanksCommand(Command):
+    """Options of commands that read ranks from files, or make them from qrels and runs."""
+
+    qrels: Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEIR or JSON.")] = None
+    runs: Annotated[list[Path] | None, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run")] = None
+    num_candidates: Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")] = None
+    max_bytes: Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", min=1)] = MAX_BYTES
+    fragment: Annotated[bool, opt("Write the HTML <table> without the rest of the page.", "--fragment")] = False
+
+
+@dataclass(kw_only=True)
+class ReportCommand(RanksCommand):
+    """Compute metrics of saved ranks, or of retrieval runs.
 
     For example
 
@@ -74,10 +83,12 @@ class ReportCommand(Command):
     `torchrankmetrics report ranks.npz -m mrr,hits@10 --confidence-level 0.95 --cluster sample_id`
 
     `torchrankmetrics report ranks.npz -m mrr --by-group --format csv`
+
+    `torchrankmetrics report --qrels test.tsv --run bm25.run.gz -m ndcg@10,recall@100`
     """
 
     function = "ranks:report"
-    files: Annotated[list[Path], arg("Files of ranks, directories of such files, or -.")]
+    files: Annotated[list[Path] | None, arg("Files of ranks, directories of such files, or -.")] = None
     metrics: Annotated[str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; default: eight.", "--metric", "-m")] = None
     view: Annotated[str, opt("Views: base, normalized, adjusted_index, z_score, p_value.")] = "base"
     side: Annotated[str, opt("Sides: both, head, tail, relation.")] = "both"
@@ -87,12 +98,10 @@ class ReportCommand(Command):
     cluster: Cluster = None
     by_group: Annotated[bool, opt("Print one line per group.", "--by-group")] = False
     fail_under: Annotated[str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")] = None
-    max_bytes: MaxBytes = MAX_BYTES
-    fragment: Fragment = False
 
 
 @dataclass(kw_only=True)
-class CompareCommand(Command):
+class CompareCommand(RanksCommand):
     """Compare models on the same tasks: difference, confidence interval, p-value.
 
     Tasks are matched by side and sample id, or by order without sample ids. For two models p_adjusted is Holm's over
@@ -106,20 +115,20 @@ class CompareCommand(Command):
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
 
     `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
+
+    `torchrankmetrics compare --qrels test.tsv --run bm25.run --run dense.json -m ndcg@10,recall@100`
     """
 
     function = "ranks:compare"
-    a: Annotated[Path, arg("Ranks of a model: a file, or a directory with a file per training run.")]
-    b: Annotated[Path, arg("Ranks of the second model on the same tasks.")]
-    others: Annotated[list[Path] | None, arg("Ranks of more models, to compare all pairs.")] = None
-    metrics: Metrics = "mrr"
+    files: Annotated[
+        list[Path] | None, arg("Ranks of two models or more: files, or directories with a file per training run.")
+    ] = None
+    metrics: Annotated[str | None, opt("Metrics, separated by commas; default: mrr.", "--metric", "-m")] = None
     confidence_level: Level = 0.95
     cluster: Cluster = None
     baseline: Annotated[str | None, opt("Model to compare with the others: a name, or best.")] = None
     margin: Annotated[float | None, opt("Test whether two models are equal within this margin.")] = None
     fail_if: Annotated[str | None, opt("Exit with code 1 if a is worse, not-better or not-equivalent.")] = None
-    max_bytes: MaxBytes = MAX_BYTES
-    fragment: Fragment = False
 
 
 @dataclass(kw_only=True)

@@ -64,7 +64,7 @@ def emit(
         narrow = output is None and sys.stdout.isatty()
         text = writers.to_text(table, shutil.get_terminal_size().columns if narrow else None) + "\n"
     else:
-        text = _PAPERS[form](table, {"labels": {}}) + "\n"
+        text = _PAPERS[form](table, labels={}) + "\n"
     if form in ("csv", "json"):
         for note in table.notes:
             typer.echo(note, err=True)

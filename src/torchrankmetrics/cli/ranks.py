@@ -3,12 +3,12 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.cli.options import CompareCommand, ReportCommand
+from torchrankmetrics.cli.options import CompareCommand, RanksCommand, ReportCommand
 from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
@@ -18,11 +18,13 @@ from torchrankmetrics.inference.equivalence import equivalence, equivalences
 from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
 from torchrankmetrics.inference.sources import check_complete
 from torchrankmetrics.inference.standard_errors import METHODS, Method
+from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS, evaluate_run, rank_run
+from torchrankmetrics.integrations.trec_files import read_qrels, read_run
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import break_down
 from torchrankmetrics.metrics.measure import SIDES, Measure
 from torchrankmetrics.metrics.registry import as_measure
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Cell, PValue, Tabular
@@ -48,18 +50,20 @@ def report(options: ReportCommand) -> int:
     views = choices_of(options.view, "--view", ("base", "adjusted_index", "z_score") if options.by_group else VIEWS)
     rank_types = choices_of(options.rank_type, "--rank-type", RANK_TYPES)
     selection = Selection(views, rank_types, choices_of(options.side, "--side", SIDES), DEFAULT_EXPECTATION)
-    names = DEFAULT_METRICS if options.metrics is None else split_list(options.metrics, "--metric")
-    measures = selection.measures(names)
+    names = DEFAULT_RUN_METRICS if options.runs else DEFAULT_METRICS
+    measures = selection.measures(names if options.metrics is None else split_list(options.metrics, "--metric"))
     limits = _limits(options.fail_under)
-    paths = [path for one in options.files for path in _files_of(input_path(one))]
-    displayed, several = _displayed(paths), len(paths) > 1 or options.files[0].is_dir()
+    given = _given(options)
+    paths = [path for one in given for path in ([one] if options.runs else _files_of(one))]
+    displayed, several = _displayed(paths), len(paths) > 1 or given[0].is_dir()
+    tables = _tables(options, paths, [*measures.values(), *(measure for measure, _ in limits)])
     columns: Sequence[str] = ()
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     failed: list[str] = []
     tasks = 0
-    for path, name in zip(paths, displayed, strict=True):
-        analysis = _analysis_of(path, measures.values(), options.max_bytes)
+    for path, name, ranks in zip(paths, displayed, tables, strict=True):
+        analysis = _analysis_of(path, ranks, measures.values())
         if options.metrics is None and analysis.sample().num_candidates is None:
             measures = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if options.by_group:
@@ -75,6 +79,31 @@ def report(options: ReportCommand) -> int:
     about: dict[str, Any] = {"files": displayed, "tasks": tasks, "confidence_level": level}
     emit(options, table, title="Rank metrics", fragment=options.fragment, **about)
     return exit_code(failed)
+
+
+def _given(options: ReportCommand | CompareCommand) -> list[Path]:
+    """Paths of runs or of files of ranks."""
+    if (options.qrels is None) != (not options.runs):
+        raise ValueError("--qrels and --run must be given together")
+    if options.runs:
+        options.require("with --run", "files", "cluster", "max_bytes")
+    else:
+        options.require("without --run", "num_candidates")
+    if not (found := options.runs or options.files):
+        raise ValueError("files of ranks must be given, or --qrels and --run")
+    return [input_path(path) for path in found]
+
+
+def _tables(options: RanksCommand, paths: Sequence[Path], metrics: Metrics) -> Iterator[RankTable]:
+    """Load files of ranks, or rank runs; ValueError for metrics that the lists of a run do not determine."""
+    if options.qrels is None:
+        yield from (RankTable.load(path, max_bytes=options.max_bytes) for path in paths)
+        return
+    qrels = read_qrels(input_path(options.qrels))
+    for path in paths:
+        run = read_run(path)
+        evaluate_run(qrels, run, metrics, num_candidates=options.num_candidates)
+        yield rank_run(qrels, run, num_candidates=options.num_candidates)
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -94,9 +123,8 @@ def _displayed(paths: list[Path]) -> list[str]:
     return [path.relative_to(folder).as_posix() if path.is_absolute() else str(path) for path in paths]
 
 
-def _analysis_of(path: Path, measures: Iterable[Measure], max_bytes: int) -> Analysis:
-    """Read a file of ranks; ValueError if it has no tasks or lacks the side of a measure."""
-    table = RankTable.load(path, max_bytes=max_bytes)
+def _analysis_of(path: Path, table: RankTable, measures: Iterable[Measure]) -> Analysis:
+    """Analyze ranks; ValueError if there are no tasks or they lack the side of a measure."""
     check_complete(table, path)
     analysis = Analysis([table.rows])
     for side in {measure.side for measure in measures} - {"both", *analysis.sides}:
@@ -145,7 +173,9 @@ def _limits(text: str | None) -> list[tuple[Measure, float]]:
 
 def compare(options: CompareCommand) -> int:
     """Compare two models, or several pair by pair."""
-    paths = [input_path(path) for path in (options.a, options.b, *(options.others or []))]
+    paths = _given(options)
+    if len(paths) < 2:
+        raise ValueError(f"two models or more must be given, got {len(paths)}")
     if len(paths) == 2:
         options.require("with two models", "baseline")
     else:
@@ -155,11 +185,12 @@ def compare(options: CompareCommand) -> int:
         check_choice("--fail-if", rule, ("worse", "not-better", "not-equivalent"))
         if (rule == "not-equivalent") != (margin is not None):
             raise ValueError("--fail-if not-equivalent and --margin must be given together")
-    metrics, displayed = split_list(options.metrics, "--metric"), _displayed(paths)
-    models: list[Any] = []
-    for path in paths:
+    metrics = split_list(options.metrics or ("ndcg_at_10" if options.runs else "mrr"), "--metric")
+    displayed = _displayed(paths)
+    models: list[Any] = list(_tables(options, paths, metrics)) if options.runs else []
+    for path in paths if not options.runs else ():
         files = _files_of(path)
-        tables = [RankTable.load(file, max_bytes=options.max_bytes) for file in files]
+        tables = list(_tables(options, files, metrics))
         models.append(tables[0] if files == [path] else tables)
     tests: dict[str, Any] = {"confidence_level": options.confidence_level, "cluster": options.cluster}
     failed: list[str] = []

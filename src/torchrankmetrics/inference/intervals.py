@@ -10,13 +10,11 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.protocol import Average, Side
-from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
 from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
@@ -170,11 +168,13 @@ def confidence_intervals(
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            own = measure.definition.sample(ClusterSource(analysis, cluster, keys), measure.side, measure.average)
+            units = measure.definition.sample(ClusterSource(analysis, cluster, keys), measure.side, measure.average)
             found[base] = estimate(
-                measure.definition, sample, measure.rank_type, confidence_level, method, own, n_resamples, seed
+                measure.definition, sample, measure.rank_type, confidence_level, method, units, n_resamples, seed
             )
-        rows.append(_interval(key, measure, measure.base(analysis), found[base], sample))
+        own = found[base].in_view(measure, sample)
+        value = measure.value_or_nan(analysis)
+        rows.append(Interval(key, value, own.low, own.high, own.standard_error, own.effective_tasks))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
@@ -249,13 +249,3 @@ def check_confidence_level(confidence_level: float) -> float:
     if number is None or not 0 < number < 1:
         raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
     return number
-
-
-def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: Sample) -> Interval:
-    low, high, error = base.low, base.high, base.standard_error
-    if measure.view != "base" and not math.isnan(value):  # null moments have no error
-        moments = measure.moments(sample)
-        value, *ends = (apply_view(measure.definition, measure.view, x, moments) for x in (value, low, high))
-        low, high = ends if math.isnan(ends[0]) else sorted(ends)
-        error *= abs(view_slope(measure.definition, measure.view, moments))
-    return Interval(key, value, low, high, error, base.effective_tasks)

@@ -342,7 +342,7 @@ class PairedMeasure:
             only_a, only_b = (int(units.count[s * differences > 0].sum()) for s in (1, -1))
             return only_a, only_b, units.size, None
         # number of independent tasks of equal weight with the same standard error
-        discordant = float(units.count @ np.abs(differences)) / units.total
+        discordant = float((units.count * np.abs(differences)).sum()) / units.total
         difference = float(units.mean[0] - units.mean[1])
         error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
         n = (discordant - difference**2) / error if error > 0 else units.effective

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,6 +14,8 @@ from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, we
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.validation import shorten
 
 _FEW = 3 + 1e-9  # hits or misses, with the rounding of a sum of weights
@@ -27,6 +29,15 @@ class Estimate:
     low: float
     high: float
     effective_tasks: float = math.inf
+
+    def in_view(self, measure: Measure, sample: Sample) -> "Estimate":
+        """Put error and interval of a base value into the view of a measure; null moments have no error."""
+        if measure.view == "base" or math.isnan(self.low):
+            return self
+        moments = measure.moments(sample)
+        low, high = (apply_view(measure.definition, measure.view, end, moments) for end in (self.low, self.high))
+        error = self.standard_error * abs(view_slope(measure.definition, measure.view, moments))
+        return replace(self, standard_error=error, low=min(low, high), high=max(low, high))
 
 
 def normal_interval(definition: Definition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
@@ -93,7 +104,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     error = math.sqrt(float(units.covariance[0, 0]))
     if error == 0:
         return mean, mean
-    a = float(units.count @ u**3) / float(units.count @ u**2) ** 1.5
+    a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
     x = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)))
 
     def corrected(y: float) -> float:
@@ -138,7 +149,7 @@ def wilson_ends(p: float, n: float, z: float) -> tuple[float, float]:
 def _share(units: Units, level: float) -> tuple[float, float, float]:
     """The share, the effective number of tasks, and the quantile."""
     p = min(max(float(units.mean[0]), 0.0), 1.0)
-    square = float(units.count @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
+    square = float((units.count * units.influence[:, 0] ** 2).sum()) * (units.factor if units.clustered else 1.0)
     z = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
     # without variance the sample size is the effective number of units
     return p, p * (1 - p) / square if square > 0 else units.effective, z
@@ -149,7 +160,7 @@ def degrees_of_freedom(units: Units) -> float:
     if not units.clustered:
         return units.size - 1
     square = units.influence[:, 0] ** 2
-    spread = float(square @ square - square.sum() ** 2 / units.size)
+    spread = float((square**2).sum() - square.sum() ** 2 / units.size)
     estimate = 2 * float(square.sum()) ** 2 / spread if spread > 0 else math.inf
     return min(max(estimate, 1.0), units.size - 1)
 

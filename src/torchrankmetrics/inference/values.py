@@ -23,10 +23,12 @@ def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
         TypeError: if a model is not a mapping of queries to numbers.
         ValueError: if a value is not finite, or the models have different queries.
     """
-    first, reference = next((model, name) for model, name in zip(models, names, strict=True) if is_values(model))
+    given = [(model, name) for model, name in zip(models, names, strict=True) if is_values(model)]
+    first, reference = given[0] if given else ({}, "")
     for model, name in zip(models, names, strict=True):
         if not is_values(model):
-            raise TypeError(f"{name} must be a dict of query -> value, as {reference} is, got {type(model).__name__}")
+            like = f", as {reference} is" if given else ""
+            raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
         for query, value in model.items():
             if (number := one_number(value)) is None or not math.isfinite(number):
                 raise ValueError(f"{name} must have finite values, got {shorten(value)} for query {shorten(query)}")
@@ -44,15 +46,19 @@ def value_measure(name: str | None, rows: Sequence[Rows]) -> Measure:
     """Measure of given values; a name of the package has its canonical key and direction."""
     if not isinstance(name, str | None):
         raise TypeError(f"metric must be the name of the values, got {shorten(name)}")
-    higher: bool | None = True
-    if name is not None:
-        try:
-            known = as_measure(name)
-            name, higher = known.key, known.higher_is_better
-        except ValueError:  # a metric of another tool
-            pass
     is_share = all(np.isin(one.view(np.float64), (0.0, 1.0)).all() for one in rows)
-    return Measure(ValueDefinition(name or "value", higher, is_share))
+    known = None if name is None else known_measure(name)
+    if known is None:
+        return Measure(ValueDefinition(name or "value", is_share=is_share))
+    return Measure(ValueDefinition(known.key, known.higher_is_better, is_share))
+
+
+def known_measure(name: str) -> Measure | None:
+    """Measure of a name of the package; None for a metric of another tool."""
+    try:
+        return as_measure(name)
+    except ValueError:
+        return None
 
 
 class PairedValues:

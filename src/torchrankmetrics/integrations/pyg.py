@@ -68,8 +68,6 @@ def rank_triples(
     Raises:
         TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and ``known_triples``.
     """
-    if known is not None and not isinstance(known, KnownTriples):
-        raise TypeError(f"known must be KnownTriples (see known_triples) or None, got {type(known).__name__}")
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
     return protocol.rank_triples(

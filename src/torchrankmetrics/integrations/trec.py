@@ -23,7 +23,7 @@ from torchrankmetrics.validation import check_int, is_int, shorten
 
 _Integers = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
-_DEFAULT = ("rr_at_10", "ndcg_at_10", "recall_at_100")
+DEFAULT_RUN_METRICS = ("rr_at_10", "ndcg_at_10", "recall_at_100")
 _FAR, _NEAR = 1 << 60, 1 << 50  # places behind every list, if the number of candidates is unknown
 
 
@@ -98,7 +98,7 @@ def rank_run(
 def evaluate_run(
     qrels: Source,
     run: Source,
-    metrics: Metrics = _DEFAULT,
+    metrics: Metrics = DEFAULT_RUN_METRICS,
     *,
     num_candidates: int | Mapping[str, int] | None = None,
     relevance_level: int | None = None,

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import BestCandidates
-from torchrankmetrics.kg.known_triples import excluded_by, split_facts
+from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
 from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.ranking import flags as fault
@@ -199,8 +199,12 @@ def sides_of(
     options: LoopOptions,
     score_hrt: Callable[[Tensor], Scores] | None = None,
     num_entities: int | None = None,
+    kind: Any = KnownTriples,
 ) -> list[QuerySide]:
     """Queries of the sides that have a scorer (tails, heads) of tasks (n, 3 or more); errors as ``rank_triples``."""
+    if known is not None and not isinstance(known, kind):
+        name = kind.__name__
+        raise TypeError(f"known must be {name} or None, got {type(known).__name__}; pass {name}(*splits)")
     if score_hrt is not None:
         if scorers != (None, None):
             raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
@@ -211,8 +215,6 @@ def sides_of(
         scorers = both_sides(score_hrt, num_entities)
     if scorers == (None, None):
         raise ValueError("score_tails, score_heads and score_hrt must not all be None: pass one to rank a side")
-    if known is not None and not hasattr(known, "tails"):
-        raise TypeError(f"known must be KnownTriples or None, got {type(known).__name__}; pass KnownTriples(*splits)")
     names: tuple[EntitySide, EntitySide] = ("tail", "head")
     sides = []
     for name, score in zip(names, scorers, strict=True):

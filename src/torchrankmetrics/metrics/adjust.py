@@ -133,25 +133,23 @@ def adjust(
             f"got {shorten(value)}"
         )
 
-    def seen(x: float) -> float:
-        x = min(max(x, low), high)
-        if view == "p_value":
-            return math.exp(log_p_value(definition, x, counts))
-        return apply_view(definition, view, x, measure.expectation.moments(definition, counts))
-
-    result = seen(center)
-    if math.isnan(result):
+    points = [center, center - half, center + half] if isinstance(value, str) else [center]
+    points = [min(max(x, low), high) for x in points]
+    if view == "p_value":
+        logs = [log_p_value(definition, x, counts) for x in points]
+        values = list(map(math.exp, logs))
+    else:
+        moments = measure.expectation.moments(definition, counts)
+        values = [apply_view(definition, view, x, moments) for x in points]
+    if math.isnan(values[0]):
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     if not isinstance(value, str):
-        return result
-    lower, upper = sorted((seen(center - half), seen(center + half)))
+        return values[0]
+    low, high = sorted(values[1:])
     if view != "p_value":
-        return Rounded(result, lower, upper, _sampling(measure, center, counts) if several else math.nan)
-    logs = [
-        log_p_value(definition, min(max(x, low), high), counts) / math.log(10)
-        for x in (center, center - half, center + half)
-    ]
-    return Rounded(result, lower, upper, log10_p=(logs[0], min(logs), max(logs)))
+        return Rounded(values[0], low, high, _sampling(measure, center, counts) if several else math.nan)
+    tens = [x / math.log(10) for x in logs]
+    return Rounded(values[0], low, high, log10_p=(tens[0], min(tens), max(tens)))
 
 
 def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:

@@ -1,6 +1,5 @@
 """Metrics by group of ranking tasks: values and null moments of all groups at once."""
 
-import gc
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -276,15 +275,4 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
     cells: list[list[Cell]] = [ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]]
     cells.append(groups.num_tasks.tolist())
     cells += [groups.values(measure).tolist() for measure in columns.values()]
-    return Breakdown(("group", "count", *columns), _rows(cells), tuple(sampled_notes(analysis)))
-
-
-def _rows(cells: list[list[Cell]]) -> tuple[tuple[Cell, ...], ...]:
-    """Rows of columns; a million tuples would start the search for reference cycles often (3 times slower)."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return tuple(zip(*cells, strict=True))
-    finally:
-        if enabled:
-            gc.enable()
+    return Breakdown(("group", "count", *columns), tuple(zip(*cells, strict=True)), tuple(sampled_notes(analysis)))

@@ -2,8 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 from weakref import ref
 
 import torch
@@ -19,7 +18,7 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, as_values, checked_block, loaded, note_writer
+from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, checked_block, loaded, note_writer
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
@@ -36,23 +35,6 @@ if TYPE_CHECKING:
 
 One = MetricLike | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
-# attributes that are the same in members that synchronize alike
-_SYNC_SETTINGS = itemgetter(
-    "dist_sync_fn",
-    "process_group",
-    "distributed_available_fn",
-    "_to_sync",
-    "_is_synced",
-    "_device",
-    "compute_with_cache",
-)
-
-
-class Monitor(TypedDict):
-    """Keyword arguments of EarlyStopping and ModelCheckpoint."""
-
-    monitor: str
-    mode: Literal["max", "min"]
 
 
 class RankCollection(MetricCollection):
@@ -235,26 +217,6 @@ class RankCollection(MetricCollection):
         with LOCK:
             self._buffer.add(block, updates)
 
-    @eager
-    def compute(self) -> dict[str, Tensor]:
-        """Values of all metrics, 0-d float64, after one gather across processes."""
-        members = self._members()
-        states = list(map(vars, members))
-        rows, settings = self._buffer, _SYNC_SETTINGS(states[0])
-        alike = all(
-            state["_rows"] is rows and type(member).compute is RankMetric.compute and _SYNC_SETTINGS(state) == settings
-            for member, state in zip(members, states, strict=True)
-        )
-        if not alike or not rows.updates or members[0]._computed is not None:
-            return super().compute()
-        # without the wrappers of torchmetrics, which take longer than the values
-        analysis = self._synced_analysis()
-        values = as_values([member.measure.value(analysis) for member in members], members[0]._value_device)
-        if members[0].compute_with_cache:
-            for state, value in zip(states, values, strict=True):
-                state["_value"] = value, rows.content
-        return dict(zip(map(str, self.keys()), values, strict=True))
-
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -307,7 +269,7 @@ class RankCollection(MetricCollection):
         """The measure of each key, in the order of the keys."""
         return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
 
-    def monitor(self, metric: str) -> Monitor:
+    def monitor(self, metric: str) -> dict[str, Any]:
         """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
 
         Args:
@@ -326,13 +288,13 @@ class RankCollection(MetricCollection):
             raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
-    def mode(self, metric: str) -> Literal["max", "min"]:
+    def mode(self, metric: str) -> str:
         """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
 
         Args:
             metric (str): a key of the collection, with or without its prefix, or a synonym of one.
         """
-        return self.monitor(metric)["mode"]
+        return str(self.monitor(metric)["mode"])
 
     def table(self) -> "RankTable":
         """All rows of all processes, sorted, distinct and counted, on the CPU.

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, get_args
 from weakref import ref
 
@@ -62,7 +63,6 @@ class HostOptions(TypedDict, total=False):
 
 
 Value = TypeVar("Value")
-_FRAMES = 16  # from ``update`` to the wrapper, with arithmetic of metrics between
 _IN_STEP = (Tensor, int, float, type(None))
 
 
@@ -263,21 +263,13 @@ class RankMetric(Metric):
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         task_side = self._validate(preds, side, group)
+        facts = TaskFacts(task_side, group, weight, sample_id, query, gain)
         if isinstance(self, Metric):  # the only kind that a BootStrapper holds
-            _check_resampling(preds, target, exclude, group, weight, sample_id, query, indexes)
+            _check_resampling(preds, target, exclude, facts, indexes)
         if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
             self._append(empty_rows(preds.device))
             return
-        block = make_block(
-            preds,
-            target,
-            exclude,
-            TaskFacts(task_side, group, weight, sample_id, query, gain),
-            indexes=indexes,
-            backend=backend,
-            tolerance=tolerance,
-        )
-        self._append(block)
+        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, tolerance=tolerance))
 
     @eager
     def compute(self) -> Tensor:
@@ -446,9 +438,7 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
     return as_values([metric.measure.value(analysis) for metric in metrics], first._value_device)
 
 
-def _check_resampling(
-    preds: Any, target: Any, exclude: Any, group: Any, weight: Any, sample_id: Any, query: Any, indexes: Any
-) -> None:
+def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
     """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task.
 
     Raises:
@@ -458,24 +448,22 @@ def _check_resampling(
         wrong = "preds"
     elif not isinstance(target, Tensor) or (target.ndim != 1 and target.dtype != torch.bool):
         wrong = "target"
-    elif query is not None or indexes is not None:  # a query that is drawn twice would have its relevant items twice
+    elif facts.query is not None or indexes is not None:  # a query drawn twice would have its relevant items twice
         wrong = "query" if indexes is None else "indexes"
     elif exclude is not None and not (
         isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
     ):
         wrong = "exclude"
-    elif not (isinstance(group, _IN_STEP) and isinstance(weight, _IN_STEP) and isinstance(sample_id, _IN_STEP)):
-        wrong = "arguments for single tasks (group, weight, sample_id)"
+    elif not all(isinstance(fact, _IN_STEP) for fact in (facts.group, facts.weight, facts.sample_id, facts.gain)):
+        wrong = "arguments for single tasks (group, weight, sample_id, gain)"
     else:
         return
-    frame, code = sys._getframe(1), BootStrapper.update.__code__
-    for _ in range(_FRAMES):  # the wrapper leaves no other trace on the metric
-        if frame.f_code is code:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:  # the wrapper leaves no other trace on the metric
+        if frame.f_code is BootStrapper.update.__code__:
             raise ValueError(
                 f"{wrong} cannot be resampled by BootStrapper, which draws along the first dimension of tensors: pass "
                 "preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, or use "
                 "RankCollection.confidence_intervals, which needs none of this"
             )
-        if frame.f_back is None:
-            return
         frame = frame.f_back

@@ -278,6 +278,8 @@ def by_dataset(
             panel.scatter(places, single, s=7, color=mark.color, linewidths=0)
         if view == "base":
             panel.plot(x, [m.mean for m in moments.values()], "_", markersize=16, label="chance", **CHANCE)
+            if definition.bounds(view)[0] == 0:
+                panel.set_ylim(bottom=0)
         many = len(table) > 3
         panel.set_xticks(x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=SMALL)
         panel.set_xlim(-0.5, len(table) - 0.5)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +14,6 @@ from typing import Any
 
 from torchrankmetrics.rendering.tabular import Plain, Printed, Tabular, visible, width_of
 
-Styling = tuple[Tabular, dict[str, Any]]
-NO_STYLE: Mapping[str, Any] = {}
 _GAP = "  "
 
 
@@ -69,8 +67,8 @@ def _block(columns: list[tuple[Printed, list[str]]]) -> str:
 _MARKDOWN = re.compile(r"([\\`*_|<>\[\]])")
 
 
-def to_markdown(table: Tabular, style: Mapping[str, Any] = NO_STYLE) -> str:
-    """Write a table as Markdown; headings above headings become their first words."""
+def to_markdown(table: Tabular, **style: Any) -> str:
+    """Write a table as Markdown in a style of ``Tabular.printed``; headings above headings become their first words."""
 
     def cell(text: str, bold: bool, mark: str) -> str:
         text = _MARKDOWN.sub(r"\\\1", text)
@@ -106,9 +104,7 @@ def latex(text: str) -> str:
     return _MINUS.sub("$-$", escaped)
 
 
-def to_latex(
-    table: Tabular, style: Mapping[str, Any] = NO_STYLE, *, caption: str | None = None, label: str | None = None
-) -> str:
+def to_latex(table: Tabular, caption: str | None = None, label: str | None = None, **style: Any) -> str:
     """Write a ``tabular`` with the rules of booktabs; with a caption inside a ``table``."""
 
     def cell(text: str, bold: bool, mark: str) -> str:
@@ -146,7 +142,7 @@ def _spans(columns: Sequence[Printed]) -> list[tuple[str, int]]:
     return found if any(text for text, _ in found) else []
 
 
-def to_html(table: Tabular, style: Mapping[str, Any] = NO_STYLE) -> str:
+def to_html(table: Tabular, **style: Any) -> str:
     """Write an HTML ``<table>`` without styles except the alignment."""
     return render("rendering/table.html", table=table, style=style)
 

@@ -15,7 +15,7 @@ from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
 from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
-from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
+from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, wilson_ends
 from torchrankmetrics.inference.units import Units, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
@@ -198,9 +198,7 @@ def _cell(
             own = estimate(measure.definition, sample, measure.rank_type, confidence_level, method, keys, _RESAMPLES, 0)
         except ValueError:  # extremes, and fewer than two tasks, have no interval
             return cell
-        return _in_view(
-            replace(cell, effective_tasks=own.effective_tasks), measure, sample, own.low, own.high, own.standard_error
-        )
+        return _with_interval(cell, own.in_view(measure, sample))
     if (
         place is None
         and measure.definition.is_function_of_mean(measure.rank_type)
@@ -226,17 +224,14 @@ def _cell(
     if np.isfinite(limits).all():
         ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
-    cell = replace(cell, seed_share=found.split.seed_share, effective_tasks=effective_tasks)
-    return _in_view(cell, measure, sample, low, high, found.standard_error)
+    own = Estimate(found.standard_error, low, high, effective_tasks).in_view(measure, sample)
+    return replace(_with_interval(cell, own), seed_share=found.split.seed_share)
 
 
-def _in_view(cell: Cell, measure: Measure, sample: Sample, low: float, high: float, error: float) -> Cell:
-    if measure.view != "base":
-        moments = measure.moments(sample)
-        ends = [apply_view(measure.definition, measure.view, end, moments) for end in (low, high)]
-        low, high = sorted(ends) if not math.isnan(ends[0]) else ends
-        error *= abs(view_slope(measure.definition, measure.view, moments))
-    return replace(cell, low=low, high=high, standard_error=error)
+def _with_interval(cell: Cell, own: Estimate) -> Cell:
+    return replace(
+        cell, low=own.low, high=own.high, standard_error=own.standard_error, effective_tasks=own.effective_tasks
+    )
 
 
 def _chance(measure: Measure, sample: Sample) -> float:

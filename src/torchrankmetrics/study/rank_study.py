@@ -2,14 +2,17 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from torchrankmetrics.definitions.protocol import VIEWS, View
+from torchrankmetrics.definitions.values import ValueDefinition
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.inference.sources import Values
+from torchrankmetrics.inference.values import known_measure, value_measure, value_rows
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.metrics.selection import Metrics, Selection
@@ -18,16 +21,17 @@ from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
 from torchrankmetrics.study.page import AVERAGED, contents_of, page_of
-from torchrankmetrics.study.runs import DataSet, Run, find_files, paths_of, source_of
+from torchrankmetrics.study.runs import DataSet, Run, find_files, load_run, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
-from torchrankmetrics.validation import check_choice
+from torchrankmetrics.study.values import ValueDataSet
+from torchrankmetrics.validation import check_choice, shorten
 
 _FIELDS = ("model", "dataset", "seed")
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
 
-def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
-    """Read the metrics of a table.
+def measures_of(metrics: Metrics, view: View | None, foreign: Collection[str] = ()) -> list[Measure]:
+    """Read the metrics of a table, some of which may be foreign names of given values.
 
     Raises:
         TypeError, ValueError: for unknown names, and for metrics without a mean over seeds.
@@ -35,6 +39,9 @@ def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
     if view is not None:
         check_choice("view", view, VIEWS)
     selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
+    if foreign and not isinstance(metrics, Mapping):
+        entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
+        metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
     measures = list(selection.measures(metrics).values())
     if not measures:
         raise ValueError("metrics is empty: name at least one")
@@ -65,8 +72,9 @@ class RankStudy:
         self.runs: dict[tuple[str, str, str], Run] = {}
         self._models: dict[str, None] = {}  # in their order
         self._datasets: dict[str, None] = {}
-        self._loaded: OrderedDict[str, DataSet] = OrderedDict()
+        self._loaded: OrderedDict[str, DataSet | ValueDataSet] = OrderedDict()
         self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
+        self._foreign: set[str] = set()  # names of given values that are not metrics of the package
 
     def add(self, table: object, *, model: str, dataset: str, seed: int | str = 0) -> None:
         """Add the ranks of a run.
@@ -88,6 +96,41 @@ class RankStudy:
         if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
             file = Path(file).name
         self._add(Run(str(model), str(dataset), str(seed), source, file, num_rows))
+
+    def add_values(self, values: Values, *, metric: str, model: str, dataset: str, seed: int | str = 0) -> None:
+        """Add values of queries that another tool computed, for tables, averages and differences without ranks.
+
+        Args:
+            values (dict): query -> value, of the same queries for all models of the dataset.
+            metric (str): name of the metric; higher is better, unless the name is one of the package.
+            model (str): name of the model.
+            dataset (str): name of the dataset, which has no ranks.
+            seed (int or str, 0): seed of the training.
+
+        Raises:
+            TypeError: if ``values`` is not a dict of numbers.
+            ValueError: if a value is not finite, the run has values of the metric, or the dataset has ranks.
+
+        >>> study = RankStudy()
+        >>> for model, shift in {"bm25": 0.0, "dense": 0.1}.items():
+        ...     values = {f"q{i}": i % 5 / 5 + shift for i in range(50)}
+        ...     study.add_values(values, metric="ndcg@10", model=model, dataset="scifact")
+        >>> study.table("ndcg@10").value("ndcg_at_10", "dense", "scifact")
+        0.5
+        """
+        measure = value_measure(metric, ())
+        run = Run(str(model), str(dataset), str(seed), {measure.key: values}, None, len(values))
+        value_rows([values], [f"values of {run.label}"])
+        known = self.runs.get((run.model, run.dataset, run.seed))
+        if known is None:
+            self._add(run)
+        elif not isinstance(known.source, dict) or measure.key in known.source:
+            raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+        else:
+            known.source[measure.key] = values
+            self._forget(run.dataset)
+        if known_measure(metric) is None:
+            self._foreign.add(measure.key)
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
@@ -133,6 +176,9 @@ class RankStudy:
         key = (run.model, run.dataset, run.seed)
         if key in self.runs:
             raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+        same = [one for one in self.runs.values() if one.dataset == run.dataset][:1]
+        if same and isinstance(same[0].source, dict) != isinstance(run.source, dict):
+            raise ValueError(f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the other kind")
         self.runs[key] = run
         self._models.setdefault(run.model)
         self._datasets.setdefault(run.dataset)
@@ -188,16 +234,28 @@ class RankStudy:
             self.runs[key] = replace(run, source=path, file=file)
 
     def dataset(self, name: str) -> DataSet:
-        """Return the runs of a dataset, read and aligned; OSError or ValueError if a file cannot be read.
+        """Return the runs of a dataset, read and aligned.
 
         Args:
             name (str): name of a dataset.
+
+        Raises:
+            OSError: if a file cannot be opened.
+            ValueError: if a file cannot be read, or the dataset has values of queries instead of ranks.
         """
+        data = self._data(name)
+        if isinstance(data, ValueDataSet):
+            raise ValueError(f"dataset must have ranks for pages and files, {shorten(name)} has values of queries")
+        return data
+
+    def _data(self, name: str) -> DataSet | ValueDataSet:
         check_choice("dataset", name, self.datasets)
         if name not in self._loaded:
             order = {model: i for i, model in enumerate(self.models)}
             runs = [run for run in self.runs.values() if run.dataset == name]
-            self._loaded[name] = DataSet(sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
+            runs.sort(key=lambda run: (order[run.model], natural(run.seed)))
+            has_values = isinstance(runs[0].source, dict)
+            self._loaded[name] = ValueDataSet(runs) if has_values else DataSet(map(load_run, runs))
         self._loaded.move_to_end(name)
         while len(self._loaded) > 1 and sum(one.num_rows for one in self._loaded.values()) > _MOST_ROWS:
             self._loaded.popitem(last=False)
@@ -237,7 +295,7 @@ class RankStudy:
             ValueError: for bad options, an empty study, and damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
-        measures, margin = measures_of(metrics, view), check_margin(margin)
+        measures, margin = measures_of(metrics, view, self._foreign), check_margin(margin)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
         results, p_random, facts, warnings = {}, {}, {}, {}
@@ -245,8 +303,8 @@ class RankStudy:
         for name in self.datasets:
             for measure in measures:
                 results[measure.key, name] = self._result(name, measure, confidence_level, cluster)
-                p_random[measure.key, name] = against_random(self.dataset(name), measure, enough)
-            facts[name], warnings[name] = self.dataset(name).facts, self.dataset(name).notes(self.seeds)
+                p_random[measure.key, name] = against_random(*self._data(name).of(measure), enough)
+            facts[name], warnings[name] = self._data(name).facts, self._data(name).notes(self.seeds)
         options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster, "margin": margin}
         return study_table(measures, self.models, results, p_random, facts, warnings, **options)
 
@@ -299,7 +357,7 @@ class RankStudy:
         """
         for name in (a, b):
             check_choice("model", name, self.models)
-        (one,) = measures_of([metric], view)
+        (one,) = measures_of([metric], view, self._foreign)
         confidence_level = check_confidence_level(confidence_level)
         results = {name: self._result(name, one, confidence_level, cluster) for name in self.datasets}
         return differences(a, b, one, results, confidence_level)
@@ -363,9 +421,11 @@ class RankStudy:
 
     def _result(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
         check_choice("cluster", cluster, (None, "group", "sample_id"))
+        if cluster is not None and isinstance(self._data(name), ValueDataSet):
+            raise ValueError("cluster must be None for values of queries, which are independent units")
         key = (name, measure, confidence_level, cluster)
         if key not in self._results:
-            self._results[key] = evaluate_dataset(self.dataset(name), measure, confidence_level, cluster)
+            self._results[key] = evaluate_dataset(*self._data(name).of(measure), confidence_level, cluster)
         return self._results[key]
 
     def _forget(self, dataset: str) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import NamedTuple
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, as_table, check_complete
+from torchrankmetrics.inference.sources import Collected, Values, as_table, check_complete
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 from torchrankmetrics.table.files import num_stored_rows
@@ -118,12 +119,14 @@ class Run:
     model: str
     dataset: str
     seed: str
-    source: RankTable | Path = field(repr=False)
+    source: RankTable | Path | dict[str, Values] = field(repr=False)
     file: str | None
     num_rows: int
 
     def load(self) -> RankTable:
-        """Return the ranks, read from their file if they have one."""
+        """Return the ranks, read from their file if they have one; ValueError for values of queries."""
+        if isinstance(self.source, dict):
+            raise ValueError(f"{self.label} has values of queries, not ranks: pages and files of a study need ranks")
         return RankTable.load(self.source, max_bytes=MAX_BYTES) if isinstance(self.source, Path) else self.source
 
     @property
@@ -213,7 +216,7 @@ class Facts(NamedTuple):
     Attributes:
         tasks: number of ranking tasks.
         fewest, most: numbers of candidates, 0 if unknown.
-        tie_rates: share of tied tasks by model.
+        tie_rates: share of tied tasks by model; empty for values of queries.
     """
 
     tasks: int
@@ -226,6 +229,11 @@ class Facts(NamedTuple):
         """Range of the numbers of candidates; "" if unknown."""
         return f"{self.fewest} to {self.most}" if self.fewest < self.most else str(self.most or "")
 
+    def __str__(self) -> str:
+        if not self.tie_rates:
+            return f"{self.tasks} queries"
+        return f"{self.tasks} tasks among {self.candidates or 'an unknown number of'} candidates, {self.ties}% ties"
+
     @property
     def ties(self) -> str:
         """Range of the shares of ties of the models, in percent."""
@@ -233,13 +241,19 @@ class Facts(NamedTuple):
         return f"{low:.1f} to {high:.1f}" if high - low >= 0.05 else f"{high:.1f}"
 
 
-class DataSet:
-    """The runs of a dataset by model, read and aligned; raises as ``load_run``."""
+def missing_seeds(present: Mapping[str, Sequence[str]], seeds: Sequence[str]) -> list[str]:
+    """Notes on the models without a run of each seed."""
+    lacking = {model: [seed for seed in seeds if seed not in own] for model, own in present.items()}
+    return [f"{model} lacks seed {', '.join(lost)}" for model, lost in lacking.items() if lost]
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+
+class DataSet:
+    """The runs of a dataset by model, read and aligned."""
+
+    def __init__(self, runs: Iterable[LoadedRun]) -> None:
         self.models: dict[str, list[LoadedRun]] = {}
         for run in runs:
-            self.models.setdefault(run.model, []).append(load_run(run))
+            self.models.setdefault(run.run.model, []).append(run)
         self.runs = [run for runs in self.models.values() for run in runs]
         self.num_rows = sum(len(run.analysis.rows) for run in self.runs)
         # the tasks that most runs share
@@ -248,6 +262,10 @@ class DataSet:
         self.reference = next((run for run in self.runs if run.tasks == tasks), self.runs[0])
         same = {model: all(run.tasks == tasks for run in runs) for model, runs in self.models.items()}
         self.aligned = {model: runs for model, runs in self.models.items() if tasks and same[model]}
+
+    def of(self, measure: Measure) -> "tuple[DataSet, Measure]":
+        """Runs with a metric, and its measure: all runs, because ranks have every metric."""
+        return self, measure
 
     @cached_property
     def facts(self) -> Facts:
@@ -261,10 +279,8 @@ class DataSet:
     def notes(self, seeds: Sequence[str]) -> list[str]:
         """Reasons why models are not compared, missing seeds, NaN, sampled candidates, and warnings from reading."""
         found = [self._misaligned(model) for model in self.models if model not in self.aligned]
+        found += missing_seeds({model: [run.run.seed for run in runs] for model, runs in self.models.items()}, seeds)
         for model, runs in self.models.items():
-            present = [run.run.seed for run in runs]
-            if missing := [seed for seed in seeds if seed not in present]:
-                found.append(f"{model} lacks seed {', '.join(missing)}")
             if nan := sum(run.analysis.num_nan for run in runs):
                 found.append(f"{model} has NaN scores in {nan} tasks, which never help")
             if sampled := sum(run.analysis.num_sampled for run in runs):

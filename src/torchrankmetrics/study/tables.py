@@ -119,10 +119,7 @@ class StudyTable(Rendered):
         """Legend, then facts and warnings of the datasets."""
         about = []
         for data in self.datasets:
-            facts = self.facts[data]
-            candidates = facts.candidates or "an unknown number of"
-            fact = f"{data}: {facts.tasks} tasks among {candidates} candidates, {facts.ties}% ties"
-            about.append("; ".join([fact, *self.warnings[data]]) + ".")
+            about.append("; ".join([f"{data}: {self.facts[data]}", *self.warnings[data]]) + ".")
         return (*self.legend, *about, *self.doubts)
 
     @property

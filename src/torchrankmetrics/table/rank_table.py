@@ -171,10 +171,13 @@ class RankTable(HasRows):
         Raises:
             ValueError: if ranks are missing or fractional, or a value is wrong.
         """
-        from torchrankmetrics.table import csv_files
+        from torchrankmetrics.table.csv_files import rows_of_columns
 
-        dtypes = {name: None if isinstance(frame[name].dtype, np.dtype) else object for name in frame.columns}  # Int64
-        return cls(csv_files.rows_of_columns({name: frame[name].to_numpy(dtypes[name]) for name in dtypes}, "frame"))
+        if not hasattr(frame, "columns") or not hasattr(frame, "items"):
+            raise TypeError(f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict")
+        # object for extension dtypes such as Int64
+        columns = [part.to_numpy(None if isinstance(part.dtype, np.dtype) else object) for _, part in frame.items()]
+        return cls(rows_of_columns(list(frame.columns), columns, "frame"))
 
     def to_pandas(self) -> "DataFrame":
         """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
