@@ -8,7 +8,7 @@ from torch import Tensor
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.forms import GRADED
+from torchrankmetrics.ranking.forms import read_gain
 from torchrankmetrics.ranking.negatives import sort_owners
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import warn_of_empty_queries
@@ -23,7 +23,7 @@ def rank_flat(
 
     Args:
         preds: (T,) scores, higher is better.
-        target: (T,) bool, or integers 0 and 1, True for relevant items.
+        target: (T,) bool, True for relevant items; or numbers, labels of at least 0.
         indexes: (T,) integers, the query of each; in any order, every query complete.
         exclude: bool (T,), True for scores that are not candidates.
         backend: as in ``rank_scores``.
@@ -33,11 +33,10 @@ def rank_flat(
     """
     if preds.ndim != 1 or preds.is_complex():
         raise ValueError(f"preds must be real and (T,) with indexes, got {preds.dtype} {tuple(preds.shape)}")
-    relevant = _flat(target, "target", preds)
-    if relevant.dtype != torch.bool:
-        if relevant.is_floating_point() or ((relevant != 0) & (relevant != 1)).any():
-            raise ValueError(f"target must be bool (T,), or 0 and 1: {GRADED}")
-        relevant = relevant == 1
+    label = _flat(target, "target", preds)
+    if label.is_complex():
+        raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
+    relevant = label != 0
     owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
     scores, places = preds.detach(), None
     if exclude is not None:
@@ -50,10 +49,11 @@ def rank_flat(
                 "candidates"
             )
         places = (~excluded).nonzero()[:, 0]
-        scores, relevant, owner = scores[places], relevant[places], owner[places]
+        scores, label, relevant, owner = scores[places], label[places], relevant[places], owner[places]
     ranks, place = _rank_lists(scores, relevant, owner, None, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
+    ranks.gain = None if label.dtype == torch.bool else read_gain(label[place])
     return ranks, place if places is None else places[place]
 
 
