@@ -240,7 +240,7 @@ class ClusterSource:
             raise ValueError(
                 f"cluster must be 'group' or None for {shorten(definition.name)}: its units are queries, not tasks"
             )
-        return self.analysis.queries.group[self.analysis.used_queries(definition, side)]
+        return self.analysis.queries_for(definition).group[self.analysis.used_queries(definition, side)]
 
 
 def check_confidence_level(confidence_level: float) -> float:

@@ -202,7 +202,7 @@ class RankAccumulator:
                     )
                 counting.counts = self._counts
             self._total = counting.counts
-        return Ranks.from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows)
+        return Ranks.from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 
 def settings_of(tasks: Tasks, true: Tensor, num_rows: int, shard: Shard) -> dict[str, object]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
-from torchrankmetrics.ranking.forms import GRADED
+from torchrankmetrics.ranking.forms import read_gain
 from torchrankmetrics.ranking.negatives import in_order
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import warn_of_empty_queries
@@ -20,7 +20,7 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
 
     Args:
         preds: (T,) scores, higher is better.
-        target: (T,) bool, or integers 0 and 1, True for relevant items.
+        target: (T,) bool, True for relevant items; or numbers, labels of at least 0.
         indexes: (T,) integers, the query of each; in any order, every query complete.
         exclude: bool (T,), True for scores that are not candidates.
 
@@ -29,11 +29,10 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
     """
     if preds.ndim != 1 or preds.is_complex():
         raise ValueError(f"preds must be real and (T,) with indexes, got {preds.dtype} {tuple(preds.shape)}")
-    relevant = _flat(target, "target", preds)
-    if relevant.dtype != torch.bool:
-        if relevant.is_floating_point() or ((relevant != 0) & (relevant != 1)).any():
-            raise ValueError(f"target must be bool (T,), or 0 and 1: {GRADED}")
-        relevant = relevant == 1
+    label = _flat(target, "target", preds)
+    if label.is_complex():
+        raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
+    relevant = label != 0
     owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
     scores, places = preds.detach(), None
     if exclude is not None:
@@ -46,14 +45,15 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
                 "candidates"
             )
         places = (~excluded).nonzero()[:, 0]
-        scores, relevant, owner = scores[places], relevant[places], owner[places]
+        scores, label, relevant, owner = scores[places], label[places], relevant[places], owner[places]
     _, query = torch.unique(owner, return_inverse=True)
     number = torch.bincount(query)
     warn_of_empty_queries(query[relevant], len(number))
     columns, nan = _ranked(scores, query, number, torch.ones_like(relevant))
     place = relevant.nonzero()[:, 0]
     flags = torch.full_like(place, fault.RAW) + fault.NAN * nan[place]
-    ranks = Ranks.trusted(columns[:, place], flags, (query[place], len(number)))
+    gain = None if label.dtype == torch.bool else read_gain(label[place])
+    ranks = Ranks.trusted(columns[:, place], flags, (query[place], len(number)), gain)
     return ranks, place if places is None else places[place]
 
 

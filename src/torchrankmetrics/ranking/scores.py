@@ -91,7 +91,7 @@ def rank_dense(
         from torchrankmetrics.ranking.tolerance import count_tolerant
 
         counts = count_tolerant(count, scores, tasks, tolerance)
-    return Ranks.from_counts(counts, tasks.flags, tasks.rows)
+    return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
 def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:
