@@ -98,24 +98,6 @@ class Evaluator:
             return {"rocauc": _roc_auc(ranks)}
         return {f"hits@{self.K}": float((ranks.pessimistic <= self.K).double().mean())}
 
-    @property
-    def expected_input_format(self) -> str:
-        """What ``eval`` takes, in words."""
-        negatives = "(num_edges, num_negatives)" if self.eval_metric == "mrr" else "(num_negatives,)"
-        return (
-            f"{self.name}: {{'y_pred_pos': (num_edges,), 'y_pred_neg': {negatives}}}, tensors or arrays of scores, "
-            "higher is better; other forms of negatives as Ranks.from_negatives takes them"
-        )
-
-    @property
-    def expected_output_format(self) -> str:
-        """What ``eval`` gives, in words."""
-        if self.eval_metric == "mrr":
-            keys = ", ".join(f"'hits@{k}_list'" for k in _HITS)
-            return f"{self.name}: {{{keys}, 'mrr_list'}}, each (num_edges,); their means are the scores"
-        key = f"hits@{self.K}" if self.eval_metric.startswith("hits@") else self.eval_metric
-        return f"{self.name}: {{'{key}': float}}"
-
 
 class Result(dict[str, float | Tensor]):
     """Result of ``eval``: OGB's dict, and the ranks it was computed from.

@@ -454,8 +454,8 @@ def _check_resampling(preds: object, target: object, exclude: object, facts: Tas
         isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
     ):
         wrong = "exclude"
-    elif not all(isinstance(fact, _IN_STEP) for fact in (facts.group, facts.weight, facts.sample_id)):
-        wrong = "arguments for single tasks (group, weight, sample_id)"
+    elif not all(isinstance(fact, _IN_STEP) for fact in (facts.group, facts.weight, facts.sample_id, facts.gain)):
+        wrong = "arguments for single tasks (group, weight, sample_id, gain)"
     else:
         return
     frame: FrameType | None = sys._getframe(1)

@@ -10,7 +10,7 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
 from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.metrics.registry import MetricLike, parse_name
+from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
 from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, is_narrow, label_rows, zero_line
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.table.rank_table import RankTable
@@ -201,7 +201,8 @@ def _above(ax: "Axes", y: int, text: str) -> None:
 
 def _direction(rows: Sequence[Comparison]) -> str:
     """Which side of zero is better for whom, if it is the same for all."""
-    directions = {_higher(row.metric) for row in rows}
+    named = [_name(row.metric) for row in rows]
+    directions = {None if name is None else name.measure().higher_is_better for name in named}
     if len(directions) > 1 or directions == {None}:
         return ""
     models = {row.models or ("a", "b") for row in rows}
@@ -212,9 +213,10 @@ def _better(higher: bool | None, models: tuple[str, str]) -> str:
     return "" if higher is None else f"\n{'right' if higher else 'left'} is better for {models[0]}"
 
 
-def _higher(key: str) -> bool | None:
+def _name(key: str) -> MetricName | None:
+    """Read a key with any prefix; None for a user's own."""
     try:
-        return parse_name(key.rpartition("/")[2]).measure().higher_is_better
+        return parse_name(key.rpartition("/")[2])
     except ValueError:
         return None
 
@@ -243,9 +245,8 @@ def _check_scales(keys: Sequence[str]) -> None:
 
 def _scale(key: str) -> str:
     """What an axis of a metric counts; nothing is known of a user's own keys."""
-    try:
-        name = parse_name(key.rpartition("/")[2])
-    except ValueError:
+    name = _name(key)
+    if name is None:
         return ""
     if name.view == "z_score":
         return "standard deviations"

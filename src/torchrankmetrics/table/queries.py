@@ -117,7 +117,8 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         ("group", columns.group),
         ("num_candidates without its own answers", left_in),
     ):
-        _require_none(_differ(values, starts, of), rows, starts, f"have answers that differ in {what}")
+        differ = np.logical_or.reduceat(values != values[starts][of], starts)
+        _require_none(differ, rows, starts, f"have answers that differ in {what}")
     number = np.add.reduceat(count, starts)
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
     _require_none(
@@ -221,11 +222,6 @@ def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows,
     places = places[order]
     places = np.maximum(np.minimum.accumulate((places + down)[::-1])[::-1] - down, np.arange(len(places)) + 1)
     return places, places, np.ones_like(places), gain[order]
-
-
-def _differ(values: Rows, starts: Rows, of: Rows) -> npt.NDArray[np.bool_]:
-    differ: npt.NDArray[np.bool_] = np.logical_or.reduceat(values != values[starts][of], starts)
-    return differ
 
 
 def _require_none(wrong: npt.NDArray[np.bool_], rows: Rows, starts: Rows, text: str) -> None:
