@@ -124,9 +124,22 @@ def test_bad_queries_raise_before_the_state_changes():
         "negative": (lambda m: m.update(SCORES, [0, 1, 2], query=[1, -1, 2]), "query must hold ids of at least 0"),
         "names": (lambda m: m.update(SCORES, two, query=[1, 2]), r"query must be \(3,\)"),
         "floats": (lambda m: m.update(SCORES, [0, 1, 2], query=[0.5, 1.0, 2.0]), "query must hold integers"),
-        "graded": (lambda m: m.update(SCORES, RELEVANT * 2.0), "graded relevance is not taken"),
-        "matrix of ints": (lambda m: m.update(SCORES, RELEVANT.long()), "bool labels, target > 0, or pairs .* tuple"),
-        "graded flat": (lambda m: m.update(SCORES[0], [0, 3, 1, 0], indexes=[0] * 4), "graded relevance is not taken"),
+        "negative labels": (lambda m: m.update(SCORES, RELEVANT * -2.0), "labels of at least 0, got -2.0"),
+        "NaN labels": (lambda m: m.update(SCORES, RELEVANT / 0.0), "labels of at least 0, got"),
+        "matrix of ints": (
+            lambda m: m.update(SCORES, RELEVANT.long()),
+            r"labels as floats, target.float\(\), or pairs .* tuple",
+        ),
+        "negative flat": (
+            lambda m: m.update(SCORES[0], [0, -3, 1, 0], indexes=[0] * 4),
+            "labels of at least 0, got -3",
+        ),
+        "gain of labels": (
+            lambda m: m.update(SCORES, RELEVANT * 2.0, gain=1.0),
+            "gain must not be given with a graded",
+        ),
+        "negative gain": (lambda m: m.update(SCORES, two, gain=[1.0, -1.0]), "gain must be finite and not negative"),
+        "gain of queries": (lambda m: m.update(SCORES, two, gain=[1.0]), r"gain must be \(tasks,\) = \(2,\)"),
         "turned pairs": (lambda m: m.update(SCORES, two.new_zeros(5, 2)), "target.T"),
         "other shape": (lambda m: m.update(SCORES, RELEVANT[:, :3]), r"target as labels must be \(B, N\)"),
         "lists": (lambda m: m.update(SCORES, [[0], [1]]), "one entry for each of 3 rows"),
@@ -312,7 +325,7 @@ def per_query(boost, seed=1):
         relevant[:, 0] = True
         scores = torch.rand(20, 15, generator=generator) + boost * relevant
         for row, answers in zip(scores.tolist(), relevant, strict=True):
-            found.append(reference_queries.value("ap", None, row, answers.nonzero()[:, 0].tolist()))
+            found.append(reference_queries.value(reference_queries.ap, None, row, answers.nonzero()[:, 0].tolist()))
     return np.array(found)
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-import query_laws as exact
+import reference_queries as exact
 from query_metrics import every_metric, sample_of, sample_of_rows
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.distributions import first_distribution, hit_distribution, rank_sum_distribution
-from torchrankmetrics.queries.significance import query_p_value, simulated_tail
+from torchrankmetrics.queries.significance import Shape, query_p_value, simulated_tail
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
 OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]
@@ -109,11 +109,9 @@ def test_the_law_of_many_first_hits_agrees_with_simulation():
     sample = untied(*((N, random.permutation(N // 2)[:m] + 1) for N, m in shapes))
     for definition in (d.first_reciprocal_rank(), d.first_reciprocal_rank(20)):
         got = query_p_value(definition, sample)
-        N, m = (np.array(column) for column in ([90, 400, 5000], [1, 3, 8]))
         reached, drawn = simulated_tail(
             definition.query_kind,
-            N,
-            m,
+            [Shape(90, 1), Shape(400, 3), Shape(5000, 8)],
             np.full(3, 0.01),
             np.array([20, 40, 40]),
             definition.value(sample) - 1e-12,

@@ -138,6 +138,13 @@ class MetricDefinition(ABC, Generic[Own]):
     def _bounds(self, view: View) -> Bounds:
         """Bounds of the base value, M / E or the adjusted index."""
 
+    def at_threshold(self, relevance_threshold: float) -> "Definition":
+        """The metric with another smallest label of a relevant item; ValueError for metrics of ranking tasks."""
+        raise ValueError(
+            f"relevance_threshold is for query metrics, such as 'rr' and 'success_at_10': {shorten(self.name)} "
+            "averages over ranking tasks, one for every item with a label above 0"
+        )
+
     def has_view(self, view: View) -> bool:
         """Whether a view is defined: base always, the others if the metric has a null, a direction and a best value."""
         if view == "base":

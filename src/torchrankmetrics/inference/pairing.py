@@ -177,7 +177,7 @@ class PairedSource:
         about = Columns(parts[0])
         facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
         label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
-        found = [_queries(part, label) for part in parts]
+        found = [definition.read(_queries(part, label)) for part in parts]
         first = found[0]
         for other in found[1:]:
             same = len(other) == len(first) and np.array_equal(other.count, first.count)

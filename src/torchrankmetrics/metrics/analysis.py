@@ -154,6 +154,16 @@ class Analysis:
 
         return self.once("queries", lambda: merged(queries_of(self.table_rows)))
 
+    def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
+        """The queries with the items that a metric counts as relevant."""
+        from torchrankmetrics.table.queries import merged
+
+        def read() -> "QuerySample":
+            found = definition.read(self.queries)
+            return found if found is self.queries else merged(found)
+
+        return self.once(("queries", definition.relevance), read)
+
     def query_sample(
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
@@ -163,13 +173,14 @@ class Analysis:
             ValueError: as ``queries``, and for a macro average if a query has no group.
         """
         used = self.used_queries(definition, side)
-        return self.once((average, used.tobytes()), lambda: query_sample_of(self.queries.take(used), average))
+        queries, key = self.queries_for(definition), (definition.relevance, average, used.tobytes())
+        return self.once(key, lambda: query_sample_of(queries.take(used), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which queries are of a side and have a value of a metric."""
         from torchrankmetrics.table.queries import of_side
 
-        queries = self.queries
+        queries = self.queries_for(definition)
         return definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, side)
 
     @property

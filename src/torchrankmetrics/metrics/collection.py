@@ -54,6 +54,8 @@ class RankCollection(MetricCollection):
             example ("i2t", "t2i"), with or without "both".
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): computes null moments; None: exact.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
+            ``RankMetric``.
         storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
@@ -91,6 +93,7 @@ class RankCollection(MetricCollection):
         sides: str | Sequence[str] = ("both",),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
+        relevance_threshold: float = 1.0,
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,
@@ -99,9 +102,8 @@ class RankCollection(MetricCollection):
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
-        self._selection = Selection(
-            views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
-        )
+        provider = DEFAULT_EXPECTATION if expectation is None else expectation
+        self._selection = Selection(views, rank_types, sides, provider, average, relevance_threshold)
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage

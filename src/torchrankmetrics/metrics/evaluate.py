@@ -38,11 +38,13 @@ class EvaluateOptions(TypedDict, total=False):
     group: Integers | None
     sample_id: Integers | None
     query: Integers | None
+    gain: Numbers | None
     views: View | Sequence[View]
     rank_types: RankType | Sequence[RankType]
     sides: str | Sequence[str]
     average: Average
     expectation: ExpectationProvider | None
+    relevance_threshold: float
 
 
 @eager
@@ -60,12 +62,14 @@ def evaluate(
     group: Integers | None = None,
     sample_id: Integers | None = None,
     query: Integers | None = None,
+    gain: Numbers | None = None,
     indexes: Integers | None = None,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
     sides: str | Sequence[str] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
+    relevance_threshold: float = 1.0,
     backend: str = "auto",
 ) -> dict[str, float]:
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
@@ -89,6 +93,7 @@ def evaluate(
         group (integers, default None): (tasks,) integers, or one, for macro averages.
         sample_id (integers, default None): (tasks,) integers; repeats of (side, sample id) count once.
         query (integers, default None): query of each task, as in ``RankMetric.update``.
+        gain (numbers, default None): relevance label of each task, as in ``RankMetric.update``.
         indexes (integers, default None): query of each flat score (T,), with a target (T,), as in
             ``RankMetric.update``.
         views (str or sequence of str, default ("base",)): one or several views, as in ``RankCollection``.
@@ -96,6 +101,8 @@ def evaluate(
         sides (str or sequence of str, default ("both",)): one or several sides.
         average (str, default "micro"): "micro" or "macro".
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
+            ``RankMetric``.
         backend (str, default "auto"): backend of ``rank_scores``.
 
     Returns:
@@ -149,9 +156,8 @@ def evaluate(
         unknown = has_unknown((given.ranks if isinstance(given, RankTable) else given).num_candidates)
     if metrics is None and not scored and unknown:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
-    selection = Selection(
-        views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
-    )
+    provider = DEFAULT_EXPECTATION if expectation is None else expectation
+    selection = Selection(views, rank_types, sides, provider, average, relevance_threshold)
     measures = selection.measures(DEFAULT_METRICS if metrics is None else metrics)
     requested = sorted({measure.side for measure in measures.values()} - {"both"})
     if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
@@ -162,7 +168,7 @@ def evaluate(
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     if isinstance(side, str):
         side = selection.labels.get(side, side)
-    facts = TaskFacts(side, group, weight, sample_id, query)
+    facts = TaskFacts(side, group, weight, sample_id, query, gain)
     block = make_block(given, target, cast("Exclude", exclude), facts, indexes=indexes, backend=backend, name="scores")
     analysis = Analysis([block])
     if scored and is_reversed(analysis):

@@ -96,6 +96,8 @@ class RankMetric(Metric):
         side (str, default None): "both" (None), or only the tasks of "head", "tail" or "relation".
         average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have equal weights.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics; NDCG and DCG
+            use all labels. Another one than 1 is part of the name: ``recall_at_10_rel_2``.
         storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
             the number of distinct rows bounds the memory; values are the same.
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
@@ -152,10 +154,12 @@ class RankMetric(Metric):
         side: Side | None = None,
         average: Average | None = None,
         expectation: ExpectationProvider | None = None,
+        relevance_threshold: float = 1.0,
         storage: Storage = "ranks",
         **kwargs: Unpack[HostOptions],
     ) -> None:
-        measure = as_measure(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
+        own: dict[str, Any] = {"view": view, "rank_type": rank_type, "side": side, "average": average}
+        measure = as_measure(definition, expectation, **own, relevance_threshold=relevance_threshold)
         check_choice("storage", storage, get_args(Storage))
         vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)  # which torchmetrics initializes
         super().__init__(**kwargs)
@@ -222,6 +226,7 @@ class RankMetric(Metric):
         query: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        gain: Numbers | None = None,
         indexes: Integers | None = None,
         backend: str = "auto",
         tolerance: float | Tolerance = 0.0,
@@ -234,7 +239,7 @@ class RankMetric(Metric):
                 or a macro average, reads the side or group of all rows of the table, which synchronizes with an
                 accelerator. With ``indexes``, (T,) scores.
             target (Tensor, list or tuple, default None): as in ``rank_scores``, several relevant items per row too;
-                bool (T,) with ``indexes``.
+                bool or labels (T,) with ``indexes``.
             exclude (Tensor, list or tuple, default None): as in ``rank_scores``, padding too; bool (T,) with
                 ``indexes``.
             side (str, default None): "head", "tail" or "relation", the predicted side.
@@ -247,6 +252,8 @@ class RankMetric(Metric):
                 is dropped.
             sample_id (integers, default None): (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id)
                 count once.
+            gain (numbers, default None): (tasks,) relevance labels >= 0, or one, for ranks and for pairs in ``target``;
+                0 drops the task. None: the labels of ``target``, else 1.
             indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
                 retrieval; each query is whole.
             backend (str, default "auto"): as in ``rank_scores``.
@@ -256,7 +263,7 @@ class RankMetric(Metric):
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         task_side = self._validate(preds, side, group)
-        facts = TaskFacts(task_side, group, weight, sample_id, query)
+        facts = TaskFacts(task_side, group, weight, sample_id, query, gain)
         if isinstance(self, Metric):  # the only kind that a BootStrapper holds
             _check_resampling(preds, target, exclude, facts, indexes)
         if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
@@ -447,8 +454,8 @@ def _check_resampling(preds: object, target: object, exclude: object, facts: Tas
         isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
     ):
         wrong = "exclude"
-    elif not all(isinstance(fact, _IN_STEP) for fact in (facts.group, facts.weight, facts.sample_id)):
-        wrong = "arguments for single tasks (group, weight, sample_id)"
+    elif not all(isinstance(fact, _IN_STEP) for fact in (facts.group, facts.weight, facts.sample_id, facts.gain)):
+        wrong = "arguments for single tasks (group, weight, sample_id, gain)"
     else:
         return
     frame: FrameType | None = sys._getframe(1)

@@ -31,6 +31,7 @@ class Selection:
         sides: applied to names without a side; two other labels replace head and tail.
         expectation: provider of null moments for all.
         average: for names without an average.
+        relevance_threshold: for names without one.
 
     Raises:
         ValueError: if one of them is empty or has an unknown entry.
@@ -43,6 +44,7 @@ class Selection:
         sides: str | Sequence[str],
         expectation: ExpectationProvider,
         average: Average = "micro",
+        relevance_threshold: float = 1.0,
     ) -> None:
         self.views = _listed(views, "views", VIEWS)
         self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
@@ -50,6 +52,7 @@ class Selection:
         self.labels: dict[str, TaskSide] = dict(zip(self.side_names, ENTITY_SIDES, strict=True))
         self.expectation = expectation
         self.average = average
+        self.relevance_threshold = relevance_threshold
 
     def entries(self, metrics: Metrics) -> Iterator[tuple[str, Measure | Measured]]:
         """Yield keys with measures for names, and entries that have a measure unchanged, in the given order.
@@ -108,8 +111,12 @@ class Selection:
             yield Measure(name.definition, view, rank_type, side, average, self.expectation, self.side_names)
 
     def _parsed(self, entry: MetricLike) -> MetricName:
-        if isinstance(entry, MetricDefinition):
-            return MetricName(entry)
+        name = MetricName(entry) if isinstance(entry, MetricDefinition) else self._named(entry)
+        if self.relevance_threshold == 1:
+            return name
+        return replace(name, definition=name.definition.at_threshold(self.relevance_threshold))
+
+    def _named(self, entry: MetricLike) -> MetricName:
         text = cast("str", entry)  # parse_name raises for other types
         own = {} if self.side_names == ("head", "tail") else self.labels
         for label, side in own.items():

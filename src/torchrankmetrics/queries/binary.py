@@ -19,7 +19,7 @@ from torchrankmetrics.queries.distributions import (
     rank_sum_distribution,
     success_distribution,
 )
-from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
+from torchrankmetrics.queries.kind import Cut, Persistence, QueryKind, place_means
 from torchrankmetrics.queries.sample import QuerySample
 
 _TABLED = 1 << 10
@@ -106,6 +106,10 @@ class MeanOf(QueryKind):
     f: KnownTransform
 
     @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return (0.0, 1.0) if self.f.is_share else (None, None)
+
+    @property
     def uses_candidates(self) -> bool:  # type: ignore[override]
         return self.f.uses_candidates
 
@@ -120,11 +124,11 @@ class MeanOf(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         """Hypergeometric for hits."""
         if isinstance(self.f, AtMost):
             return hit_distribution(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
-        return super().distribution(N, m, most)
+        return super().distribution(N, m, most, gain)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
@@ -155,14 +159,17 @@ class Precision(MeanOf):
 
 
 @dataclass(frozen=True)
-class NormalizedDCGKind(MeanOf):
-    """Sum of the discounts of the relevant items up to k, over the sum for the perfect ranking."""
+class RankBiased(MeanOf):
+    """Sum of (1 - p) p^(r_i - 1)."""
 
-    f: Discount | Cut
+    f: Persistence
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return 0.0, 1.0
 
     def divisor(self, m: IntArray) -> FloatArray:
-        first = np.ones_like(m)
-        return m * place_means(self.f, first, m)
+        return np.ones(len(m))
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,7 @@ class RPrecisionKind(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(1), 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -211,7 +218,7 @@ class AreaUnderCurve(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AUC, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         return rank_sum_distribution(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -248,7 +255,7 @@ class Success(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(self.k), 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return success_distribution(N, m, self.k)
 
 
@@ -290,7 +297,7 @@ class FirstReciprocal(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return first_distribution(N, m, self.k, most)
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
@@ -324,6 +331,10 @@ class FirstReciprocal(QueryKind):
 class FirstRank(QueryKind):
     """r_(1)."""
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return 1.0, None
+
     def values(self, sample: QuerySample) -> FloatArray:
         """E of the least of t places among b is (b + 1) / (t + 1)."""
         o, b, t = _first_blocks(sample)
@@ -337,7 +348,7 @@ class FirstRank(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return IDENTITY, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         place, probability = first_places(N, m, N - m + 1, most)
         return place, probability
 

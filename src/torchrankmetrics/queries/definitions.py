@@ -1,9 +1,8 @@
 """`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
 
-import functools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moment
 from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
 from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
-from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
+from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
@@ -21,14 +20,15 @@ from torchrankmetrics.queries.binary import (
     FirstRank,
     FirstReciprocal,
     MeanOf,
-    NormalizedDCGKind,
     Precision,
+    RankBiased,
     RPrecisionKind,
     Success,
 )
-from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
-from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.validation import check_int, shorten
+from torchrankmetrics.queries.graded import DiscountedGain
+from torchrankmetrics.queries.kind import Cut, Discount, Persistence, QueryKind
+from torchrankmetrics.queries.sample import QueryRankType, QuerySample
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -46,6 +46,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         higher_is_better (bool, default None): direction; by default read off f at ranks 1 and 2^20.
         aggregation (str, default "mean"): how the values of queries become one number; the median is taken of first
             ranks.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, unless the kind is graded.
 
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
@@ -61,6 +62,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
+    relevance_threshold: float = 1.0
 
     entries_are_rows = False
 
@@ -91,6 +93,31 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    @property
+    def relevance(self) -> float | None:
+        """Smallest label of a relevant item; None for metrics of all labels."""
+        return None if self.query_kind.is_graded else self.relevance_threshold
+
+    def at_threshold(self, relevance_threshold: float) -> "QueryDefinition":
+        """The metric with another smallest label of a relevant item; one that has its own, or none, stays.
+
+        Raises:
+            ValueError: unless it is a positive number.
+
+        >>> recall_at(10).at_threshold(2).name
+        'recall_at_10_rel_2'
+        """
+        number = one_number(relevance_threshold)
+        if number is None or not 0 < number < math.inf:
+            raise ValueError(f"relevance_threshold must be a label above 0, got {shorten(relevance_threshold)}")
+        if self.relevance != 1 or number == 1:
+            return self
+        return replace(self, name=f"{self.name}_rel_{exponent_name(number)}", relevance_threshold=number)
+
+    def read(self, queries: QuerySample) -> QuerySample:
+        """The queries as the metric uses them: with the items that it counts as relevant."""
+        return queries if self.relevance is None else queries.relevant(self.relevance)
 
     def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
         """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
@@ -139,12 +166,8 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         Raises:
             ValueError: unless 1 <= m <= N < 2^62.
         """
-        N, m = check_pairs(num_candidates, num_answers)
-        (N, m), index = _distinct(N, m)
-        if not len(N):
-            return np.empty(0), np.empty(0)
-        mean, variance = _null_moments(self, N.tobytes(), m.tobytes())
-        return mean[index], variance[index]
+        mean, variance, _ = self.query_kind.moments(QuerySample.of_counts(num_candidates, num_answers))
+        return mean, variance
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
         """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``.
@@ -156,8 +179,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         Returns:
             (Q,) float64.
         """
-        (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
-        return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
+        return self.query_kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
 
     def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
         return rows.query_sample(self, side, average)
@@ -182,10 +204,9 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             return Moments(math.nan, 0.0, math.nan)
         if not self.is_mean_of_f:
             return self._median_moments(sample, used)
-        mean, variance = self.moments(sample.known_candidates, sample.num_answers)
+        mean, variance, optimum = self.query_kind.moments(sample)
         share = in_range(sample.weight[used])
         share /= math.fsum((share * sample.count[used]).tolist())
-        optimum = self.optimum(sample.num_candidates, sample.num_answers)
         squared = _sum(share * share * sample.count[used], variance[used])
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
@@ -246,11 +267,8 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Bounds of metrics in [0, 1] and of first ranks; of a mean of any f only the best index is known."""
         if view == "adjusted_index":
             return None, 1.0
-        if isinstance(self.kind, FirstRank):
-            return (None if view == "normalized" else 1.0), None
-        if self.f is not None and not known(self.f).is_share:
-            return None, None
-        return 0.0, None if view == "normalized" else 1.0
+        low, high = self.query_kind.limits
+        return (0.0 if low == 0 else None, None) if view == "normalized" else (low, high)
 
     def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """The queries of positive weight that have a value."""
@@ -364,7 +382,7 @@ def average_precision(k: int | None = None) -> QueryDefinition:
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
-    """Define binary nDCG: the sum of 1 / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``.
+    """Define nDCG: the sum of label_i / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
@@ -375,8 +393,66 @@ def normalized_dcg(k: int | None = None) -> QueryDefinition:
     >>> normalized_dcg(10).name
     'ndcg_at_10'
     """
-    f = Discount() if k is None else Cut(Discount(), _places(k))
-    return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCGKind(f))
+    return QueryDefinition(_cut_name("ndcg", k), kind=DiscountedGain(_discount(k)))
+
+
+def exponential_ndcg(k: int | None = None) -> QueryDefinition:
+    """Define nDCG with gains 2^label - 1 instead of labels. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> exponential_ndcg(10).name
+    'ndcg_exp_at_10'
+    """
+    return QueryDefinition(_cut_name("ndcg_exp", k), kind=DiscountedGain(_discount(k), is_exponential=True))
+
+
+def discounted_gain(k: int | None = None) -> QueryDefinition:
+    """Define DCG, the sum of label_i / log2(1 + r_i) up to k. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> discounted_gain(10).name
+    'dcg_at_10'
+    """
+    return QueryDefinition(_cut_name("dcg", k), kind=DiscountedGain(_discount(k), is_normalized=False))
+
+
+def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
+    """Define rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1); p is the persistence of a reader.
+
+    Args:
+        p (float, default 0.8): probability that a reader goes on to the next place.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    Raises:
+        ValueError: unless 0 < p < 1.
+
+    Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
+
+    >>> rank_biased_precision(0.95).name
+    'rbp_0p95'
+    """
+    number = one_number(p)
+    if number is None or not 0 < number < 1:
+        raise ValueError(f"p must be a number between 0 and 1, got {shorten(p)}")
+    return QueryDefinition(
+        "rbp" if number == 0.8 else f"rbp_{exponent_name(number)}", kind=RankBiased(Persistence(number))
+    )
+
+
+def _discount(k: int | None) -> Discount | Cut:
+    return Discount() if k is None else Cut(Discount(), _places(k))
 
 
 def _cut_name(name: str, k: int | None) -> str:
@@ -385,21 +461,6 @@ def _cut_name(name: str, k: int | None) -> str:
 
 def _places(k: int) -> int:
     return check_int("k", k, 1, 1 << 63)
-
-
-def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntArray]:
-    """The distinct pairs, sorted by N, then m, and the index of the pair of every query."""
-    order = np.lexsort((m, N))
-    N, m = N[order], m[order]
-    new = np.r_[np.ones(min(1, len(N)), dtype=bool), (N[1:] != N[:-1]) | (m[1:] != m[:-1])]
-    index = np.empty(len(N), dtype=np.int64)
-    index[order] = np.cumsum(new) - 1
-    return (N[new], m[new]), index
-
-
-@functools.lru_cache(maxsize=512)
-def _null_moments(definition: QueryDefinition, N: bytes, m: bytes) -> tuple[FloatArray, FloatArray]:
-    return definition.query_kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))
 
 
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:

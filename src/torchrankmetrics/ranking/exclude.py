@@ -208,7 +208,7 @@ def slices_of_pairs(
     Raises:
         IndexError: if a pair is out of range and the shape is not fixed.
     """
-    (row, column), bad, last = cells, None, num_rows * num_columns
+    (row, column, _), bad, last = cells, None, num_rows * num_columns
     if fixed_shape or not row.is_cpu:
         wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
         bad = wrong.any()

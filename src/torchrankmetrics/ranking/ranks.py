@@ -46,6 +46,7 @@ class Ranks:
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
     flags: Tensor | None  # int64 (tasks,), faults of each task; None: no faults
     rows: tuple[Tensor, int] | None = None  # (tasks,) row of scores of each task, and their number; None: one task each
+    gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
 
     def __init__(
         self,
@@ -68,29 +69,43 @@ class Ranks:
             self.flags = (0 if self.flags is None else self.flags) + torch.full_like(low, fault.of_answers(filtered))
 
     @classmethod
-    def trusted(cls, columns: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
+    def trusted(
+        cls,
+        columns: Tensor,
+        flags: Tensor | None,
+        rows: tuple[Tensor, int] | None = None,
+        gain: Tensor | None = None,
+    ) -> "Ranks":
         """Build from int64 (3, tasks) columns that are right by construction, without checking them again.
 
         Args:
             columns (Tensor): (3, tasks) int64: optimistic, pessimistic, num_candidates.
             flags (Tensor): (tasks,) flags of each task, or None.
             rows (tuple, default None): the query of each task, and the number of queries.
+            gain (Tensor, default None): (tasks,) float64 labels of a graded target; None: all are 1.
 
         Returns:
             The ranks.
         """
         self = cls.__new__(cls)
-        self.columns, self.flags, self.rows = columns, flags, rows
+        self.columns, self.flags, self.rows, self.gain = columns, flags, rows, gain
         return self
 
     @classmethod
-    def from_counts(cls, counts: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
+    def from_counts(
+        cls,
+        counts: Tensor,
+        flags: Tensor | None,
+        rows: tuple[Tensor, int] | None = None,
+        gain: Tensor | None = None,
+    ) -> "Ranks":
         """Take over the counts of ``counting``, int64 (4, tasks), with the flags (tasks,) and rows found before.
 
         Args:
             counts (Tensor): (4, tasks) int64.
             flags (Tensor): (tasks,) flags of each task, or None.
             rows (tuple, default None): the query of each task, and the number of queries.
+            gain (Tensor, default None): (tasks,) float64 labels of a graded target; None: all are 1.
 
         Returns:
             The ranks.
@@ -105,7 +120,7 @@ class Ranks:
         if has_nan:
             nan = (counts[3] > 0) * fault.NAN
             flags = nan if flags is None else nan + flags
-        return cls.trusted(columns, flags, rows)
+        return cls.trusted(columns, flags, rows, gain)
 
     @classmethod
     def from_negatives(

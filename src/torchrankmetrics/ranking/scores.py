@@ -84,14 +84,14 @@ def rank_dense(
     tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query, named=named)
     if scores.requires_grad:
         scores = scores.detach()
-    count = choose(scores, backend)
+    count = choose(scores, backend).count_matrix
     if isinstance(tolerance, float) and tolerance == 0.0:
         counts = count(scores, None, tasks.row, tasks.column, tasks.excluded)
     else:
         from torchrankmetrics.ranking.tolerance import count_tolerant
 
         counts = count_tolerant(count, scores, tasks, tolerance)
-    return Ranks.from_counts(counts, tasks.flags, tasks.rows)
+    return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
 def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:

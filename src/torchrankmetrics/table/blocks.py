@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
-from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
@@ -48,6 +47,8 @@ class TaskFacts(NamedTuple):
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
         query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query. None:
             those of one row of scores are, if the ranks know their rows; else each is a query by itself.
+        gain: (tasks,) labels >= 0, or one for all; float64 bits in the row. A label of 0 drops its task. None: those
+            of the ranks, else 1.
     """
 
     side: TaskSide | None = None
@@ -55,6 +56,7 @@ class TaskFacts(NamedTuple):
     weight: Numbers | None = None
     sample_id: Integers | None = None
     query: Integers | None = None
+    gain: Numbers | None = None
 
     def at(self, index: Tensor, preds: Tensor, *names: str) -> "TaskFacts":
         """Read facts of the rows of scores (B, ...), for tasks in the rows of an index (tasks,)."""
@@ -84,7 +86,7 @@ def make_block(
             return make_block(preds, target, exclude, facts, **options)
     is_ranked = isinstance(preds, Ranks | HasRows)
     if one_number(tolerance) != 0 and (is_ranked or indexes is not None):
-        reason = "existing ranks" if indexes is None else "indexes: flat scores are ranked by sorting them"
+        reason = "existing ranks" if indexes is None else "indexes: flat scores have ties of equal scores only"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {reason}")
     if isinstance(preds, Ranks | HasRows):
         given = {"target": target, "exclude": exclude, "indexes": indexes}
@@ -100,12 +102,10 @@ def make_block(
             "go in as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
-        if backend != "auto":
-            chosen(preds, backend)  # the same errors, although flat scores are ranked by one sort
         from torchrankmetrics.ranking.flat import rank_flat
 
-        ranks, place = rank_flat(preds, target, indexes, exclude)
-        facts = facts.at(place, preds, "group", "weight", "sample_id", "query")
+        ranks, place = rank_flat(preds, target, indexes, exclude, backend)
+        facts = facts.at(place, preds, "group", "weight", "sample_id", "query", "gain")
     elif preds.ndim == 1:
         raise ValueError(
             f"{name} must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) "
@@ -140,14 +140,14 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
         flag_repeats (bool, default False): flag the rows whose sample id came before in these: rows of one update.
 
     Raises:
-        TypeError: if groups, sample ids or queries are not integers, or weights not numbers.
+        TypeError: if groups, sample ids or queries are not integers, or weights and gains not numbers.
         ValueError: if the side is unknown, a shape or device differs, an id does not fit in int64, a query is negative,
-            or a weight is negative, infinite, NaN, or all are zero (on an accelerator values are checked at
-            ``compute``).
+            a weight or gain is negative, infinite, NaN, all weights are zero, or ranks of a graded target get gains (on
+            an accelerator values are checked at ``compute``).
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
-    side, group, weight, sample_id, query = facts
+    side, group, weight, sample_id, query, gain = facts
     if side is not None:
         check_choice("side", side, SIDE_CODES)
     ranked, flags = ranks.columns, ranks.flags
@@ -167,9 +167,23 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
         if wrong is not None:
             flags = wrong * fault.QUERY if flags is None else flags | wrong * fault.QUERY
     if weight is not None:
-        per_task["weight_bits"], wrong = _weights(weight, ranked)
+        number, wrong = _numbers(weight, "weight", ranked)
+        per_task["weight_bits"] = number.view(torch.int64)
+        if wrong is not None:
+            wrong |= (number == 0).all()
+            flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
+        elif len(number) and not number.any():
+            raise ValueError(f"weight must not be zero for every task of an update, got {len(number)} zeros")
+    if gain is not None:
+        if ranks.gain is not None:
+            raise ValueError("gain must not be given with a graded target, whose labels are the gains")
+        number, wrong = _numbers(gain, "gain", ranked)
+        per_task["gain_bits"] = number.view(torch.int64)
+        per_task["weight_bits"] = torch.where(number == 0, 0, per_task.get("weight_bits", ONE))
         if wrong is not None:
             flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
+    elif ranks.gain is not None:
+        per_task["gain_bits"] = ranks.gain.view(torch.int64)
     if flags is not None:
         per_task["side_and_flags"] = (flags << SIDE_BITS) | SIDE_CODES[side]
     if on_cpu:  # NumPy's calls cost a fifth of torch's
@@ -242,25 +256,23 @@ def _queries(values: Integers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
     return query, None
 
 
-def _weights(values: Numbers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
-    """float64 bits of the weights; and, on an accelerator, which are wrong."""
+def _numbers(values: Numbers, name: str, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Weights or gains as float64; and, on an accelerator, which are wrong."""
     if not isinstance(values, Tensor) and (number := one_number(values)) is not None:
         values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
-    tensor = as_tensor(values, "weight")
+    tensor = as_tensor(values, name)
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"weight must hold real numbers, got {tensor.dtype}")
+        raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
     tensor = tensor.expand(ranked.shape[1]) if tensor.ndim == 0 else tensor
-    _check_place(tensor, "weight", ranked, from_tensor=isinstance(values, Tensor))
+    _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
     tensor = tensor.to(device=ranked.device, dtype=torch.float64) + 0.0  # -0.0 and 0.0 have different bits
     wrong = ~(tensor >= 0) | tensor.isinf()
     if not tensor.is_cpu:
-        return tensor.view(torch.int64), wrong | (tensor == 0).all()
+        return tensor, wrong
     if wrong.any():
         first = int(wrong.nonzero()[0])
-        raise ValueError(f"weight must be finite and not negative, got {float(tensor[first])} for task {first}")
-    if len(tensor) and not tensor.any():
-        raise ValueError(f"weight must not be zero for every task of an update, got {len(tensor)} zeros")
-    return tensor.view(torch.int64), None
+        raise ValueError(f"{name} must be finite and not negative, got {float(tensor[first])} for task {first}")
+    return tensor, None
 
 
 def _check_place(tensor: Tensor, name: str, ranked: Tensor, from_tensor: bool) -> None:

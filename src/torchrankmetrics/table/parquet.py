@@ -204,32 +204,28 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
             raise ValueError(f"{source.path} is not a whole Parquet file of ranks: {text}") from error
 
 
-def _check_type(name: str, kind: Any) -> bool:
-    """Check that a column holds numbers, or words for sides; whether it holds words."""
+def _check_type(name: str, kind: Any) -> None:
+    """Check that a column holds numbers, or words for sides."""
     types = _pyarrow()[0].types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if name == "side" and (types.is_string(kind) or types.is_large_string(kind)):
-        return True
+        return
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
-    return False
 
 
 def _array(name: str, column: Any) -> Any:
     """Return a column as a NumPy array; words for sides become their codes."""
     if column.null_count:
         raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
-    pa, _ = _pyarrow()
-    if _check_type(name, column.type):
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        codes, place = np.unique(column.indices.to_numpy(), return_inverse=True)
-        words = column.dictionary.take(pa.array(codes)).to_pylist()
-        sides = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words]
-        return np.array(sides, dtype=np.int64)[place.reshape(-1)]
-    if pa.types.is_dictionary(column.type):
+    if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
-    return column.to_numpy(zero_copy_only=False)
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype != object:
+        return values
+    words, place = np.unique(values.astype(str), return_inverse=True)
+    sides = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words.tolist()]
+    return np.array(sides, dtype=np.int64)[place]
 
 
 def _pyarrow() -> tuple[Any, Any]:

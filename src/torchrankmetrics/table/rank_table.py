@@ -80,6 +80,7 @@ class RankTable(HasRows):
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
         query: Integers | None = None,
+        gain: Numbers | None = None,
     ) -> "RankTable":
         """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task.
 
@@ -90,11 +91,12 @@ class RankTable(HasRows):
             weight (numbers, default None): (tasks,) numbers >= 0, or one.
             sample_id (integers, default None): (tasks,) integers, unique within a side.
             query (integers, default None): (tasks,) integers >= 0; tasks of one query are its relevant items.
+            gain (numbers, default None): (tasks,) relevance labels >= 0, or one; 0 drops the task.
 
         Returns:
             The table, with one row per task.
         """
-        return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query)))
+        return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query, gain)))
 
     @classmethod
     def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":

@@ -45,7 +45,6 @@ FLAGS = {
 FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
 _NAMES = (*_INTEGERS, *FLOATS, *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
-_DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
 _NPY = b"\x93NUMPY"
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -234,14 +233,11 @@ def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
 
 
 def _smallest(array: Array) -> Array:
-    """The same integers in the smallest dtype that holds them all."""
+    """The same integers in the smallest dtype that contains them all."""
     if array.dtype.kind != "i" or not len(array):
         return array
-    low, high = int(array.min()), int(array.max())
-    for dtype in _DTYPES:
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
-            return array.astype(dtype)
-    return array
+    dtype = np.result_type(*(np.min_scalar_type(end) for end in (array.min(), array.max())))
+    return array.astype(dtype) if dtype.itemsize < array.itemsize else array
 
 
 def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
