@@ -97,12 +97,12 @@ def measured(graph: str, scorer: str, draws: list[tuple[float, float]]) -> dict[
 def table(rows: list[dict[str, Any]]) -> str:
     """Write a Markdown table: a line per graph and scorer."""
     lines = [
-        "| graph | scorer | draws | mean of z | sd of z | 95 % quantile | p <= 0.05 |",
+        "| graph | scorer | draws | mean of z | sd of z | 95% quantile | p <= 0.05 |",
         "|---|---" + "|--:" * 5 + "|",
     ]
     for row in rows:
         z = " | ".join(f"{row[key]:.2f}" for key in ("mean_z", "sd_z", "z_95"))
-        share = f"{100 * row['rejected']:.1f} ± {100 * row['error']:.1f} %"
+        share = f"{100 * row['rejected']:.1f} ± {100 * row['error']:.1f}%"
         lines.append(f"| {row['graph']} | {row['scorer']} | {row['draws']} | {z} | {share} |")
     return "\n".join(lines)
 

@@ -124,7 +124,7 @@ def sources() -> Iterator[GraphSource]:
             f"DBP15K {pair.upper()}",
             "1049451037/GCN-Align",
             {"test": (f"data/{pair.replace('-', '_')}/ref_ent_ids",)},
-            protocol="70 % of the 15,000 aligned pairs (30 % are seeds); the partner of each among those of all test "
+            protocol="70% of the 15,000 aligned pairs (30% are seeds); the partner of each among those of all test "
             "pairs, nothing filtered; head and tail are the two directions",
             layout="pairs",
         )

@@ -6,6 +6,7 @@ The first compute of an epoch computes the null moments; later epochs over the s
 """
 
 import importlib.util
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.timing import after, arguments, report, together
+from scipy.stats import ttest_rel
 
-from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
+from torchrankmetrics import KnownTriples, RankCollection, Ranks, compare, rank_scores
 from torchrankmetrics.definitions import GEOMETRIC_MEAN_RANK, MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 from torchrankmetrics.null import log_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation
@@ -150,6 +152,10 @@ def rows(full: bool) -> list[dict[str, Any]]:
     result += update(256, 14_541 if full else 2_000)
     for number in (40_932, 1_000_000) if full else (2_000,):
         result += compute(number)
+    for number in (1_000, 41_000, 1_000_000) if full else (1_000,):
+        result += nine_values(number)
+    for number in (20_000, 200_000, 1_000_000) if full else (2_000,):
+        result += comparison(number)
     return result + p_values()
 
 
@@ -222,6 +228,49 @@ def compute(number: int) -> list[dict[str, Any]]:
         size = len(theirs.to_flat_dict())
         ways.append((f"pykeen finalize, {size}", "peer", evaluator.finalize))
     return together(case, *ways)
+
+
+def nine_values(number: int) -> list[dict[str, Any]]:
+    """CPU time of nine values of new ranks, with their null moments; the peer divides sums and has no moments."""
+    generator = np.random.default_rng(7)
+    N = 14_541 - (300 * generator.random(number) ** 8).astype(np.int64)
+    rank = torch.from_numpy(1 + (N * generator.random(number) ** 6).astype(np.int64))
+    ranks = Ranks(rank, None, torch.from_numpy(N))
+    names = ["mr", "mrr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr", "median_rank"]
+    provider = ExactExpectation()
+    collection = RankCollection(names, expectation=provider)
+
+    def ours() -> dict[str, torch.Tensor]:
+        provider._cached.cache_clear()
+        collection.reset()
+        collection.update(ranks)
+        return collection.compute()
+
+    def peer() -> list[torch.Tensor]:
+        x = rank.double()
+        return [x.mean(), (1 / x).mean(), *((rank <= k).double().mean() for k in (1, 3, 10)), x.quantile(0.5)]
+
+    ways = [("9 values", "ours", ours), ("6 values in torch", "peer", peer)]
+    ways.append(("one sort", "floor", lambda: np.sort(rank.numpy())))
+    return together(f"values of {number} tasks", *ways, clock=time.process_time)
+
+
+def comparison(number: int) -> list[dict[str, Any]]:
+    """CPU time of comparisons of two models, and of ten on 20,000 tasks at most."""
+    generator = np.random.default_rng(8)
+    quality = generator.random(number) ** 6
+    N = np.full(number, 14_541)
+    values = [1 + np.minimum(quality * generator.lognormal(0, 0.5, number), 0.999) * N for _ in range(10)]
+    ranks = [value.astype(np.int64) for value in values]
+    models = {f"model {i}": Ranks(rank, None, N) for i, rank in enumerate(ranks)}
+    a, b = list(models.values())[:2]
+    inverse = 1 / ranks[0], 1 / ranks[1]
+    ways: list[tuple[str, str, Callable[[], Any]]] = [("compare, mrr", "ours", lambda: compare(a, b, "mrr"))]
+    if number <= 20_000:
+        ways.append(("compare, median_rank", "ours", lambda: compare(a, b, "median_rank")))
+        ways.append(("compare, 10 models, mrr", "ours", lambda: compare(models, "mrr")))
+    ways.append(("scipy ttest_rel", "peer", lambda: ttest_rel(*inverse)))
+    return together(f"compare on {number} tasks", *ways, clock=time.process_time, rounds=7)
 
 
 def p_values() -> list[dict[str, Any]]:

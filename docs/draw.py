@@ -1,6 +1,8 @@
 """Draw the pictures of a page: run its Python blocks from top to bottom, and save ``fig`` at every picture shown.
 
 python docs/draw.py docs/plots.md docs/tutorial.md
+
+``study_report.png`` is a screenshot of the page of docs/study.md in a browser, 900 x 1050.
 """
 
 import doctest
@@ -11,7 +13,10 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-PARTS = re.compile(r"^```python\n(?P<code>.*?)^```$|!\[[^\]]*\]\((?P<picture>images/[^)]+)\)", re.MULTILINE | re.DOTALL)
+PARTS = re.compile(
+    r"^```python\n(?P<code>.*?)^```$|!\[[^\]]*\]\((?P<picture>images/(?!study_report)[^)]+)\)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def draw(page: Path) -> None:
@@ -19,7 +24,9 @@ def draw(page: Path) -> None:
     names: dict[str, object] = {}
     for part in PARTS.finditer(page.read_text(encoding="utf-8")):
         if part["picture"]:
-            names["fig"].savefig(page.parent / part["picture"], dpi=110, bbox_inches="tight")  # type: ignore[attr-defined]
+            names["fig"].savefig(
+                page.parent / part["picture"], dpi=110, bbox_inches="tight"
+            )  # type: ignore[attr-defined]
             print(page.parent / part["picture"])
             continue
         for example in doctest.DocTestParser().get_examples(part["code"]):

@@ -8,11 +8,11 @@ from typing import Any
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
-    "case_study": "case_studies.md",
+    "case_study": "small_graphs.md",
     "blind_scorers": "p_values.md",
     "audit": "audit.md",
     "calibration": "comparing.md",
-    "foundation": "case_studies.md",
+    "foundation": "ultra.md",
 }
 HELPERS = ("__main__",)
 _DIGITS = 4
@@ -27,11 +27,20 @@ def sections(folder: Path = BENCHMARKS) -> str:
             continue  # not a benchmark
         about = ast.get_docstring(ast.parse(source)) or ""
         title, _, method = about.partition("\n")
-        parts = [f"## {script.stem.replace('_', ' ').capitalize()}", title, f"```text\n{method.strip()}\n```"]
+        parts = [
+            f"## {script.stem.replace('_', ' ').capitalize()}",
+            title,
+            f"```text\n{method.strip()}\n```",
+        ]
         if script.stem in OWN_PAGE:
-            parts.append(f"Results: [{OWN_PAGE[script.stem]}]({OWN_PAGE[script.stem]}).")
+            parts.append(
+                f"Results: [{OWN_PAGE[script.stem]}]({OWN_PAGE[script.stem]})."
+            )
         else:
-            results = [folder / "results" / f"{script.stem}.json", *folder.glob(f"results/{script.stem}_*.json")]
+            results = [
+                folder / "results" / f"{script.stem}.json",
+                *folder.glob(f"results/{script.stem}_*.json"),
+            ]
             parts += [table(path) for path in sorted(results) if path.exists()]
         written.append("\n\n".join(parts))
     return "\n\n".join(written) + "\n"
@@ -42,16 +51,34 @@ def table(path: Path) -> str:
     results = json.loads(path.read_text(encoding="utf-8"))
     rows = results.get("rows", []) if isinstance(results, dict) else results
     machine = results.get("machine", {}) if isinstance(results, dict) else {}
-    columns = list(dict.fromkeys(key for row in rows for key, cell in row.items() if not isinstance(cell, dict | list)))
+    columns = list(
+        dict.fromkeys(
+            key
+            for row in rows
+            for key, cell in row.items()
+            if not isinstance(cell, dict | list)
+        )
+    )
     if not rows or not columns:
         return f"`{path.name}` is in the repository."
-    lines = [f"`{path.name}`" + "".join(f", {key} {value}" for key, value in machine.items()), ""]
+    lines = [
+        f"`{path.name}`"
+        + "".join(f", {key} {value}" for key, value in machine.items()),
+        "",
+    ]
     lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_text(row.get(column)) for column in columns) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(_text(row.get(column)) for column in columns) + " |"
+        for row in rows
+    ]
     return "\n".join(lines)
 
 
 def _text(cell: Any) -> str:
     if cell is None:
         return ""
-    return f"{cell:.{_DIGITS}g}" if isinstance(cell, float) else str(cell).replace("|", "\\|")
+    return (
+        f"{cell:.{_DIGITS}g}"
+        if isinstance(cell, float)
+        else str(cell).replace("|", "\\|")
+    )

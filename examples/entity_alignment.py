@@ -5,7 +5,7 @@
 FOLDER holds a pair of graphs such as DBP15k (Sun et al. 2017): triples_1.tsv and triples_2.tsv (head, relation, tail),
 entities_1.tsv and entities_2.tsv (an id a line), ref_pairs.tsv (left, right). Without it a pair is made up.
 
-30 % of the pairs are seeds. An entity's embedding is made of the mean features of its neighbours and of their
+30% of the pairs are seeds. An entity's embedding is made of the mean features of its neighbours and of their
 neighbours; seeds share their features, which are trained so that seeds find each other among all entities. It is
 compared with an untrained model: random features, no seeds. Both are tested on random subsets of the other pairs, as
 in Figure 3 of Berrendorf et al. 2020 (arXiv 2002.06914): one model, one skill, and only AMRI is the same at every size.

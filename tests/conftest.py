@@ -83,7 +83,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     device = item.config.getoption("--default-device")
     elsewhere = nullcontext() if device is None else LibraryOn(device)
     inside = torch.inference_mode() if item.config.getoption("--inference-mode") and not trains else nullcontext()
-    with elsewhere, inside:  # inference_mode(False) would end that of ``both_modes``
+    with elsewhere, inside:
         return (yield)
 
 
@@ -92,15 +92,6 @@ def pool() -> Iterator[WorkerPool]:
     pool = WorkerPool(4)
     yield pool
     pool.close()
-
-
-@pytest.fixture(params=[False, True], ids=["no_inference_mode", "inference_mode"])
-def both_modes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test once outside and once inside inference mode."""
-    import torch
-
-    with torch.inference_mode(request.param):
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,26 @@ MUTATIONS = {
         "return result, int(repeat.sum())",
         "tests/metrics/test_sync.py tests/invariants/test_invariants.py",
     ),
+    "queries: equal queries count once": Mutation(
+        "distinct.count[:] = np.add.reduceat(queries.count[order], np.flatnonzero(first))",
+        "distinct.count[:] = 1",
+        "tests/invariants/test_queries.py",
+    ),
+    "intervals: the quantile is one-sided": Mutation(
+        "x = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)))",
+        "x = float(student.ppf(level, degrees_of_freedom(units)))",
+        "tests/inference/test_intervals.py",
+    ),
+    "comparisons: random flips without the observed sum": Mutation(
+        "return float((sampled + reached.sum()) / (sampled + len(reached)))",
+        "return float(reached.sum() / len(reached))",
+        "tests/inference/test_paired_tests.py tests/inference/test_compare.py",
+    ),
+    "sequential: the bets forget the units seen": Mutation(
+        "expected = (drawn.total * mean - seen) / left",
+        "expected = mean + 0 * left",
+        "tests/sequential/test_sequences.py",
+    ),
     "files: blocks of known triples are not compared with their digests": Mutation(
         "if self._right.all():",
         "if True:",

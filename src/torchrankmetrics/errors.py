@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-from torchrankmetrics.validation import shortened
+from torchrankmetrics.validation import truncate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,7 +95,7 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
             except TypeError as misfit:
                 hint = hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
                 name = f"{type(args[0]).__name__}." * is_method + function.__name__
-                raise TypeError(f"{name}() {shortened(str(misfit), 200)}{hint and f'; {hint}'}") from None
+                raise TypeError(f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}") from None
             raise
 
     return called

@@ -9,18 +9,18 @@ from typing import Literal, SupportsIndex, TypeGuard, TypeVar, cast, get_args
 Choice = TypeVar("Choice")
 
 
-def shortened(text: str, most: int = 80) -> str:
+def truncate(text: str, most: int = 80) -> str:
     """Shorten a text for a message: "..." replaces the end of a long one."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def shown(value: object) -> str:
+def shorten(value: object) -> str:
     """Format a value for a message, with 80 characters at most.
 
-    >>> shown("a" * 10**6) == "'" + "a" * 76 + "..."
+    >>> shorten("a" * 10**6) == "'" + "a" * 76 + "..."
     True
     """
-    return shortened(repr(value[:80] if isinstance(value, str | bytes) else value))
+    return truncate(repr(value[:80] if isinstance(value, str | bytes) else value))
 
 
 def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
@@ -32,7 +32,7 @@ def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
     for choice in choices:
         if value == choice:
             return choice
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}")
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {shorten(value)}")
 
 
 def check_int(name: str, value: object, least: int, below: int | None = None) -> int:
@@ -47,7 +47,7 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {shown(value)} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an int, got {shorten(value)} of type {type(value).__name__}")
     if number < least or (below is not None and number >= below):
         limit = "" if below is None else f" and below {below}"
         raise ValueError(f"{name} must be an int of at least {least}{limit}, got {number}")
@@ -78,7 +78,7 @@ def one_number(value: object) -> float | None:
 def check_function(name: str, value: object, takes: str) -> None:
     """Raise TypeError if a value cannot be called; ``takes`` describes the expected function."""
     if not callable(value):
-        raise TypeError(f"{name} must be a function, {takes}; got {shown(value)} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a function, {takes}; got {shorten(value)} of type {type(value).__name__}")
 
 
 def probability_text(log10: float) -> str:

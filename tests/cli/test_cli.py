@@ -3,20 +3,17 @@
 import csv
 import io
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from command_line import TRIPLES, output, records, write_files
-from scripts import forked
+from command_line import TRIPLES, output, records
+from scripts import ROOT, forked, load_script
 from torchrankmetrics import KnownTriples, adjust
 from torchrankmetrics.cli import main
-from torchrankmetrics.cli.app import app
 from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK
 from torchrankmetrics.null import ExactExpectation
@@ -35,50 +32,34 @@ COMMANDS = {
         r"(?m)^test +all +tail +train\+valid\+test +3 ",
     ),
     "metrics": (["metrics"], r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> "),
-    "bad": (["report", "none.npz"], r"^error: none\.npz: No such file or directory\n$"),
 }
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The second command by the console script, the others by ``python -m``."""
-    folder = tmp_path_factory.mktemp("cli")
-    write_files(folder)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_prints_its_table(name, cli_folder, capsys):
+    arguments, expected = COMMANDS[name]
+    assert re.search(expected, output(capsys, *arguments))
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by", ["console script", "module"])
+def test_both_entry_points(by, cli_folder):
     script = Path(sys.executable).with_name("torchrankmetrics")
     assert script.exists(), "the console script is not installed: pip install -e '.[dev]'"
-    module = ("-m", "torchrankmetrics")
-    commands = {name: ((script,) if name == "compare" else module) for name in COMMANDS}
-    # its modules are imported in the order of the command
-    options = {"cwd": folder, "anew": ["torchrankmetrics"]}
-    return {name: forked(*commands[name], *arguments, **options) for name, (arguments, _) in COMMANDS.items()}
+    command = (script,) if by == "console script" else ("-m", "torchrankmetrics")
+    for arguments, code, out, err in (
+        (["datasets", "nations"], 0, "dataset ", ""),
+        (["report", "none.npz"], 2, "", "error: none.npz: No such file or directory\n"),
+    ):
+        result = forked(*command, *arguments, cwd=cli_folder)
+        assert (result.returncode, result.stdout[:8], result.stderr) == (code, out, err)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_through_its_entry_point(finished, name):
-    out, err, wrong = finished[name].stdout, finished[name].stderr, name == "bad"
-    assert finished[name].returncode == (2 if wrong else 0), err
-    assert re.search(COMMANDS[name][1], err if wrong else out), (out, err)
-    assert not (out if wrong else err)
-
-
-def test_help_teaches():
-    runner = CliRunner()
-    top = runner.invoke(app, ["--help"], terminal_width=200).output
-    assert "0 under random ranking and 1 at the optimum" in top
-    for command in ("report", "compare", "adjust", "datasets", "candidates"):
-        assert command in top
-        text = " ".join(runner.invoke(app, [command, "--help"], terminal_width=300).output.split())
-        assert f"For example torchrankmetrics {command} " in text
-
-
-def test_without_its_extra_the_command_line_says_so():
-    code = (
-        "import sys; sys.modules['typer'] = None\nfrom torchrankmetrics.cli import main\nsys.exit(main(['datasets']))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert "pip install 'torchrankmetrics[cli]'" in result.stderr
-    assert result.stderr.count("\n") == 1
+def test_without_its_extra_the_command_line_says_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "torchrankmetrics.cli.app")
+    assert main(["datasets"]) == 2
+    assert capsys.readouterr().err.endswith("needs typer and rich: pip install 'torchrankmetrics[cli]'\n")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +108,11 @@ def test_counts_may_start_with_a_byte_order_mark(cli_folder, capsys):
     Path("c.csv").write_text(text, encoding="utf-8-sig")
     (row,) = records(capsys, "adjust", "--counts", "c.csv", "-m", "mr", "--value", "3")
     assert row["value"] == adjust("3", "mr", 9).value
+
+
+def test_the_list_of_metrics_is_that_of_the_registry():
+    names = load_script(ROOT / "docs" / "metric_names.py")
+    assert names.FILE.read_text(encoding="utf-8") == names.content(), "run python docs/metric_names.py"
 
 
 def test_datasets_lists_all(capsys):

@@ -1,14 +1,11 @@
 """The audit on the command line: what is imported, what is printed, and the exit code."""
 
-import csv
-import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from command_line import output
 from scripts import forked
 from torchrankmetrics.cli import main
 
@@ -37,12 +34,6 @@ def name(tmp_path, monkeypatch):
     return module
 
 
-def test_passed_checks_exit_with_0(name, capsys):
-    text = output(capsys, "audit", f"{name}:ranks", "--ties", "realistic", "--pairs", *FEW)
-    assert "0 of 26 checks failed; ties: realistic" in text
-    assert "nan_truth" in text
-
-
 def test_failed_checks_exit_with_1_and_print_both_numbers(name, capsys):
     assert main(["audit", f"{name}:Faulty.ranks", "-f", "json", *FEW]) == 1
     records = {record["check"]: record for record in json.loads(capsys.readouterr().out)["rows"]}
@@ -60,13 +51,6 @@ def test_failed_checks_exit_with_1_and_print_both_numbers(name, capsys):
         "expected": 2.0,
         "message": None,
     }
-
-
-def test_a_file_holds_the_same(name, capsys, tmp_path):
-    assert main(["audit", f"{name}:Faulty.ranks", "--ties", "realistic", "-o", "checks.csv", *FEW]) == 1
-    rows = {row["check"]: row for row in csv.DictReader(io.StringIO((tmp_path / "checks.csv").read_text()))}
-    assert len(rows) == 26
-    assert (rows["ties"]["status"], rows["ties"]["got"], rows["ties"]["expected"]) == ("failed", "1.0", "1.5")
 
 
 @pytest.mark.parametrize(
@@ -89,6 +73,7 @@ def test_what_is_wrong_is_told_in_one_line(arguments, words, capsys):
 
 def test_the_command_finds_modules_of_the_working_folder(name, tmp_path):
     script = Path(sys.executable).with_name("torchrankmetrics")
-    result = forked(script, "audit", f"{name}:ranks", *FEW, cwd=tmp_path)
+    result = forked(script, "audit", f"{name}:ranks", "--ties", "realistic", "--pairs", *FEW, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "0 of 26 checks failed" in result.stdout
+    assert "0 of 26 checks failed; ties: realistic" in result.stdout
+    assert "nan_truth" in result.stdout

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -20,8 +19,6 @@ BAD = [
     (["report", "none.npz"], "none.npz: No such file"),
     (["report", "empty.npz"], "empty.npz is not a whole RankTable file"),
     (["report", "void"], "void is a directory without files of ranks"),
-    (["report", "two.npz"], "two.npz is not a whole RankTable file: File is not a zip file"),
-    (["report", "objects.npz"], "'group' holds Python objects, which are never loaded"),
     (["report", "a.npz", "--max-bytes", "5000"], "error: a.npz is not loaded: it would take"),
     (
         ["compare", "a.npz", "b.npz", "--max-bytes", "5000"],
@@ -29,55 +26,40 @@ BAD = [
     ),
     (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
-    (["compare", "a.npz", "none.npz"], "none.npz: No such file"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),
-    (["compare", "a.npz"], "Missing argument 'b'"),
-    ([*CANDIDATES, "none.tsv"], "none.tsv: No such file"),
-    ([*CANDIDATES, "empty.tsv"], "empty.tsv is empty: expected a triple"),
+    (["compare", "a.npz"], "two models or more must be given, got 1"),
     ([*CANDIDATES, "ragged.tsv"], "ragged.tsv line 2: expected head, relation, tail separated by tabs, got 2 columns"),
-    ([*CANDIDATES, "a.npz"], "a.npz is not UTF-8 text"),
     ([*CANDIDATES, "test.tsv", "--num-entities", "3"], "--num-entities must be at least 4"),
     ([*CANDIDATES, "test.tsv", "--num-entities", HUGE], f"at most 2147483648; got {HUGE}"),
     ([*CANDIDATES, "test.tsv", "--entities", "train", "--num-entities", "9"], "--num-entities would do nothing"),
     ([*CANDIDATES, "test.tsv", "--entities", "some"], "--entities must be one of 'all', 'train'; got 'some'"),
     (["candidates", "--test", "test.tsv"], "Missing option '--train'"),
-    (["adjust", "--counts", "none.csv", "-m", "mr", "--value", "3"], "none.csv: No such file"),
     (
         ["adjust", "--counts", "empty.tsv", "-m", "mr", "--value", "3"],
         "must start with the columns split,entities,side",
     ),
     (["adjust", "--counts", "ragged.csv", "-m", "mr", "--value", "3"], "ragged.csv line 2: expected split,entities"),
-    (["adjust", "--counts", "negative.csv", "-m", "mr", "--value", "3"], "negative.csv line 2: expected"),
     (["adjust", "--counts", "head.csv", "-m", "mr", "--value", "3"], "head.csv has no tasks of split 'test'"),
-    (["adjust", "--counts", "latin.txt", "-m", "mr", "--value", "3"], "latin.txt is not UTF-8 text: expected split"),
     (
         ["adjust", "--counts", "long.csv", "-m", "mr", "--value", "3"],
         "long.csv is not a CSV file with the columns split",
     ),
     (["adjust", "--counts", "huge.csv", "-m", "mr", "--value", "3"], "huge.csv line 2: expected split,entities"),
     # names
-    (["report", "a.npz", "-m", f"hits@{HUGE}"], f"k must be an int of at least 1 and below {1 << 63}, got {HUGE}"),
-    (["report", "a.npz", "-m", "mmr"], "unknown metric 'mmr'; did you mean"),
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
     (["report", "a.npz", "--view", "index"], "--view must be one of 'base', 'normalized', 'adjusted_index'"),
     (["report", "a.npz", "--side", "left"], "--side must be one of 'both', 'head', 'tail', 'relation'; got 'left'"),
     (["report", "plain.npz", "--side", "tail"], "plain.npz has no ranks of side 'tail'"),
     (["report", "a.npz", "--rank-type", "fair"], "--rank-type must be one of"),
-    (["compare", "a.npz", "b.npz", "-m", "p_mrr"], "'p_mrr' cannot be compared"),
     (["compare", "a.npz", "b.npz", "--cluster", "day"], "--cluster must be one of 'group', 'sample_id'"),
     (["datasets", "fb15k"], "unknown dataset 'fb15k': its candidate counts are not shipped"),
-    (["datasets", "-m", "amri"], "metric must be a base metric"),
     ([*FB, "mrr", "--value", "0.3", "--view", "base"], "--view must be one of 'normalized', 'adjusted_index'"),
     # values
     ([*FB, "mrr", "--value", "35.5"], "(as a share, not in percent)"),
-    ([*FB, "mr", "--value", "0.5"], "value of 'mr' must lie in [1, 14305.6]"),
-    ([*FB, "mrr", "--value", "a third"], "value must be a number or its digits"),
     (["adjust", "-m", "mrr", "--value", "0.3"], "one of --dataset, --counts and --num-candidates"),
     ([*FB, "mrr", "--value", "0.3", "--num-candidates", "9"], "one of --dataset, --counts and --num-candidates"),
-    (["adjust", "--num-candidates", "9", "-m", "mr", "--value", "2", "--view", "z_score"], "one count per task"),
     (["adjust", "--num-candidates", "9.5", "-m", "mr", "--value", "2"], "Invalid value for '--num-candidates'"),
     (["report", "a.npz", "--confidence-level", "95"], "confidence_level must be in (0, 1)"),
-    (["report", "a.npz", "-m", "median_rank", "--confidence-level", "0.9"], "use method='bootstrap'"),
     (
         ["report", "a.npz", "--cluster", "group"],
         "--cluster would do nothing without --confidence-level",
@@ -87,7 +69,6 @@ BAD = [
         "--view must be one of 'base', 'adjusted_index', 'z_score'",
     ),
     (["adjust", "--num-candidates", "9", "-m", "mr", "--value", "2", "--side", "head"], "--side would do nothing"),
-    (["adjust", "--num-candidates", HUGE, "-m", "mr", "--value", "3"], f"num_candidates must fit in int64, got {HUGE}"),
     (["report", "a.npz", "--method", "exact"], "--method must be one of 'normal', 'bootstrap'"),
     (
         ["report", "a.npz", "--by-group", "--confidence-level", "0.9"],
@@ -105,15 +86,11 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsy
         "empty.tsv": "",
         "ragged.tsv": "a\tr\tb\na\tr\n",
         "ragged.csv": "split,entities,side,num_candidates,count\ntest,all,head\n",
-        "negative.csv": "split,entities,side,num_candidates,count\ntest,all,head,14,-3\n",
         "head.csv": "split,entities,side,num_candidates,count\n",
-        "two.npz": "PK",
         "long.csv": HISTOGRAM + "a" * 200_000,
         "huge.csv": f"{HISTOGRAM}test,all,head,{HUGE},3\n",
     }.items():
         Path(name).write_text(text)
-    Path("latin.txt").write_bytes(b"likes\xff\n")
-    np.savez("objects.npz", rank_table_version=1, optimistic=[1], num_candidates=[2], group=np.array([None]))
     Path("void").mkdir()
     RankTable(torch.empty(0, 8, dtype=torch.int64)).save("zero.npz")
     RankTable(table_of(0, 20).rows[:-1]).save("short.npz")

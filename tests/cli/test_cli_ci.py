@@ -108,6 +108,8 @@ def test_a_gate_exits_with_1_and_one_line(command, reason, models, capsys):
         ),
         ("compare good.npz bad.npz --fail-if worse --margin 1", "--fail-if not-equivalent and --margin must be given"),
         ("compare good.npz bad.npz same.npz --fail-if worse", "--fail-if would do nothing with three models or more"),
+        ("compare good.npz bad.npz --margin 0", "margin must be above 0"),
+        ("compare good.npz bad.npz same.npz --margin 0.1", "--margin would do nothing with three models or more"),
         ("report good.npz --fail-under mrr", "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8"),
         ("report good.npz --fail-under mr=3", "--fail-under must name metrics where higher is better, got 'mr'"),
     ],

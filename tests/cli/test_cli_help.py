@@ -12,8 +12,8 @@ import torchrankmetrics
 from scripts import forked
 from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
-from torchrankmetrics.metrics.views import VIEWS
 
 COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "candidates", "audit", "metrics"]
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
@@ -26,17 +26,19 @@ def asked(arguments, **environment):
     )
 
 
-def test_help_waits_for_no_library():
-    """Torch takes two seconds to import, rich half of one: neither before there is something to compute or to show."""
-    asked_for = [["--help"], ["--version"], *([name, "-h"] for name in COMMANDS)]
+def test_commands_that_only_print_import_no_heavy_library():
+    """Torch takes two seconds to import, rich half of one; NumPy reads the counts of datasets."""
+    arguments = [["--help"], ["--version"], *([name, "-h"] for name in COMMANDS), ["metrics"], ["datasets", "nations"]]
     code = f"""
 import sys
 from torchrankmetrics.cli import main
-for arguments in {asked_for!r}:
+for arguments in {arguments!r}:
     print(arguments, main(arguments), [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.stderr.splitlines() == [f"{arguments} 0 []" for arguments in asked_for]
+    *others, counts = result.stderr.splitlines()
+    assert others == [f"{one} 0 []" for one in arguments[:-2]] + ["['metrics'] 0 ['numpy']"]
+    assert counts == "['datasets', 'nations'] 0 ['numpy']"
 
 
 def test_the_short_and_the_long_word_show_the_same_help():
@@ -44,6 +46,8 @@ def test_the_short_and_the_long_word_show_the_same_help():
         short, long = (CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help"))
         assert short == long
         assert "-h, --help" in short
+        example = short.split("For example" if command else "Start with")[1]
+        assert " ".join(["  torchrankmetrics", *command]) in example
 
 
 def test_examples_are_lines_to_copy():

@@ -48,7 +48,7 @@ def test_figures_of_the_test_splits(name, entities):
 
 # (entities, relations), triples by split. CoDEx, ILPC: their READMEs; NELL-995, FB13, WN18: headers of OpenKE's files;
 # FB15k-237-10, InGram: recalled from the tables of ULTRA (arXiv 2310.04562), not looked up; DBP15K: 15,000 pairs,
-# 30 % seeds (JAPE)
+# 30% seeds (JAPE)
 PUBLISHED = {
     "codex-s": ((2034, 42), {"train": 32888, "valid": 1827, "test": 1828}),
     "codex-m": ((17050, 51), {"train": 185584, "valid": 10310, "test": 10311}),

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,13 +23,12 @@ from torchrankmetrics import MeanRank, RankCollection, RankMetric, Ranks, evalua
 from torchrankmetrics.ranking.accumulator import RankAccumulator
 
 Convert = Callable[[Any], Any]
-Step = Callable[[Tensor, Tensor], Any]
-METRICS: dict[str, Callable[[], Any]] = {
-    "metric": MeanRank,
-    "counts": lambda: RankMetric("z_mr", storage="counts"),
-    "collection": lambda: RankCollection(["mr", "z_mrr"]),
-    "plain": lambda: MetricCollection({"mr": MeanRank(), "amri": RankMetric("amri"), "set": RankCollection(["z_mrr"])}),
-}
+
+
+def metrics() -> list[Any]:
+    """A metric, one that merges equal rows, a collection, and a plain collection of both."""
+    plain = {"mr": MeanRank(), "amri": RankMetric("amri"), "set": RankCollection(["z_mrr"])}
+    return [MeanRank(), RankMetric("z_mr", storage="counts"), RankCollection(["mr", "z_mrr"]), MetricCollection(plain)]
 
 
 def plain(values: Any) -> Any:
@@ -48,72 +47,52 @@ def batches() -> list[tuple[Tensor, Tensor]]:
     return [(torch.rand(5, 9, generator=generator), torch.randint(9, (5,), generator=generator)) for _ in range(3)]
 
 
-# --- inside torch.compile ---------------------------------------------------------------------------------------------
-
-
-def update(metric: Any) -> Step:
-    def step(scores: Tensor, target: Tensor) -> Tensor:
-        metric.update(2 * scores, target)
-        return scores > 0.5
-
-    return step
-
-
-def compute(metric: Any) -> Step:
-    def step(scores: Tensor, target: Tensor) -> Any:
-        metric.update(2 * scores, target)
-        return metric.compute()
-
-    return step
-
-
 def accumulate(scores: Tensor, target: Tensor) -> Tensor:
-    scores = 2 * scores
     accumulator = RankAccumulator(scores.gather(1, target[:, None])[:, 0], target, (5, 9))
     for chunk in scores.split(4, 1):
         accumulator.update(chunk)
     return accumulator.compute().optimistic + 1
 
 
-def everything(metrics: nn.ModuleList) -> Step:
+def compiled_step(convert: Convert) -> Iterator[Any]:
+    """An update and the value of a plain collection within a step that is compiled."""
+    metric = metrics()[-1]
+
     def step(scores: Tensor, target: Tensor) -> Any:
-        found = [function(scores, target) for function in FUNCTIONS.values()]
-        for metric in metrics:
-            metric.update(2 * scores, target)
+        metric.update(2 * scores, target)
+        return scores > 0.5, metric.compute()
+
+    step = convert(step)
+    for batch in batches():
+        yield step(*batch)
+    yield metric.compute()
+
+
+def compiled_modules(convert: Convert) -> Iterator[Any]:
+    """Metrics that are compiled themselves."""
+    for metric in metrics()[::2]:
+        module = convert(metric)
+        yield [module(*batch) for batch in batches()]
+        yield metric.compute()
+
+
+def compiled_functions(convert: Convert) -> Iterator[Any]:
+    """Every function and every metric within one step."""
+    held = nn.ModuleList(metrics())
+
+    def step(scores: Tensor, target: Tensor) -> Any:
+        scores = 2 * scores
+        found: list[Any] = [rank_scores(scores, target).optimistic + 1, accumulate(scores, target)]
+        found += [rank_embeddings(scores, scores, target % 5).optimistic + 1, evaluate(scores, target, ["mr"])["mr"]]
+        for metric in held:
+            metric.update(scores, target)
             found += [metric(scores, target), metric.compute()]
         return found
 
-    return step
-
-
-STEPS: dict[str, Callable[[Any], Step]] = {
-    "update": update,
-    "forward": lambda metric: lambda scores, target: metric(2 * scores, target),
-    "compute": compute,
-    "module": lambda metric: metric,
-    "everything": everything,
-}
-FUNCTIONS: dict[str, Step] = {
-    "rank_scores": lambda scores, target: rank_scores(2 * scores, target).optimistic + 1,
-    "rank_embeddings": lambda scores, target: rank_embeddings(2 * scores, scores, target % 5).optimistic + 1,
-    "accumulator": accumulate,
-    "evaluate": lambda scores, target: evaluate(2 * scores, target, ["mr"])["mr"],
-}
-
-
-def run_function(name: str, convert: Convert) -> Any:
-    function = convert(FUNCTIONS[name])
-    return [function(*batch) for batch in batches()]
-
-
-def run_step(name: str, convert: Convert, kind: str) -> Any:
-    metric = nn.ModuleList(make() for make in METRICS.values()) if kind == "all" else METRICS[kind]()
-    step = convert(STEPS[name](metric))
-    found = [step(*batch) for batch in batches()]
-    return [found, [one.compute() for one in metric] if kind == "all" else metric.compute()]
-
-
-# --- other conversions ------------------------------------------------------------------------------------------------
+    step = convert(step)
+    for batch in batches():
+        yield step(*batch)
+    yield [metric.compute() for metric in held]
 
 
 class Holder(nn.Module):
@@ -125,17 +104,15 @@ class Holder(nn.Module):
         return 2 * x
 
 
-def script(convert: Convert, kind: str) -> Any:
-    metric, found = METRICS[kind](), []
-    for batch in batches():  # before and after the first values
-        convert(metric)
-        found += [convert(Holder(metric))(torch.ones(2)), metric(*batch), metric.compute()]
-    return found
+def script(convert: Convert) -> Iterator[Any]:
+    for metric in metrics():
+        for batch in batches():  # before and after the first values
+            convert(metric)
+            yield [convert(Holder(metric))(torch.ones(2)), metric(*batch), metric.compute()]
 
 
 CASTS: list[Convert] = [
     lambda m: m.half(),
-    lambda m: m.to(torch.float16),
     lambda m: m.to(torch.bfloat16),
     lambda m: m.to(torch.float32),
     lambda m: m.type(torch.float16),
@@ -144,17 +121,16 @@ CASTS: list[Convert] = [
 ]
 
 
-def cast(convert: Convert, kind: str) -> Any:
-    metric, found = METRICS[kind](), []
-    members = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
-    for apply in CASTS:
-        metric.reset()
-        for ranks in ([100_000, 70_000], [70_127]):  # too large for float16, too fine for bfloat16
-            metric(Ranks(ranks, None, 200_001))
-            metric.compute()
-            convert(apply)(metric)
-            found += [metric.compute(), [member._forward_cache for member in members]]
-    return found
+def cast(convert: Convert) -> Iterator[Any]:
+    for metric in metrics():
+        members = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
+        for apply in CASTS:
+            metric.reset()
+            for ranks in ([100_000, 70_000], [70_127]):  # too large for float16, too fine for bfloat16
+                metric(Ranks(ranks, None, 200_001))
+                metric.compute()
+                convert(apply)(metric)
+                yield [metric.compute(), [member._forward_cache for member in members]]
 
 
 def lightning(convert: Convert, precision: Any = None) -> Any:
@@ -163,7 +139,7 @@ def lightning(convert: Convert, precision: Any = None) -> Any:
     class Module(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.metric = METRICS["metric"]()
+            self.metric = MeanRank()
             self.metrics = RankCollection(["amri", "p_mr"], prefix="val/")
 
         def forward(self, x: Tensor) -> Tensor:
@@ -191,21 +167,21 @@ def same(value: Any) -> Any:
     return value
 
 
-def run(program: str, converted: bool) -> Any:
-    """The values of a program such as "compile.update.metric", converted by the host or not."""
-    host, _, rest = program.partition(".")
-    name, _, kind = rest.partition(".")
-    if host == "compile":
-        convert = torch.compile(backend="eager") if converted else same
-        if name == "lightning":
-            return lightning(convert)
-        return run_step(name, convert, kind) if kind else run_function(name, convert)
-    if host == "script":
-        convert = torch.jit.script if converted else same
-        return lightning(to_torchscript if converted else same) if name == "lightning" else script(convert, name)
-    if name == "lightning":
-        return lightning(same, "bf16-true" if converted else None)
-    return cast(same if converted else lambda apply: same, name)
+def compiled(value: Any) -> Any:
+    return torch.compile(value, backend="eager")
+
+
+# a program, how its host converts, and what stands for the conversion without the host
+PROGRAMS: dict[str, tuple[Callable[[Convert], Any], Convert, Convert]] = {
+    "compile.step": (compiled_step, compiled, same),
+    "compile.modules": (compiled_modules, compiled, same),
+    "compile.functions": (compiled_functions, compiled, same),
+    "compile.lightning": (lightning, compiled, same),
+    "script": (script, torch.jit.script, same),
+    "script.lightning": (lightning, to_torchscript, same),
+    "cast": (cast, same, lambda apply: same),
+    "cast.lightning": (lambda convert: lightning(same, convert("bf16-true")), same, lambda precision: None),
+}
 
 
 def main() -> None:
@@ -221,9 +197,10 @@ def main() -> None:
         if child := os.fork():
             os.waitpid(child, 0)
             continue
+        program, convert, alone = PROGRAMS[name]
         found: dict[str, Any] = {"program": name}
         try:
-            found |= {"converted": plain(run(name, True)), "alone": plain(run(name, False))}
+            found |= {"converted": plain(list(program(convert))), "alone": plain(list(program(alone)))}
         except BaseException:
             found["converted"] = traceback.format_exc()[-3000:]
         print(json.dumps(found), flush=True)

@@ -1,7 +1,8 @@
-"""Every public metric and the collection, and scores to update them with: for the tests of torchmetrics' contract."""
+"""A metric of every kind, the collection, and scores to update them with: for the tests of torchmetrics' contract."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,39 +11,46 @@ from torch import Tensor
 
 import torchrankmetrics
 from bits import bits
-from torchrankmetrics import RankCollection, RankDefinition, RankMetric
+from torchrankmetrics import (
+    AdjustedMeanRankIndex,
+    AveragePrecision,
+    HitsAtK,
+    MeanRank,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankVariance,
+)
 
 
 def _gain(rank: Tensor) -> Tensor:
     return 1 / torch.log2(1 + rank)
 
 
-_ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "k": (3,),
-    "p": (2.5,),
-    "definition": (RankDefinition("dcg", f=_gain),),
+METRIC_CLASSES = [
+    found
+    for name in torchrankmetrics.__all__
+    if inspect.isclass(found := getattr(torchrankmetrics, name))
+    and issubclass(found, RankMetric)
+    and found is not RankMetric
+]
+# the code of classes of one kind is the same: a mean, a view, an argument, no direction, a query metric, an own f
+METRICS: dict[str, Callable[..., RankMetric]] = {
+    "MeanRank": MeanRank,
+    "AdjustedMeanRankIndex": AdjustedMeanRankIndex,
+    "HitsAtK": partial(HitsAtK, 3),
+    "RankVariance": RankVariance,
+    "AveragePrecision": AveragePrecision,
+    "RankMetric": partial(RankMetric, RankDefinition("own_gain", f=_gain)),
 }
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+KINDS = METRICS | {"RankCollection": partial(RankCollection, prefix="val/")}
+every_metric = pytest.mark.parametrize("make", METRICS.values(), ids=METRICS)
+every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
-def _public_metrics() -> Iterator[Callable[..., RankMetric]]:
-    for name in torchrankmetrics.__all__:
-        found = getattr(torchrankmetrics, name)
-        if isinstance(found, type) and issubclass(found, RankMetric):
-            first = next(iter(inspect.signature(found).parameters))
-            yield pytest.param(lambda found=found, first=first, **kw: found(*_ARGUMENTS.get(first, ()), **kw), id=name)
-
-
-METRICS = list(_public_metrics())
-every_metric = pytest.mark.parametrize("make", METRICS)
-_COLLECTION = pytest.param(lambda **kw: RankCollection(prefix="val/", **kw), id="RankCollection")
-every_kind = pytest.mark.parametrize("make", [*METRICS, _COLLECTION])
-
-
-def scores(seed: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
+def scores(seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    values = torch.randint(0, 9, (7, 12), generator=generator).float()
-    return values.to(device), torch.randint(0, 12, (7,), generator=generator).to(device)
+    return torch.randint(0, 9, (7, 12), generator=generator).float(), torch.randint(0, 12, (7,), generator=generator)
 
 
 def expected(make: Callable[..., Any], *seeds: int) -> dict[str, str]:

@@ -103,7 +103,7 @@ def test_many_discordant_tasks_of_one_sign_agree_at_any_level():
 
 
 def test_two_runs_without_spread_on_few_tasks_are_unbounded():
-    """Flips of four tasks reject nothing at 5 %: neither may an interval without width."""
+    """Flips of four tasks reject nothing at 5%: neither may an interval without width."""
     a, b = ([Ranks([r] * 4, None, 30)] * 2 for r in (2, 3))
     with pytest.warns(RankMetricWarning, match="reject any difference at confidence level 0.95"):
         found = compare(a, b, "mr")
@@ -173,6 +173,14 @@ def test_shares_without_discordant_tasks_may_still_differ():
     twice = Ranks(A * 2, None, 40)
     clustered = compare(twice, twice, "hits@3", cluster=np.arange(20) // 2)
     assert (clustered.low, clustered.high) == pytest.approx((single.low, single.high))
+
+
+@pytest.mark.filterwarnings("ignore:the interval of")
+def test_ranks_without_candidates_may_have_an_interval_without_ends():
+    found = compare(np.array([1, 2, 3, 4]), np.array([2, 3, 4, 5]), ["mr", "mrr"])
+    assert {(row.low, row.high, row.p_value, row.bounded) for row in found.rows} == {
+        (-math.inf, math.inf, 0.125, False)
+    }
 
 
 def test_two_tasks_give_the_widest_interval_and_warn():

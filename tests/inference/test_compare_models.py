@@ -85,7 +85,7 @@ def test_max_t_of_equal_models_is_one_and_of_copies_costs_nothing():
 
 
 def test_the_family_error_stays_below_its_level_and_max_t_rejects_more_than_holm():
-    """Three exchangeable models, two metrics: at 5 % within 2.6 standard errors; Holm knows no correlation."""
+    """Three exchangeable models, two metrics: at 5% within 2.6 standard errors; Holm knows no correlation."""
     rng, rejected, by_holm, runs = np.random.default_rng(5), 0, 0, 300
     lines = np.kron(np.eye(2), np.array([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0]]))
     for run in range(runs):
@@ -140,7 +140,7 @@ def test_names_of_the_models_are_in_every_text():
     lines = str(found).splitlines()
     assert lines[0].split() == ["metric", "A", "B", "a", "b", "a", "-", "b", "low", "high", "p", "p_adjusted", "test"]
     assert lines[2].split()[:3] == ["mrr", "ours", "theirs"]
-    assert lines[-1] == "200 tasks, intervals at 95 %; p_adjusted by max-T"
+    assert lines[-1] == "200 tasks, intervals at 95%; p_adjusted by max-T"
     assert list(found.to_pandas()["model_b"]) == ["theirs", "old", "old"] * 2
 
 

@@ -23,7 +23,7 @@ def pair(seed, size=60, shift=0.0):
 @pytest.mark.parametrize("metric", ["mrr", "mr", "hits@3", "gmr", "amri", "z_mr", "hmr", "median_rank"])
 @pytest.mark.parametrize("seed", range(2))
 def test_equivalence_is_an_interval_inside_the_margin(metric, seed):
-    """Two one-sided tests at 5 % reject exactly where the interval of 90 % lies within the margin."""
+    """Two one-sided tests at 5% reject exactly where the interval of 90% lies within the margin."""
     a, b = pair(seed, shift=0.05)
     interval, decided = compare(a, b, metric, n_resamples=300), set()
     shares = [0.2, 3.0] if metric == "median_rank" else [0.2, 0.5, 0.8, 1.0, 1.5, 3.0]  # a bootstrap for each
@@ -62,7 +62,7 @@ def test_p_of_a_mean_is_the_share_of_flips_enumerated():
 
 
 def test_size_of_the_test_at_the_margin():
-    """Models exactly a margin apart are called equivalent in no more than 5 % of samples."""
+    """Models exactly a margin apart are called equivalent in no more than 5% of samples."""
     rng, margin, called = np.random.default_rng(3), 0.08, 0
     for _ in range(120):
         hits = rng.random((400, 2)) < (0.5, 0.5 + margin)

@@ -34,8 +34,16 @@ def collection(metrics, weights, seed=0, **options):
     return metric
 
 
-@pytest.mark.parametrize("weights", ["equal", "any", "by group", "tiny"])
-@pytest.mark.parametrize("rank_type", ["realistic", "optimistic", "pessimistic", "expected"])
+@pytest.mark.parametrize(
+    ("weights", "rank_type"),
+    [
+        ("equal", "realistic"),
+        ("any", "optimistic"),
+        ("by group", "pessimistic"),
+        ("tiny", "realistic"),
+        ("any", "expected"),
+    ],
+)
 def test_values_of_all_groups_are_those_of_each_alone_bit_for_bit(weights, rank_type):
     metrics = METRICS if rank_type != "expected" else ["mrr", "mr", "auc", "gmr"]
     own = [Measure(one, view, rank_type) for one in (SQUARE, CUBES) for view in ("base", "z_score")]

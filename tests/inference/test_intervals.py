@@ -207,7 +207,7 @@ def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
         middle = float(np.median(list(itertools.chain(*drawn))))
         law[middle] = law.get(middle, 0) + len(tasks) ** -len(tasks)
     keys = None if cluster is None else np.array(cluster, dtype=np.int64)
-    found = replicate_values(d.MEDIAN_RANK, sample, "realistic", 1500, 1, keys)
+    (found,) = replicate_values(d.MEDIAN_RANK, [sample], "realistic", 1500, 1, keys)
     assert set(found) <= set(law)
     for value, p in law.items():
         assert (found == value).mean() == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 1500))
@@ -275,7 +275,7 @@ def whole(ranks):
 
 
 def test_wilson_is_widened_where_it_is_too_near_to_zero_or_one():
-    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84 %; exact binomial law."""
+    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84%; exact binomial law."""
     for n in (20, 60):
         for p in (0.17 / n, 1 - 0.17 / n, 0.5 / n, 1.2 / n, 2.6 / n):
             covered = {"ours": 0.0, "plain": 0.0}

@@ -41,6 +41,17 @@ def test_random_flips_approach_all_flips(n):
     assert estimate == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 8000))
 
 
+@pytest.mark.parametrize("n", [40, 5000])
+def test_random_flips_vary_as_much_as_stated(n):
+    """With fewer and with more tasks than flips, around the p-value of a normal sum."""
+    values = np.random.default_rng(n).standard_t(4, n)
+    values += 2 * math.sqrt((values**2).sum()) / n - values.mean()
+    drawn = np.array([sign_flip_p_value(values, 999, seed) for seed in range(200)])
+    p = drawn.mean()
+    assert p == pytest.approx(math.erfc(values.sum() / math.sqrt(2 * (values**2).sum())), abs=0.01)
+    assert drawn.std() <= 1.1 * math.sqrt(p * (1 - p) / 999)
+
+
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (0, 1), (3, 9), (12, 4), (7, 7)])
 def test_mcnemar_is_a_binomial_tail_on_both_sides(only_a, only_b):
     n = only_a + only_b
@@ -69,7 +80,7 @@ def test_holm_takes_a_family_of_any_shape_and_leaves_out_what_was_not_tested():
 
 
 def test_level_of_the_tests_under_the_null():
-    """Exchangeable models with long-tailed ranks: size at 5 % within 2.6 standard errors of 4 to 6 %; McNemar below."""
+    """Exchangeable models with long-tailed ranks: size at 5% within 2.6 standard errors of 4 to 6%; McNemar below."""
     rng = np.random.default_rng(2)
     rejected, runs = {"mr": 0, "mrr": 0, "hits": 0}, 600
     for _ in range(runs):

@@ -135,7 +135,11 @@ BAD = {
     "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
     "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),
     "lengths": (lambda: known_triples((EDGES, TOP[0])), ValueError, "sources\\[0\\] as a tuple must be three"),
-    "known": (lambda: rank_triples(DistMult(2, 1, 2), EDGES, EDGES), TypeError, "known must be KnownTriples"),
+    "known": (
+        lambda: rank_triples(DistMult(2, 1, 2), torch.tensor([[0, 0, 1]]), EDGES),
+        TypeError,
+        "known must be KnownTriples",
+    ),
     "twice": (lambda: ranks_of_predictions([[1, 1]], EDGES, 3), ValueError, "pred_index_mat must hold no destination"),
     "same": (lambda: ranks_of_predictions(TOP, EDGES[:, [0, 0]], 3), ValueError, "edge_label_index must hold no"),
     "listed": (lambda: ranks_of_predictions(TOP, EDGES, 1), IndexError, "pred_index_mat must lie in \\[0, 1\\)"),

@@ -1,7 +1,11 @@
 """Qrels and runs against pytrec_eval, ranx and torchmetrics; values that cut lists leave open raise."""
 
+import gzip
+import json
 import random
 import re
+import warnings
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -49,6 +53,36 @@ def retrieved(seed=0, queries=40, ties=False):
         rng.shuffle(listed)
         run[f"q{number}"] = {name: round(scores[name], 1) if ties else scores[name] for name in listed}
     return qrels, run
+
+
+@pytest.mark.parametrize("depth", [DEPTH, 7])
+def test_without_num_candidates_values_are_those_of_trec_eval(depth):
+    """Documents that the lists lack contribute nothing, also for short and missing lists and without a cut-off."""
+    peer = pytest.importorskip("pytrec_eval", reason="needs pip install pytrec-eval-terrier")
+    qrels, run = retrieved(4)
+    run = {query: dict(list(found.items())[:depth]) for query, found in list(run.items())[:-1]}
+    names = PYTREC | {"map": "ap", "recip_rank": "rr"}
+    measures = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10", "map_cut.10", "Rprec"}
+    theirs = peer.RelevanceEvaluator(qrels, measures).evaluate(run).values()
+    with pytest.warns(RankMetricWarning, match="1 queries have no list in run"):
+        ours = evaluate_run(qrels, run, list(names.values()))
+    for name, key in names.items():
+        assert ours[key] == pytest.approx(sum(query[name] for query in theirs) / len(qrels), abs=1e-12), name
+    with pytest.warns(RankMetricWarning, match="no list"):
+        table = rank_run(qrels, run)
+    assert evaluate(table, metrics=["ndcg@10"])["ndcg_at_10"] == pytest.approx(ours["ndcg_at_10"], abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
+@pytest.mark.parametrize("name", ["mr", "gmr", "ndcg", "pessimistic_mr", "pessimistic_ndcg", "first_mr"])
+def test_values_without_a_limit_need_num_candidates(name):
+    qrels, run = {"q": {"a": 1, "b": 1}, "p": {"c": 1}}, {"q": {"a": 2.0, "c": 1.0}, "p": {"a": 2.0}}
+    with pytest.raises(ValueError, match=f"'{name}' cannot be computed from these lists.*need num_candidates"):
+        evaluate_run(qrels, run, name)
+    for adjusted in ("z_ap", "adjusted_recall@1", "p_rr", "query_auc"):
+        with pytest.raises(ValueError, match="num_candidates is needed"):
+            evaluate_run(qrels, run, adjusted)
+    assert evaluate_run(qrels, run, "optimistic_mr") == {"optimistic_mr": 2.0}  # 1, 3 and 2
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -145,12 +179,23 @@ def test_two_runs_are_compared_query_by_query():
     assert "60 tasks" in str(result)
 
 
-def test_grades_need_a_level():
-    qrels, run = {"q": {"a": 3, "b": 1, "c": 0}}, {"q": {"b": 2.0, "a": 1.0}}
-    with pytest.raises(ValueError, match=r"grades up to 3: graded relevance is not taken.*relevance_level=1"):
-        rank_run(qrels, run, num_candidates=5)
-    values = [evaluate_run(qrels, run, "ap", num_candidates=5, relevance_level=level)["ap"] for level in (1, 2)]
-    assert values == [1.0, 0.5]
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_labels_are_gains_and_a_threshold_is_that_of_trec_eval(threshold):
+    peer = pytest.importorskip("pytrec_eval", reason="needs pip install pytrec-eval-terrier")
+    qrels, run = retrieved(7)
+    rng = random.Random(7)
+    qrels = {query: {name: rng.randint(-1, 3) for name in found} for query, found in qrels.items()}
+    qrels = {query: found for query, found in qrels.items() if max(found.values()) >= threshold}
+    measures = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10,60", "map_cut.10", "Rprec"}
+    theirs = peer.RelevanceEvaluator(qrels, measures, relevance_level=threshold).evaluate(run).values()
+    names = PYTREC | {"map": "ap", "recip_rank": "rr", "ndcg_cut_60": "ndcg_at_60"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "relevant items of one query")
+        ours = evaluate_run(qrels, run, list(names.values()), relevance_threshold=threshold)
+    for name, value in zip(names, ours.values(), strict=True):
+        assert value == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
+    table = rank_run(qrels, run)
+    assert evaluate(table, metrics=["ndcg@10"])["ndcg_at_10"] == pytest.approx(ours["ndcg_at_10"], abs=1e-12)
 
 
 def test_candidates_by_query():
@@ -203,11 +248,74 @@ def test_files_of_trec_are_read(tmp_path):
     assert evaluate_run(qrels, run, "rr", num_candidates=2) == {"rr": 0.75}
 
 
+QRELS, RUN = {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": 1}}, {"q1": {"d2": 3.5, "d1": 2.5}, "q2": {"d1": 0.001}}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    ("qrels", "run"),
+    [
+        ("q1 0 d1 2\r\nq1 0 d2 0\r\nq2 0 d1 1\r\n", "q1 Q0 d2 1 3.5 x\nq1 Q0 d1 2 2.5 x\nq2 Q0 d1 1 1e-3 x"),
+        (
+            "\ufeffquery-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td1\t1\n",
+            "qid docno score\nq1 d2 3.5\nq1 d1 2.5\nq2 d1 0.001\n",
+        ),
+        (json.dumps(QRELS), json.dumps(RUN, indent=2)),
+        (
+            "\n".join(json.dumps({query: found}) for query, found in QRELS.items()),
+            "\n".join(json.dumps({query: {name: x}}) for query, of in RUN.items() for name, x in of.items()) + "\n",
+        ),
+    ],
+    ids=["TREC", "BEIR", "JSON", "JSON lines"],
+)
+def test_files_of_other_formats_are_read(tmp_path, qrels, run, compress):
+    paths = tmp_path / "qrels", tmp_path / "run"
+    for path, text in zip(paths, (qrels, run), strict=True):
+        path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
+    assert (read_qrels(paths[0]), read_run(str(paths[1]))) == (QRELS, RUN)
+    assert evaluate_run(*paths, "rr") == {"rr": 0.75}
+
+
+def test_objects_of_other_libraries_are_read():
+    """As ir_measures, PyTerrier, MTEB and ranx return them."""
+    qrel = namedtuple("Qrel", ["query_id", "doc_id", "relevance", "iteration"])
+    scored = namedtuple("ScoredDoc", ["query_id", "doc_id", "score"])
+    qrels = [(query, name, label) for query, found in QRELS.items() for name, label in found.items()]
+    run = [(query, name, score) for query, found in RUN.items() for name, score in found.items()]
+    assert read_qrels(qrel(*row, "0") for row in qrels) == QRELS
+    assert read_run([scored(*row) for row in run]) == RUN
+    pandas = pytest.importorskip("pandas")
+    assert read_qrels(pandas.DataFrame(qrels, columns=["qid", "docno", "label"])) == QRELS
+    assert read_run(pandas.DataFrame(run, columns=["query_id", "doc_id", "score"])) == RUN
+    assert read_qrels([dict(zip(("query-id", "corpus-id", "score"), row, strict=True)) for row in qrels]) == QRELS
+    with pytest.raises(ValueError, match=r"record 0: relevance must be an integer, got 0\.5"):
+        read_qrels([qrel("q", "d", 0.5, "0")])
+    with pytest.raises(ValueError, match="record 1: document 'd' of query 'q' is there already"):
+        read_run([scored("q", "d", 0.5), scored("q", "d", 0.7)])
+
+
+def test_damaged_files_raise(tmp_path):
+    path = tmp_path / "run.gz"
+    path.write_bytes(gzip.compress(b"q Q0 d 1 3.5 x\n")[:-9])
+    with pytest.raises(ValueError, match=r"run\.gz is a damaged gzip file"):
+        read_run(path)
+    path.write_bytes(b"q Q0 \xff 1 3.5 x\n")
+    with pytest.raises(ValueError, match=r"run\.gz is not UTF-8 text"):
+        read_run(path)
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         ("q Q0 d 1 3.5 x\nq Q0 d 1 3.5\n", "line 2: 5 fields instead of 6"),
-        ("q Q0 d 1 high x\n", "line 1: could not convert"),
+        ("q Q0 d 1 high x\n", "line 1: score must be a number, got 'high'"),
+        ("q Q0 d 1 nan x\n", "line 1: score must be a number, got 'nan'"),
+        ("q d 3.5\n", "line 1: 3 fields instead of 6; a file of 3 columns begins with a header"),
+        ("query-id\tcorpus-id\tscore\nq\td\n", "line 2: 2 fields instead of 3"),
+        ('{"q": {"d": "x"}}', "line 1: score must be a number, got 'x'"),
+        ('{"q": {"d": 1}}\n{"p": {"d": }}', "line 2: Expecting value"),
+        ('{"q": [1]}', "line 1: expected {query: {document: number}}"),
+        ("\n", "is empty"),
         ("q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
     ],
 )

@@ -4,14 +4,13 @@ import math
 
 import hypothesis.strategies as st
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines
-from torchrankmetrics import RankCollection, rank_scores
+from torchrankmetrics import rank_scores
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import torch_backend as plain
@@ -116,19 +115,5 @@ def test_look_ups_are_those_of_dictionaries(facts, queries):
         graph.setdefault(tuple(query), set()).add(answer)
     array = torch.tensor(facts, dtype=torch.int64).reshape(-1, 3)
     asked = torch.tensor(queries, dtype=torch.int64).reshape(-1, 2)
-    pairs = KnownAnswers(array[:, :2], array[:, 2]).pairs(asked).T.tolist()
+    pairs = KnownAnswers(array[:, :2], array[:, 2])(asked).pairs().T.tolist()
     assert pairs == [[i, answer] for i, query in enumerate(queries) for answer in sorted(graph.get(query, ()))]
-
-
-@pytest.mark.filterwarnings("ignore:relevant items of one query")
-@cases(25, 2_000)
-@given(problems(), st.sampled_from(KINDS))
-def test_a_collection_has_the_mean_of_the_loops(problem, kind):
-    scores, form, tasks, pairs = problem
-    exclude, gone = as_exclude(kind, pairs, tasks, *scores.shape)
-    expected = [line[:3] for line in reference.ranks(values_of(scores), tasks, gone) if not line[3]]
-    metric = RankCollection(["mr", "optimistic_mr"])
-    weight = [0.0 if line[3] else 1.0 for line in reference.ranks(values_of(scores), tasks, gone)]
-    if expected:
-        metric.update(scores, as_target(form, tasks), exclude=exclude, weight=weight)
-        assert metric.compute()["mr"] == np.mean([(low + high) / 2 for low, high, _ in expected])

@@ -8,7 +8,6 @@ from fractions import Fraction
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
 import reference
@@ -144,24 +143,3 @@ class CollectionMachine(RuleBasedStateMachine):
 
 TestCollection = CollectionMachine.TestCase
 TestCollection.settings = cases(20, 1_000, steps=25)
-
-
-@cases(30, 2_000)
-@given(
-    st.lists(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 3)), min_size=1), min_size=1),
-    st.randoms(use_true_random=False),
-)
-def test_any_order_and_split_gives_the_same_bits(batches, random):
-    rows = [task for batch in batches for task in batch]
-    values = []
-    for storage in ("ranks", "counts"):
-        random.shuffle(rows)
-        metric, left = RankCollection(["mr", "gmr", "z_mrr", "rank_variance"], storage=storage), 0
-        while left < len(rows):
-            part = rows[left : left + random.randint(1, len(rows))]
-            ranks, ties, groups = zip(*part, strict=True)
-            high = [rank + tie for rank, tie in zip(ranks, ties, strict=True)]
-            metric.update(Ranks(ranks, high, 12), group=list(groups), weight=[1.0 + group / 3 for group in groups])
-            left += len(part)
-        values.append([value.item().hex() for value in metric.compute().values()])
-    assert values[0] == values[1]

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import reference
-import reference_ranks
 from ranking_problems import flagged_lines
 from reference import Task
 from torchrankmetrics import (
@@ -197,41 +196,6 @@ class TestExtremeWeights:
         expected = reference.moments("mr", tasks)
         got = RankCollection(["mr"])["mr"].expectation.moments(RankCollection(["mr"])["mr"].definition, counts)
         assert (got.mean, got.variance) == pytest.approx(expected, rel=1e-12)
-
-
-HARD = {
-    "uint16": torch.tensor([[0, 2**15, 2**16 - 1, 5]]).to(torch.uint16),
-    "uint32": torch.tensor([[0, 2**31, 2**32 - 1, 5]]).to(torch.uint32),
-    "uint64": torch.from_numpy(np.array([[0, 2**63, 2**64 - 1, 2**53 + 1]], dtype=np.uint64)),
-    "e4m3": torch.tensor([[-1.5, 448.0, math.nan, 0.0]]).to(torch.float8_e4m3fn),
-    "e5m2": torch.tensor([[-math.inf, math.inf, math.nan, -0.0]]).to(torch.float8_e5m2),
-    "bytes as bool": torch.tensor([[0, 1, 2, 255]], dtype=torch.uint8).view(torch.bool),
-    "negated": torch.complex(torch.zeros(1, 4), torch.tensor([[-1.0, 2.0, math.nan, 0.0]])).conj().imag,
-}
-
-
-@pytest.mark.parametrize("name", HARD)
-@pytest.mark.parametrize("backend", ["torch", "auto"])
-@pytest.mark.parametrize("exclude", [None, torch.tensor([[0, 3], [1, 0]]), torch.tensor([False, True, False, False])])
-def test_scores_of_every_kind_rank_by_their_values(name, backend, exclude):
-    few = HARD[name]
-    kept = (0, 2, 3)
-    scores = few.expand(4, 4) if name == "negated" else few.repeat(4, 1)
-    values = [float("nan") if x != x else x for x in few.double()[0].tolist()]
-    if name == "uint64":
-        values = few[0].tolist()
-    if name == "bytes as bool":
-        values = [0, 1, 1, 1]
-    gone = {None: lambda row: (), 2: lambda row: {0: {1}, 3: {0}}.get(row, ()), 1: lambda row: {1}}
-    rows = torch.arange(4) if exclude is None or exclude.ndim == 2 else torch.tensor(kept)
-    excluded = gone[None if exclude is None else exclude.ndim]
-    expected = reference_ranks.ranks([values] * 4, [(i, i) for i in rows.tolist()], excluded)
-    got = rank_scores(scores, (rows, rows), exclude=exclude, backend=backend)
-    assert flagged_lines(got) == expected
-    chunked = RankAccumulator(few[0][rows], (rows, rows), (4, 4), exclude=exclude, backend=backend)
-    for left, right in ((0, 1), (1, 3), (3, 4)):
-        chunked.update(scores[:, left:right])
-    assert flagged_lines(chunked.compute()) == expected
 
 
 def test_the_own_column_is_left_out_however_its_score_was_rounded():

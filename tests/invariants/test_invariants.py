@@ -100,19 +100,6 @@ def test_merge_state_gives_the_bits_of_one_store(storage, compact_from, monkeypa
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-def test_repeated_sample_ids_count_once_on_each_side(storage, monkeypatch):
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 10)
-    rows = random_ranks(2)
-    once, repeated = every_metric(), every_metric(storage=storage)
-    for side in ("head", "tail"):
-        feed(once, rows, side=side, ids=True)
-        feed(repeated, rows, slice(0, 25), side=side, ids=True)
-        feed(repeated, rows, slice(11, 40), side=side, ids=True)
-    assert bits(once) == bits(repeated)
-    assert repeated.compute()["count"] == 80
-
-
-@pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monkeypatch):
     monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)  # compaction keeps the count of different repeats
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):

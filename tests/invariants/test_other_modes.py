@@ -27,8 +27,7 @@ def test_the_core_passes_in_inference_mode_with_another_default_device() -> None
     ignored = [path for pattern in IGNORED for path in TESTS.glob(pattern)]
     options = ["--inference-mode", "--default-device", "meta", "-q", "-p", "no:cacheprovider"]
     options += [f"--ignore={path}" for path in ignored]
-    # tests that run in both modes anyway, and tests that start processes
-    options += ["-k", "not no_inference_mode and not processes"]
+    options += ["-k", "not processes"]
     environment = {}
     if os.environ.get("HYPOTHESIS_PROFILE") != "explore":
         options, environment = [*options, "--first-cases"], {"HYPOTHESIS_PROFILE": "few"}

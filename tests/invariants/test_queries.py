@@ -77,7 +77,7 @@ def check(collection, rows, weights=None):
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined")
-@cases(25, 1_000)
+@cases(12, 1_000)
 @given(queries(), st.sampled_from(["bool", "floats", "tuple", "lists", "sets", "numpy", "flat"]))
 def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
     collection = RankCollection(OF_QUERIES)
@@ -89,7 +89,7 @@ def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined")
-@cases(25, 1_000)
+@cases(12, 1_000)
 @given(queries(), st.data())
 def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
     weights = data.draw(st.lists(st.sampled_from([0.1, 0.7, 3.0]), min_size=len(rows), max_size=len(rows)))
@@ -111,7 +111,7 @@ def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined")
-@cases(25, 1_000)
+@cases(12, 1_000)
 @given(queries(most=8), st.booleans(), st.booleans(), st.integers(0, 2**32))
 def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_them(rows, ids, counts, seed):
     rng = random.Random(seed)
@@ -141,7 +141,7 @@ def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_th
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined")
-@cases(25, 1_000)
+@cases(12, 1_000)
 @given(queries(most=6), st.integers(0, 2**32), st.booleans())
 def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, seed, listed):
     """Where the filter lists all answers, or none, a part has the same ranks as the whole."""

@@ -1,5 +1,7 @@
 """KnownAnswers and KnownTriples against dictionaries of sets."""
 
+from types import SimpleNamespace
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -75,26 +77,8 @@ def test_keys_of_any_width(width, lines):
         table.setdefault(tuple(query), set()).add(answer)
     expected = [sorted(table.get(tuple(query), set())) for query in asked.tolist()]
     assert rows_of(known(asked)) == expected
-    assert known.pairs(asked).T.tolist() == [[i, a] for i, answers in enumerate(expected) for a in answers]
     if width == 1:
         assert rows_of(known(asked[:, 0])) == expected
-
-
-@cases(15, 400)
-@given(TRIPLES, st.lists(st.booleans(), min_size=7, max_size=7))
-def test_excluded_answers_do_not_count(train, excluded):
-    triples, excluded = as_tensor(train), torch.tensor(excluded)
-    known, own = KnownAnswers(triples[:, :2], triples[:, 2]), triples[:, 2]
-    expected = [
-        len({t for h, r, t in train if (h, r) == query[:2] and not excluded[t]} - {query[2]}) for query in train
-    ]
-    assert known.count(triples[:, :2], own, excluded=excluded).tolist() == expected
-
-
-def test_figure_1_of_berrendorf_et_al():
-    a, b, c, d, r, s = 0, 1, 2, 3, 0, 1
-    known = KnownTriples(as_tensor([(b, r, a), (a, s, b), (a, s, c), (a, s, d)]))
-    assert known.num_candidates(as_tensor([(a, s, b)]), "tail").tolist() == [2]
 
 
 def test_an_empty_index_excludes_nothing():
@@ -104,13 +88,6 @@ def test_an_empty_index_excludes_nothing():
         assert exclusion.longest == exclusion.num_columns == 0
     assert known.num_candidates(as_tensor([(0, 0, 4)]), "head").tolist() == [5]
     assert len(known.tails(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))) == 0
-
-
-def test_bounds_known_without_asking_the_device():
-    known = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)]))
-    exclusion = known.tails(torch.tensor([1]), torch.tensor([0]))
-    assert exclusion.longest == 2
-    assert exclusion.num_columns == 6
 
 
 def test_ids_up_to_the_width_of_a_key_are_told_apart_and_larger_ones_refused():
@@ -135,6 +112,8 @@ def test_lookups_do_not_wait_for_the_device(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_meta", property(lambda _: False))
     ids = torch.empty(4, dtype=torch.int64, device="meta")
     known = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)]))
+    exclusion = known.tails(torch.tensor([1]), torch.tensor([0]))
+    assert (exclusion.longest, exclusion.num_columns) == (2, 6)
     for exclusion in (known.tails(ids, ids), known.heads(ids, ids)):
         assert exclusion.start.device.type == exclusion.columns.device.type == "meta"
         assert len(exclusion) == 4
@@ -178,3 +157,9 @@ def test_bad_input_is_named(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_data_of_pyg_are_an_error_that_names_their_reader():
+    data = SimpleNamespace(edge_index=torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(TypeError, match=r"triples\[0\] must be .*got SimpleNamespace; .*integrations\.pyg"):
+        KnownTriples(data)

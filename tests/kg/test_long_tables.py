@@ -97,14 +97,10 @@ def matrix_and_table():
     )
 
 
-def test_a_long_table_is_the_matrix_that_it_lists():
-    columns, expected = matrix_and_table()
-    assert torch.equal(rank_long_table(columns, num_rows=15).ranks.columns, expected.columns)
-
-
-def test_data_frames_and_arrow_are_read_as_arrays_are():
+def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
-    columns, _ = matrix_and_table()
+    columns, ranks = matrix_and_table()
+    assert torch.equal(rank_long_table(columns, num_rows=15).ranks.columns, ranks.columns)
     columns["candidate"] = np.array([f"doc{i}" for i in columns["candidate"]])
     columns["side"] = np.array(["head", "tail"])[columns["query"] % 2]
     expected = rank_long_table(columns)

@@ -1,32 +1,22 @@
-"""Protocols: what is ranked among what, against brute force over triples, and PyKEEN on Nations."""
+"""Evaluation protocols against brute force over triples and the procedures of papers, and PyKEEN on Nations."""
 
 import itertools
 
+import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
 
+from fuzzing import cases
 from pykeen_lookup import Lookup, splits_of
 from random_graphs import graph, integers
 from reference_ranks import among, lines
-from torchrankmetrics import KnownTriples, rank_scores, rank_triples
-from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics import KnownTriples, evaluate, rank_scores, rank_triples
+from torchrankmetrics.kg import KnownAnswers, KnownFacts, rank_complex_queries, rank_facts
 from torchrankmetrics.ranking import RankAccumulator
 
-E, R = 7, 3
-
-
-def test_relations_of_a_pair_of_entities_are_filtered_by_the_pair():
-    triples = graph(n=60)
-    r = triples[:, 1]
-    scores = integers(len(triples), R)
-    ranks = rank_scores(scores, r, exclude=KnownAnswers(triples[:, [0, 2]], r)(triples[:, [0, 2]]))
-    true = {tuple(x) for x in triples.tolist()}
-    expected = [
-        among(row, b, [c for c in range(R) if c == b or (a, c, d) not in true])
-        for row, (a, b, d) in zip(scores.tolist(), triples.tolist(), strict=True)
-    ]
-    assert lines(ranks) == expected
-    assert {n for *_, n in expected} == {1, 2, 3}
+E, R, T = 7, 3, 3
 
 
 @pytest.mark.parametrize("size", [1, 3, E])
@@ -47,18 +37,6 @@ def test_pairs_of_entities_are_ranked_in_chunks(size):
     assert lines(ranks.compute()) == expected
 
 
-def test_each_answer_of_a_query_is_a_task_without_the_others():
-    answers = torch.unique(graph(3)[:, [1, 2]], dim=0)  # (query, answer)
-    hard = answers[::2].T
-    scores = integers(R, E)
-    ranks = rank_scores(scores, hard, exclude=KnownAnswers(*answers.T)(torch.arange(R)))
-    true = {tuple(x) for x in answers.tolist()}
-    expected = [
-        among(scores[q].tolist(), a, [c for c in range(E) if c == a or (q, c) not in true]) for q, a in hard.T.tolist()
-    ]
-    assert lines(ranks) == expected
-
-
 def test_links_of_one_kind_have_neither_loops_nor_known_neighbours_among_the_candidates():
     edges = graph(2, n=8, columns=(E, E))
     edges = edges[edges[:, 0] != edges[:, 1]]
@@ -72,40 +50,6 @@ def test_links_of_one_kind_have_neither_loops_nor_known_neighbours_among_the_can
         for row, (a, b) in zip(scores.tolist(), both.tolist(), strict=True)
     ]
     assert lines(rank_scores(scores, other, exclude=known(node))) == expected
-
-
-def test_a_time_in_the_key_filters_within_the_time():
-    facts = graph(6, n=120, columns=(E, R, E, 4))
-    keys = facts[:, [0, 1, 3]]
-    scores = integers(len(facts), E)
-    ranks = rank_scores(scores, facts[:, 2], exclude=KnownAnswers(keys, facts[:, 2])(keys))
-    true = {tuple(x) for x in facts.tolist()}
-    expected = [
-        among(row, t, [e for e in range(E) if e == t or (h, r, e, time) not in true])
-        for row, (h, r, t, time) in zip(scores.tolist(), facts.tolist(), strict=True)
-    ]
-    assert lines(ranks) == expected
-    agnostic = KnownAnswers(facts[:, :2], facts[:, 2])(facts[:, :2])
-    assert (rank_scores(scores, facts[:, 2], exclude=agnostic).num_candidates <= ranks.num_candidates).all()
-
-
-def test_an_inductive_split_is_filtered_by_the_inference_graph_and_the_test_triples():
-    """The training graph has other entities."""
-    inference, test = graph(4, n=25), graph(5, n=6)
-    known = KnownTriples(inference, test, num_entities=E)
-    tails, heads = integers(E, R, E), integers(R, E, E, seed=2)
-    table = rank_triples(lambda h, r: tails[h, r], lambda r, t: heads[r, t], test, known)
-    true = {tuple(x) for x in torch.cat([inference, test]).tolist()}
-    expected = []
-    for side in ("tail", "head"):
-        for h, r, t in test.tolist():
-            if side == "tail":
-                candidates = [e for e in range(E) if e == t or (h, r, e) not in true]
-                expected.append(among(tails[h, r].tolist(), t, candidates))
-            else:
-                candidates = [e for e in range(E) if e == h or (e, r, t) not in true]
-                expected.append(among(heads[r, t].tolist(), h, candidates))
-    assert lines(table.ranks) == expected
 
 
 def test_types_and_known_answers_filter_at_once():
@@ -128,8 +72,8 @@ def test_types_and_known_answers_filter_at_once():
 
 @pytest.mark.parametrize(
     ("entities", "relations"),
-    [([0, 1, 3, 4, 5, 7, 9, 12], None), (None, [0, 2, 3, 11, 30, 54]), ([2, 3, 5, 7, 8, 9, 11, 13], list(range(30)))],
-    ids=["entities", "relations", "both"],
+    [([0, 1, 3, 4, 5, 7, 9, 12], None), ([2, 3, 5, 7, 8, 9, 11, 13], list(range(30)))],
+    ids=["entities", "both"],
 )
 def test_restrictions_are_those_of_pykeen(nations, entities, relations):
     from pykeen.evaluation import RankBasedEvaluator
@@ -168,11 +112,135 @@ def test_restrictions_are_those_of_pykeen(nations, entities, relations):
         assert known.num_candidates(triples, side, candidates=entities).tolist() == counts.tolist()
 
 
-def test_a_true_entity_that_is_no_candidate_is_named():
-    triples = torch.tensor([[0, 0, 1]])
-    with pytest.raises(ValueError, match="target must be a candidate, but column 1 of task 0 is excluded for all"):
-        rank_triples(lambda h, r: torch.zeros(1, E), None, triples, None, candidates=[0, 2])
-    with pytest.raises(IndexError, match=r"candidates must lie in \[0, 7\), got 0 to 7"):
-        rank_triples(lambda h, r: torch.zeros(1, E), None, triples, None, candidates=[0, 7])
-    with pytest.raises(ValueError, match=r"queries must be \(B, 3\), got \(1, 2\)"):
-        KnownAnswers(torch.zeros(1, 3, dtype=torch.long), torch.zeros(1, dtype=torch.long))(triples[:, :2])
+def test_inductive_ranks_are_those_of_strict_negatives():
+    """ULTRA and GraIL: filtered by the inference graph and the test triples, pessimistic ranks, both sides."""
+    inference, test = graph(4, n=30), graph(5, n=15)
+    scores = integers(2, E, R, E)
+    table = rank_triples(
+        lambda h, r: scores[0, h, r],
+        lambda r, t: scores[1, t, r],
+        test,
+        KnownTriples(inference, test, num_entities=E),
+    )
+    true = {tuple(x) for x in [*inference.tolist(), *test.tolist()]}
+    pessimistic, negatives = [], []
+    for side in (0, 1):
+        for h, r, t in test.tolist():
+            row, own = (scores[0, h, r], t) if side == 0 else (scores[1, t, r], h)
+            other = [(h, r, e) if side == 0 else (e, r, t) for e in range(E)]
+            strict = [row[e].item() for e in range(E) if other[e] not in true]
+            pessimistic.append(1 + sum(score >= row[own].item() for score in strict))
+            negatives.append(len(strict))
+    assert table.ranks.pessimistic.tolist() == pessimistic
+    assert (table.ranks.num_candidates - 1).tolist() == negatives
+    values = evaluate(table, metrics=["mrr", "hits@3"], rank_types=["pessimistic"])
+    assert values["pessimistic_mrr"] == pytest.approx(np.mean(1 / np.array(pessimistic)))
+    assert values["pessimistic_hits_at_3"] == pytest.approx(np.mean(np.array(pessimistic) <= 3))
+
+
+ANSWERS = st.lists(st.tuples(st.sets(st.integers(0, E - 1), min_size=1), st.sets(st.integers(0, E - 1))), max_size=6)
+
+
+@cases(25, 600)
+@given(ANSWERS, st.sampled_from(["sets", "pairs"]), st.data())
+def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
+    """As in BetaE: sort all entities, of a hard answer's place take off the other answers before it, average."""
+    hard = [h for h, _ in queries]
+    easy = [e - h for h, e in queries]
+    pattern = data.draw(st.lists(st.integers(0, 2), min_size=len(queries), max_size=len(queries)))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 9)))
+    scores = torch.rand(len(queries), E, generator=generator)  # no ties: they have no rule of theirs
+    logs = {}
+    for i in range(len(queries)):
+        order = scores[i].argsort(descending=True).tolist()
+        ranks = [
+            1 + sum(x not in hard[i] | easy[i] for x in order[: order.index(answer)]) for answer in sorted(hard[i])
+        ]
+        logs.setdefault(pattern[i], []).append(np.mean([1 / rank for rank in ranks]))
+
+    def given_as(sets):
+        pairs = [(i, a) for i, part in enumerate(sets) for a in sorted(part)]
+        return sets if form == "sets" else torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+
+    table = rank_complex_queries(lambda q: scores[q], given_as(hard), given_as(easy), pattern=pattern, progress=False)
+    assert len(table) == sum(map(len, hard))
+    if not queries:
+        return
+    for one, values in logs.items():
+        mrr = evaluate(table.select(group=one), metrics=["mrr"])["mrr"]
+        assert mrr == pytest.approx(np.mean(values), rel=1e-12)
+    over_patterns = evaluate(table, metrics=["mrr"], average="macro")["macro_mrr"]
+    assert over_patterns == pytest.approx(np.mean([np.mean(values) for values in logs.values()]), rel=1e-12)
+    over_queries = evaluate(table, metrics=["mrr"])["mrr"]
+    assert over_queries == pytest.approx(np.mean(np.concatenate(list(logs.values()))), rel=1e-12)
+
+
+def test_easy_answers_are_no_candidates_and_no_tasks():
+    scores = torch.tensor([[5.0, 4.0, 3.0, 2.0]])
+    table = rank_complex_queries(lambda q: scores[q], [[2]], [[0]])
+    assert lines(table.ranks) == [(2, 2, 3)]
+    assert lines(rank_complex_queries(lambda q: scores[q], [[2]]).ranks) == [(3, 3, 4)]
+
+
+def test_each_query_is_scored_once():
+    asked = []
+    rank_complex_queries(lambda q: asked.extend(q.tolist()) or torch.rand(len(q), E), [[0, 1], [2, 3, 4], [5]])
+    assert sorted(asked) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("hard", "more", "message"),
+    [
+        ([[0], [1]], {"easy": [[2], [1]]}, "1 of query 1 is given again"),
+        ([[0, 0]], {}, "0 of query 0 is given again"),
+        ([[0], [1]], {"pattern": [0]}, r"pattern must be \(Q,\), at least \(2,\)"),
+        (torch.zeros(3, 2, dtype=torch.int64), {}, r"hard must be \(2, P\)"),
+        ((torch.zeros(2).long(), torch.zeros(3).long()), {}, r"hard must be \(2, P\), got \(2,\) and \(3,\)"),
+    ],
+)
+def test_bad_answers_are_named(hard, more, message):
+    with pytest.raises(ValueError, match=message):
+        rank_complex_queries(lambda q: torch.zeros(len(q), E), hard, **more)
+
+
+@pytest.mark.parametrize("time_aware", [True, False, None])
+def test_facts_with_a_time_by_brute_force(time_aware):
+    train, test = graph(n=40, columns=(E, R, E, T)), graph(seed=3, n=12, columns=(E, R, E, T))
+    scores, asked = integers(2, E, R, T, E), []
+
+    def tails(h, r, time):
+        asked.extend(zip(h.tolist(), r.tolist(), time.tolist(), strict=True))
+        return scores[0, h, r, time]
+
+    known = None if time_aware is None else KnownFacts(train, test, time_aware=time_aware)
+    table = rank_facts(tails, lambda r, t, time: scores[1, t, r, time].numpy(), test, known, progress=False)
+    true = {tuple(x) for x in [*train.tolist(), *test.tolist()]}
+    expected = []
+    for side in (0, 1):
+        for h, r, t, time in test.tolist():
+            row, own = (scores[0, h, r, time], t) if side == 0 else (scores[1, t, r, time], h)
+            others = []
+            for e in range(E):
+                made = (h, r, e) if side == 0 else (e, r, t)
+                times = {True: [time], False: range(T), None: []}[time_aware]
+                if e != own and not any((*made, at) in true for at in times):
+                    others.append(row[e].item())
+            better = 1 + sum(x > row[own].item() for x in others)
+            expected.append((better, better + sum(x == row[own].item() for x in others), 1 + len(others)))
+    assert lines(table.ranks) == expected
+    assert table.sample_id.tolist() == list(range(len(test))) * 2
+    assert table.group.tolist() == test[:, 1].tolist() * 2
+    assert len(asked) == len(set(asked))
+
+
+def test_bad_facts_are_named():
+    with pytest.raises(ValueError, match=r"facts must be \(n, 4\): head, relation, tail, time; got \(1, 3\)"):
+        rank_facts(None, None, [[0, 0, 1]], None)
+    with pytest.raises(ValueError, match="must not all be None"):
+        rank_facts(None, None, [[0, 0, 1, 1]], None)
+    with pytest.raises(TypeError, match="known must be KnownFacts or None, got KnownTriples"):
+        rank_facts(max, None, [[0, 0, 1, 1]], KnownTriples([[0, 0, 1]]))
+    with pytest.raises(TypeError, match=r"known must be KnownTriples or None, got KnownFacts; pass KnownTriples"):
+        rank_triples(max, None, [[0, 0, 1]], KnownFacts([[0, 0, 1, 1]]))
+    with pytest.raises(IndexError, match=r"facts\[1\] must hold ids of at least 0, got -1"):
+        KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]])

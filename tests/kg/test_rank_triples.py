@@ -11,7 +11,7 @@ from hypothesis import given
 import reference_ranks as reference
 from fuzzing import cases
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
-from torchrankmetrics.kg import loop as query_side, scorers
+from torchrankmetrics.kg import loop, scorers
 
 E, R = 7, 2
 MEMINFO = Path("/proc/meminfo")
@@ -101,22 +101,17 @@ def test_other_errors_are_not_tried_again():
 
 def test_the_batch_follows_from_the_memory(monkeypatch):
     cpu = torch.device("cpu")
-    monkeypatch.setattr(query_side, "_free_memory", lambda device: 1 << 40)
-    assert query_side._fitting(1 << 12, 4, cpu) == 1 << 10
-    assert query_side._fitting(1 << 30, 4, cpu) == 1
-    monkeypatch.setattr(query_side, "_free_memory", lambda device: 8 * 4 * 1000 * 5)
-    assert query_side._fitting(1000, 4, cpu) == 5
+    monkeypatch.setattr(loop, "_free_memory", lambda device: 1 << 40)
+    assert loop._fitting(1 << 12, 4, cpu) == 1 << 10
+    assert loop._fitting(1 << 30, 4, cpu) == 1
+    monkeypatch.setattr(loop, "_free_memory", lambda device: 8 * 4 * 1000 * 5)
+    assert loop._fitting(1000, 4, cpu) == 5
 
 
 @pytest.mark.skipif(not MEMINFO.exists(), reason="needs /proc/meminfo")
 def test_the_memory_at_hand_is_what_the_system_calls_free():
     free = 1024 * int(re.search(r"MemFree: +(\d+) kB", MEMINFO.read_text())[1])
-    assert free / 2 < query_side._free_memory(torch.device("cpu")) < free * 2
-
-
-def test_no_triples_no_tasks():
-    model = Model()
-    assert len(rank_triples(model.tails, model.heads, tensor([]), None)) == 0
+    assert free / 2 < loop._free_memory(torch.device("cpu")) < free * 2
 
 
 def both(model):
@@ -124,8 +119,7 @@ def both(model):
     return lambda h, r: model.scores[0, h, r], lambda r, t: model.scores[0, :, r, t].T
 
 
-@pytest.mark.parametrize("form", ["(m,)", "(m, 1)", "array"])
-@pytest.mark.parametrize("at_once", [1, 10, 1 << 17])
+@pytest.mark.parametrize(("form", "at_once"), [("(m,)", 1), ("(m, 1)", 10), ("array", 1 << 17)])
 def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form, at_once):
     model, known, seen = Model(), KnownTriples(TEST, num_entities=E), []
     monkeypatch.setattr(scorers, "_TRIPLES", at_once)
@@ -163,7 +157,7 @@ def test_scores_may_be_arrays(writeable, recwarn):
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.uint8, torch.bool])
 def test_distances_are_ranked_from_the_smallest(dtype):
     low = -2 if dtype not in (torch.uint8, torch.bool) else 0
     scores = torch.randint(low, 3, (E, E), generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -183,33 +177,23 @@ def ring(n=40):
     return triples, torch.minimum(apart, n - apart).float()
 
 
-class TestTheWrongOrderIsToldOf:
-    def test_distances_taken_for_scores(self):
-        triples, distances = ring()
-        with pytest.warns(RankMetricWarning, match=r"AMRI -1.00, its z-score -10.* pass higher_is_better=False"):
-            rank_triples(lambda h, r: distances[h], None, triples, None)
-        right = rank_triples(lambda h, r: distances[h], None, triples, None, higher_is_better=False)
-        assert evaluate(right, metrics=["mr"]) == {"mr": 1.0}
-
-    def test_scores_taken_for_distances(self):
-        triples, distances = ring()
-        with pytest.warns(RankMetricWarning, match="leave out higher_is_better=False"):
-            rank_triples(lambda h, r: -distances[h], None, triples, None, higher_is_better=False)
-
-    def test_nothing_is_said_of_chance_of_few_triples_and_of_nan(self):
-        triples, distances = ring()
-        random = torch.rand(40, 40, generator=torch.Generator().manual_seed(0))
-        for scores in (random, torch.zeros(40, 40), distances * torch.nan):
-            rank_triples(lambda h, r, scores=scores: scores[h], None, triples, None)
-        rank_triples(lambda h, r: distances[h], None, triples[:8], None)
-
-    def test_the_figures_are_those_of_the_metrics(self):
-        triples, distances = ring()
-        distances[:, :6] = 100  # some are right
-        with pytest.warns(RankMetricWarning) as told:
-            table = rank_triples(lambda h, r: distances[h], None, triples, None)
-        values = evaluate(table, metrics=["amri", "z_mr"])
-        assert f"AMRI {values['amri']:.2f}, its z-score {values['z_mr']:.1f}" in str(told[0].message)
+def test_ranks_far_worse_than_random_are_a_warning_with_the_values_of_the_metrics():
+    triples, distances = ring()
+    with pytest.warns(RankMetricWarning, match=r"AMRI -1.00, its z-score -10.* pass higher_is_better=False"):
+        rank_triples(lambda h, r: distances[h], None, triples, None)
+    right = rank_triples(lambda h, r: distances[h], None, triples, None, higher_is_better=False)
+    assert evaluate(right, metrics=["mr"]) == {"mr": 1.0}
+    with pytest.warns(RankMetricWarning, match="leave out higher_is_better=False"):
+        rank_triples(lambda h, r: -distances[h], None, triples, None, higher_is_better=False)
+    random = torch.rand(40, 40, generator=torch.Generator().manual_seed(0))
+    for scores in (random, torch.zeros(40, 40), distances * torch.nan):
+        rank_triples(lambda h, r, scores=scores: scores[h], None, triples, None)  # no warning
+    rank_triples(lambda h, r: distances[h], None, triples[:8], None)
+    distances[:, :6] = 100  # some are right
+    with pytest.warns(RankMetricWarning) as caught:
+        table = rank_triples(lambda h, r: distances[h], None, triples, None)
+    values = evaluate(table, metrics=["amri", "z_mr"])
+    assert f"AMRI {values['amri']:.2f}, its z-score {values['z_mr']:.1f}" in str(caught[0].message)
 
 
 def test_progress_is_shown_on_terminals_only(capsys, monkeypatch):

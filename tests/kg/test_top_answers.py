@@ -46,7 +46,7 @@ def by_hand(kind, side, query, k, *, higher=True, candidates=None, known=True):
 
 @pytest.mark.parametrize("kind", ["float", "nan", "int"])
 @pytest.mark.parametrize("higher", [True, False])
-@pytest.mark.parametrize(("k", "batch_size"), [(1, None), (4, 1), (4, 7), (N, 5), (N + 5, None)])
+@pytest.mark.parametrize(("k", "batch_size"), [(1, None), (4, 7), (N + 5, None)])
 def test_the_best_are_those_of_plain_sorting(kind, higher, k, batch_size):
     options = {"batch_size": batch_size, "higher_is_better": higher, "progress": False}
     functions = scorer(kind, 0), scorer(kind, 1)
@@ -78,19 +78,6 @@ def test_candidates_and_raw_ranks_leave_out_what_they_leave_out():
         assert raw.sides["tail"].ids[i].tolist() == [one for one, *_ in by_hand("float", 0, query, 5, known=False)[1]]
     assert set(few.sides["tail"].ids.unique().tolist()) <= {*some, -1}
     assert few.sides["tail"].ids.shape[1] == 5
-
-
-def test_the_position_of_a_correct_answer_is_between_its_ranks():
-    """Where a query has one answer; several stand in each other's way here, and are left out of each other's rank."""
-    table = rank_triples(scorer("float", 0), None, TEST, KNOWN, top_k=N, progress=False)
-    found, compared = table.answers.sides["tail"], 0
-    for i, query in enumerate(found.queries.tolist()):
-        tasks = [j for j, t in enumerate(TEST.tolist()) if t[:2] == query]
-        if len(tasks) == 1:
-            (position,) = (found.correct[i].nonzero()[:, 0] + 1).tolist()
-            assert table.ranks.optimistic[tasks[0]] <= position <= table.ranks.pessimistic[tasks[0]]
-            compared += 1
-    assert compared > 5
 
 
 def test_names_stand_in_every_table_and_file(tmp_path):

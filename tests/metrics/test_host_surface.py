@@ -1,5 +1,6 @@
 """What a torchmetrics user types and reads: keywords, constants of classes, names, docstrings, warnings, devices."""
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -10,16 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
-from torchmetrics.wrappers import BootStrapper, MetricTracker
+from torchmetrics.wrappers import BootStrapper
 
 from bits import bits
-from public_metrics import every_kind, every_metric, expected, scores
+from public_metrics import METRIC_CLASSES, every_kind, expected, scores
 from torchrankmetrics import (
-    AdjustedHitsAtK,
     AdjustedMeanRank,
     HitsAtK,
-    KnownTriples,
     MeanRank,
     MeanReciprocalRank,
     RankCollection,
@@ -34,7 +32,6 @@ from torchrankmetrics import (
     evaluate,
     rank_scores,
 )
-from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)
 
@@ -48,21 +45,6 @@ def test_update_and_forward_take_the_keywords_of_the_host(make: Callable[..., An
     metric.update(preds=PREDS, target=TARGET)
     other(target=TARGET, preds=PREDS)
     assert bits(metric) == bits(other) == expected(make, 1)
-
-
-@pytest.mark.parametrize("compute_groups", [True, False])
-def test_a_mixed_collection_is_called_by_keyword(compute_groups: bool) -> None:
-    ours = {"mr": MeanRank(), "set": RankCollection(["mrr", "amri"])}
-    mixed = MetricCollection({**ours, "acc": MulticlassAccuracy(12)}, compute_groups=compute_groups)
-    accuracy = MulticlassAccuracy(12)
-    for seed in (1, 2):
-        preds, target = scores(seed)
-        mixed.update(preds=preds, target=target)
-        accuracy.update(preds=preds, target=target)
-    found = mixed.compute()
-    assert found["acc"] == accuracy.compute()
-    assert bits(found["mr"]) == expected(MeanRank, 1, 2)
-    assert bits(found["set_mrr"]) == expected(MeanReciprocalRank, 1, 2)
 
 
 @every_kind
@@ -118,19 +100,18 @@ def test_metrics_of_one_class_have_distinct_names_in_a_dict_and_in_a_rank_collec
 # ------------------------------------------------------------------------------------------- constants and names
 
 
-@every_metric
-def test_constants_on_the_class_are_those_of_its_metrics(make: Callable[..., RankMetric]) -> None:
-    metric = make()
-    if type(metric) is RankMetric:
-        assert RankMetric.higher_is_better is RankMetric.plot_lower_bound is RankMetric.plot_upper_bound is None
-        return
+@pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)
+def test_constants_on_the_class_are_those_of_its_metrics(kind: type[RankMetric]) -> None:
+    required = {name: 3 for name, one in inspect.signature(kind).parameters.items() if one.default is one.empty}
+    metric = kind(**required)
     for name in ("higher_is_better", "plot_lower_bound", "plot_upper_bound"):
-        on_class = getattr(type(metric), name)
+        on_class = getattr(kind, name)
         assert on_class is None or isinstance(on_class, bool | float)
         assert on_class == getattr(metric, name)
 
 
 def test_directions_are_those_of_the_papers() -> None:
+    assert RankMetric.higher_is_better is RankMetric.plot_lower_bound is RankMetric.plot_upper_bound is None
     assert MeanRank.higher_is_better is AdjustedMeanRank.higher_is_better is False
     assert MeanReciprocalRank.higher_is_better is HitsAtK.higher_is_better is ZHitsAtK.higher_is_better is True
     assert RankVariance.higher_is_better is RankCount.higher_is_better is TieRate.higher_is_better is None
@@ -141,14 +122,6 @@ def test_directions_are_those_of_the_papers() -> None:
         pass
 
     assert Own.higher_is_better is Own().higher_is_better is True
-
-
-def test_a_tracker_reads_the_direction() -> None:
-    tracker = MetricTracker(MeanRank())
-    for ranks in ([3], [1], [2]):
-        tracker.increment()
-        tracker.update(Ranks(ranks, None, 9))
-    assert tracker.best_metric() == 1
 
 
 BOUNDS = {
@@ -197,15 +170,6 @@ def test_a_users_function_bounds_only_the_best() -> None:
     assert (metric.plot_lower_bound, metric.plot_upper_bound) == (None, 1)
 
 
-@pytest.mark.parametrize("name", ["mrr", "hits@3", "AMRI", "tail.best.mrr", "zihmr", "p_mr", "both.realistic.gmr"])
-def test_a_metric_by_name_is_the_member_of_a_collection(name: str) -> None:
-    metric, collection = RankMetric(name), RankCollection([name])
-    assert list(collection.keys()) == [metric.key]
-    for updated in (metric, collection):
-        updated.update(PREDS, TARGET, side="tail")
-    assert bits(metric)[""] == next(iter(bits(collection).values()))
-
-
 def test_what_a_name_leaves_open_keywords_say() -> None:
     metric = RankMetric("tail.mrr", view="z_score", rank_type="optimistic")
     assert metric.key == "tail_optimistic_z_mrr"
@@ -228,17 +192,6 @@ def test_evaluate_of_scores_is_the_metric_without_state(form: Callable[[Tensor],
     assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(PREDS, TARGET, ["mr"])
     ranks = rank_scores(PREDS, TARGET, exclude=exclude)
     assert evaluate(ranks, metrics=names, **about) == found
-
-
-@pytest.mark.filterwarnings("ignore:relevant items of one query")
-def test_evaluate_takes_every_form_of_target_and_exclusion() -> None:
-    several = (np.array([0, 0, 3]), np.array([1, 2, 5]))
-    expected = evaluate(rank_scores(PREDS, tuple(map(torch.from_numpy, several))))
-    assert evaluate(PREDS, several) == evaluate(PREDS, np.array(several)) == expected
-    known = KnownTriples(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]]), num_entities=12)
-    exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
-    assert evaluate(PREDS, TARGET, exclude=exclusion) == evaluate(PREDS, TARGET, exclude=exclusion.pairs().numpy())
-    assert evaluate(PREDS, TARGET, ["count"], sample_id=range(7)) == {"count": 7}
 
 
 # ------------------------------------------------------------------------------------------------- BootStrapper
@@ -317,50 +270,7 @@ def test_a_boot_strapper_is_refused_what_it_cannot_resample(
     RankCollection(["mr"]).update(**{**two, **keywords})  # by itself it is taken
 
 
-@pytest.mark.parametrize("strategy", ["multinomial", "poisson"])
-def test_what_torchmetrics_asks_of_arguments_before_a_metric_sees_them_is_no_silent_number(strategy: str) -> None:
-    wrapped = BootStrapper(MeanRank(), num_bootstraps=2, sampling_strategy=strategy)
-    for given in ({"preds": Ranks([1, 2], None, 3)}, {"preds": Ranks([1, 2], None, 3), "sample_id": torch.arange(2)}):
-        with pytest.raises(TypeError, match="Ranks"):  # it sizes its draw by the first argument
-            wrapped.update(**given)
-        with pytest.raises(TypeError, match="Ranks"):
-            wrapped.update(given.pop("preds"), **given)
-    with pytest.raises(IndexError, match="out of range"):  # it draws rows of the pairs as if each were a task
-        wrapped.update(PREDS, TARGET, exclude=PAIRS)
-    assert all(not metric.rows for metric in wrapped.metrics)
-    known = KnownTriples(torch.tensor([[0, 0, 1]]), num_entities=12)
-    exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
-    with pytest.raises(ValueError, match="not allowed"):
-        wrapped.update(PREDS, TARGET, exclude=exclusion)
-
-
-# --------------------------------------------------------------------------------- warnings, dtype, meta device
-
-
-def job_told() -> list[str]:
-    metric = MeanRank()
-    metric.update(torch.tensor([[0.3, 0.1], [0.2, 0.1]]), torch.tensor([0, 1]), sample_id=[0, 0])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        metric.compute()
-    return sorted(entry.category.__name__ for entry in caught)
-
-
-def test_warnings_come_once_in_a_job_of_processes() -> None:
-    pool = WorkerPool(2)
-    first, second = pool.run(job_told, [(), ()])
-    pool.close()
-    assert first == ["RankMetricWarning", "RankMetricWarning"]  # ids that repeat, and that differ
-    assert second == []
-
-
-@every_metric
-def test_dtype_is_that_of_the_value(make: Callable[..., RankMetric]) -> None:
-    metric = make()
-    for cast in (lambda m: m, lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.set_dtype(torch.half)):
-        cast(metric)
-        metric.update(PREDS, TARGET)
-        assert metric.dtype == metric.compute().dtype == torch.float64
+# ------------------------------------------------------------------------------------------------- meta device
 
 
 class Host(Metric):
@@ -403,7 +313,3 @@ def test_on_the_meta_device_ours_does_what_a_host_metric_does(program: str) -> N
     for ours in (META[program](MeanRank(rank_type="optimistic")), *collection.values()):  # type: ignore[operator]
         assert (ours.device, ours.shape, ours.dtype) == (theirs.device, theirs.shape, theirs.dtype)
         assert ours.is_meta or ours == theirs
-
-
-def test_the_bounds_of_an_adjusted_class_are_those_of_its_view() -> None:
-    assert AdjustedHitsAtK.plot_upper_bound == 1

@@ -1,12 +1,10 @@
 """Messages stay short, whatever an argument holds."""
 
 import pytest
-import torch
 
 from torchrankmetrics import RankDefinition, Ranks, adjust, compare, evaluate
 from torchrankmetrics.definitions import power_mean_rank
 from torchrankmetrics.definitions.candidates import integers
-from torchrankmetrics.inference import equivalence
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.queries import QueryDefinition
 
@@ -31,33 +29,19 @@ def test_unknown_names_are_shortened(name):
     "call",
     [
         lambda: evaluate([1, 2], 9, metrics=[LONG]),
-        lambda: evaluate([1, 2], 9, metrics={LONG + "-": "mr"}),
         lambda: evaluate([1, 2], 9, metrics=["mr"], views=LONG),
-        lambda: evaluate([1, 2], 9, metrics=["mr"], sides=[LONG + "-", LONG + "+"]),
-        lambda: evaluate([1, 2], 9, metrics=["mr"], expectation=LONG),
         lambda: evaluate([1, 2], LONG, metrics=["mr"]),
         lambda: evaluate([1.5], metrics=[RankDefinition(LONG, f=lambda r: 1 / r)], views="z_score"),
-        lambda: evaluate(torch.rand(2, 9), LONG),
         lambda: evaluate([1, 2], 9, **{LONG: 1}),
         lambda: adjust(LONG, "mr", 14),
-        lambda: adjust("3.5", LONG, 14),
-        lambda: adjust("3.5", "mr", LONG),
         lambda: adjust("3.5", "mr", "9" * 100_000),
         lambda: compare(RANKS, RANKS, LONG),
-        lambda: compare(RANKS, RANKS, "mrr", cluster=LONG),
-        lambda: compare(RANKS, RANKS, "mrr", confidence_level=LONG),
-        lambda: compare(RANKS, LONG, "mrr"),
         lambda: compare(MODELS, "mrr", baseline=LONG),
         lambda: compare({LONG: RANKS}, "mrr"),
-        lambda: compare({LONG: RANKS, "b": [RANKS, RANKS]}, "mrr"),
-        lambda: compare({LONG: RANKS, "b": Ranks([1], None, 9)}, "mrr"),
         lambda: compare(MODELS, ["mrr", "mr"])[LONG],
-        lambda: compare(MODELS, "mrr")["mrr", "a", LONG],
-        lambda: equivalence(RANKS, RANKS, "mrr", margin=LONG),
         lambda: integers(LONG, "num_candidates"),
         lambda: power_mean_rank(LONG),
         lambda: RankDefinition(LONG + "-"),
-        lambda: RankDefinition("x", optimum=LONG),
         lambda: RankDefinition(LONG, f=lambda r: r * 0 + 1),
         lambda: RankDefinition("x", aggregation=LONG),
         lambda: QueryDefinition(LONG),

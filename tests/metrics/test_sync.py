@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings, strategies as st
@@ -21,7 +20,6 @@ from sharding import (
     STORAGES,
     TAIL,
     Shard,
-    batch,
     collection,
     of_one_process,
     one_by_one,
@@ -128,26 +126,6 @@ def test_of_repeats_on_two_processes_the_smallest_rank_stays_and_differences_are
     for messages, value in pool.run(job_repeats, [([1, 2, 3, 5],), ([1, 2, 3],)]):
         assert messages == []
         assert value == expected.compute().item()
-
-
-def job_mrr(shard: Shard) -> float:
-    metric = MeanReciprocalRank()
-    update(metric, *shard)
-    return metric.compute().item()
-
-
-def test_padding_counts_once_with_a_sample_id_and_twice_without(pool: WorkerPool) -> None:
-    """torch's DistributedSampler gives both processes six samples: the first one counts twice without its id."""
-    ranks = [3, 1, 8, 2, 9, 7, 4, 6, 5, 2, 3]
-    shards = [[0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 0]]
-    expected = np.mean([1 / rank for rank in ranks])
-    for with_id in (True, False):
-        arguments = [
-            ([{**batch([(ranks[i], ranks[i], 9) for i in shard]), **({"sample_id": shard} if with_id else {})}],)
-            for shard in shards
-        ]
-        for value in pool.run(job_mrr, arguments):
-            assert (abs(value - expected) < 1e-12) == with_id
 
 
 @contextmanager

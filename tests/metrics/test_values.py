@@ -136,13 +136,3 @@ def test_weighted_median_splits_where_the_weight_is_exactly_half():
     # a tenth ten times is not 1 in binary: half is meant to 1e-12
     tasks = [Task(r, r, 99, Fraction(1, 10)) for r in range(1, 11)]
     assert computed(["median_rank"], tasks)["median_rank"] == 5.5
-
-
-def test_zero_weight_drops_the_task_altogether():
-    tasks = [Task(1, 1, 5), Task(5, 5, 5, Fraction(0), 1), Task(2, 4, 6, Fraction(1)), Task(6, 6, 6, Fraction(3, 2))]
-    names = [*METRICS, "count", "tie_rate"]
-    for average in ("micro", "macro"):
-        with_it = computed(names, tasks, average, views=reference.VIEWS)
-        without = computed(names, [tasks[0], *tasks[2:]], average, views=reference.VIEWS)
-        assert with_it == without
-    assert with_it["count"] == 3

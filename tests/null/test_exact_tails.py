@@ -45,7 +45,7 @@ def check_exactly(key, N, weights, tolerance=1e-9, some=5):
 @pytest.mark.parametrize("key", EXACT)
 @pytest.mark.parametrize(
     "N",
-    [[14], [20, 3], [20, 2, 3, 2], [14, 1, 9], [5, 7, 2, 11, 3], [9] * 5, [3, 14, 2, 4, 3, 5], [20, 20, 20], [40, 300]],
+    [[14], [20, 2, 3, 2], [5, 7, 2, 11, 3], [9] * 5, [40, 300]],
     ids=str,
 )
 def test_few_tasks_by_their_rational_law(key, N):
@@ -160,14 +160,6 @@ def test_nearly_equal_weights_are_equal(definition, n):
     got = p_value(definition, of_mean(definition, f @ weights / weights.sum()), [5] * n, weights)
     assert got >= equal * (1 - 1e-9)
     assert got == pytest.approx(equal, rel=1e-4)
-
-
-@pytest.mark.parametrize("N", [10**6, 5 * 10**6, 10**9], ids=str)
-@pytest.mark.parametrize("share", [1e-7, 0.02, 0.3])
-def test_one_task_among_many_candidates_has_the_share_of_its_rank(N, share):
-    rank = max(1, round(share * N))
-    for definition, value in ((MRR, 1 / rank), (GMR, float(rank))):
-        assert rank / N * (1 - 1e-9) <= p_value(definition, value, [N]) <= rank / N * 1.03 + 1 / N
 
 
 @pytest.mark.parametrize(("N", "weights"), [([10**6, 4 * 10**5], [1.3, 0.61]), ([5 * 10**5] * 2, [1.0, 1.0])], ids=str)

@@ -7,19 +7,14 @@ import pytest
 import torch
 
 import torchrankmetrics as trm
-from torchrankmetrics import Ranks, RankTable
+from torchrankmetrics import Ranks
 from torchrankmetrics.definitions.tasks import power_mean_rank
-from torchrankmetrics.inference.equivalence import equivalence
-from torchrankmetrics.kg.known_triples import relation_categories
-from torchrankmetrics.study import RankStudy
 from torchrankmetrics.validation import one_number
 
 KINDS = [np.float32, np.float64, np.float16, np.longdouble, np.array, torch.tensor, Fraction]
 NOT_ONE = [True, np.True_, torch.tensor(True), 1j, np.complex64(1), "1", np.str_("1"), [1], np.array([1]), None]
 
 a, b = Ranks([1, 2, 1, 3, 1, 2] * 20, None, 50), Ranks([1, 2, 1, 3, 2, 1] * 20, None, 50)
-triples = torch.tensor([[0, 0, 8], [1, 0, 8], [2, 0, 9], [8, 1, 6], [9, 1, 7]])
-tails = RankTable.from_ranks(Ranks([1, 4], None, 9), side="tail", sample_id=[0, 1])
 scores = torch.tensor([[0.3, 0.9, 0.1, 0.5], [0.8, 0.2, 0.5, 0.5]])
 
 
@@ -29,33 +24,11 @@ def updated(**options):
     return metric.rows.as_one(torch.device("cpu")).tolist()
 
 
-def collection():
-    result = trm.RankCollection(["mrr"])
-    result.update(a)
-    return result
-
-
-def study():
-    result = RankStudy()
-    result.add(RankTable.from_ranks(a), model="a", dataset="x")
-    result.add(RankTable.from_ranks(b), model="b", dataset="x")
-    return result
-
-
 NUMBERS = {  # all of these are exact in every kind
     "adjust": (lambda x: trm.adjust(x, "mrr", 50), 0.5),
     "compare": (lambda x: trm.compare(a, b, "mrr", confidence_level=x), 0.75),
-    "equivalence": (lambda x: equivalence(a, b, "mrr", margin=x), 0.5),
-    "confidence_intervals": (lambda x: collection().confidence_intervals(x), 0.75),
-    "level_of_a_study": (lambda x: study().table("mrr", confidence_level=x).to_markdown(), 0.75),
-    "margin_of_a_study": (lambda x: study().table("mrr", margin=x).to_markdown(), 0.5),
     "power_mean_rank": (lambda x: power_mean_rank(x).name, 2.5),
-    "threshold": (lambda x: relation_categories(triples, threshold=x).tolist(), 1.25),
     "tolerance": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=x), 0.25),
-    "both_tolerances": (
-        lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=trm.ranking.Tolerance(x, x)),
-        0.25,
-    ),
     "weight": (lambda x: updated(weight=x), 2.5),
 }
 INTEGERS = {

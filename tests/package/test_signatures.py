@@ -6,20 +6,12 @@ import re
 
 import pytest
 
-import torchrankmetrics
+from public_metrics import METRIC_CLASSES
 from torchrankmetrics import HitsAtK, RankMetric
 from torchrankmetrics.metrics.metric import HostOptions
 from torchrankmetrics.metrics.named import NamedMetric
 from torchrankmetrics.metrics.registry import all_names
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-
-METRIC_CLASSES = [
-    found
-    for name in torchrankmetrics.__all__
-    if inspect.isclass(found := getattr(torchrankmetrics, name))
-    and issubclass(found, RankMetric)
-    and found is not RankMetric
-]
 
 
 @pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)

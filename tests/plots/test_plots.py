@@ -1,6 +1,7 @@
 """Axes, labels and series of plots; drawn values against counting by hand."""
 
 import sys
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
-from torchrankmetrics.plots.canvas import MARKS
+from torchrankmetrics.plots.canvas import MARKS, pyplot
 
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 
@@ -385,3 +386,19 @@ def test_without_matplotlib_the_extra_is_named(models: dict[str, RankCollection]
     for draw in (plots.rank_ecdf, plots.ties, lambda m: plots.by_dataset({"x": m})):
         with pytest.raises(ImportError, match=r"pip install 'torchrankmetrics\[plot\]'"):
             draw(models)
+
+
+def test_a_cache_directory_that_matplotlib_cannot_write_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(name: str) -> None:
+        raise OSError("Matplotlib requires access to a writable cache directory")
+
+    monkeypatch.setattr("torchrankmetrics.plots.canvas.importlib.import_module", failing)
+    with pytest.raises(OSError, match="set MPLCONFIGDIR"):
+        pyplot()
+
+
+def test_datasets_without_a_z_score_are_drawn(models: dict[str, RankCollection]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, axes = plots.by_dataset({"one candidate each": Ranks([1, 1], None, 1)})
+    assert np.isnan(axes[2].lines[0].get_ydata()).all()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-import query_laws as exact
+import reference_queries as exact
 from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
 from torchrankmetrics.definitions.kinds import AtMost, WithCandidates
@@ -112,7 +112,7 @@ def test_with_one_answer_a_metric_of_queries_is_its_task_metric(definition, task
 @every_metric
 def test_a_constant_scorer_has_the_mean_by_chance(definition, value):
     m = np.array([1, 2, 3, 50, 1, 7, 4000, 3])
-    N = np.array([1, 5, 5, 100, 10**7, 10**7, 10**7, 4 * 10**6])
+    N = np.array([1, 5, 5, 100, 10**6, 10**6, 10**6, 4 * 10**5])
     blind = QuerySample.tied(N, m, N)
     values = definition.values(blind)
     mean, _ = definition.moments(N, m)

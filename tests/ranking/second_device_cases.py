@@ -247,6 +247,20 @@ def test_forward_gives_the_values_of_the_batch(device, make):
     assert bits(metric) == bits(cpu)
 
 
+def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
+    moved_on, on_cpu = filled(collection, "cpu", (1,)), RankCollection(NAMES, compute_on_cpu=True).to(device)
+    assert moved_on.to(device) is moved_on
+    scores, target, columns = batch(2, device)
+    for metric in (moved_on, on_cpu):
+        metric.update(scores, target, **columns)
+    assert {value.device.type for value in (moved_on.compute() | on_cpu.compute()).values()} == {standin.NAME}
+    for member in moved_on.values(copy_state=False):
+        member.to("cpu")  # as Lightning does with each metric that is logged
+    assert len({id(member.rows) for member in moved_on.values(copy_state=False)}) == 1
+    assert bits(moved_on) == bits(filled(collection, "cpu", (1, 2)))
+    assert {block.device.type for block in next(iter(on_cpu.values(copy_state=False))).rows} == {"cpu"}
+
+
 def through_a_file(metric):
     file = io.BytesIO()
     metric.persistent(True)

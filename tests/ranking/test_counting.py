@@ -68,6 +68,97 @@ def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
                 assert torch.equal(compiled.count(*arguments), plain.count(*arguments))
 
 
+@needs_numba
+@cases(300, 20_000)
+@given(
+    st.integers(0, 10**9),
+    st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32]),
+    st.sampled_from([1, 7, 70, 130, 17_000]),
+    st.sampled_from([0, 1, 5, 80, 300]),
+    st.sampled_from(["none", "lists", "cells", "columns", "lists and columns"]),
+    st.sampled_from(["own", "given", "outside"]),
+    st.sampled_from([1, 3]),
+)
+def test_any_number_of_targets_of_a_row_is_counted_as_in_plain_torch(seed, dtype, N, P, kind, true, threads):
+    """From few targets, each compared with every cell, to many, which are searched; over block and thread borders."""
+    from torchrankmetrics.ranking.counting import numba_backend as compiled
+
+    generator = torch.Generator().manual_seed(seed)
+    B = int(torch.randint(1, 4, (), generator=generator))
+    scores = scores_with_specials(generator, B, N, dtype, "row")
+    if seed % 2 and dtype.is_floating_point:  # few ties
+        scores = torch.where(
+            torch.rand(B, N, generator=generator) < 0.9, torch.randn(B, N, generator=generator), scores.float()
+        ).to(dtype)
+    row = torch.randint(0, B, (P,), generator=generator)
+    row = row if seed % 3 else row.sort().values
+    column = torch.randint(0, N, (P,), generator=generator)
+    share = float(torch.rand((), generator=generator))
+    slices = columns = cells = None
+    if "lists" in kind:
+        pairs = (torch.rand(B, N, generator=generator) < share).nonzero()
+        slices = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B))
+    if "columns" in kind:
+        columns = torch.rand(N, generator=generator) < share
+    if kind == "cells":
+        cells = torch.rand(B, N, generator=generator) < share
+    excluded = Excluded(slices, cells, columns)
+    given_ = None if true == "own" else scores[row, column]
+    if true == "outside":
+        column = torch.where(column % 2 == 0, column, -1)
+    split = int(torch.randint(0, N + 1, (), generator=generator))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(compiled, "_PER_THREAD", 1)
+        patch.setattr(compiled, "_LEAD", 1)
+        arguments = (scores, given_, row, column, excluded)
+        expected = plain.count(*arguments)
+        assert torch.equal(compiled.count(*arguments), expected)
+        if given_ is not None and 0 < split < N:  # the same in two chunks
+            left, right = excluded.split(split)
+            own = [torch.where((column >= a) & (column < b), column - a, -1) for a, b in ((0, split), (split, N))]
+            parts = [
+                compiled.count(chunk, given_, row, place, part)
+                for chunk, place, part in zip((scores[:, :split], scores[:, split:]), own, (left, right), strict=True)
+            ]
+            total = parts[0] + parts[1]
+            assert torch.equal(total[:3], expected[:3])
+            assert torch.equal(total[3] > 0, expected[3] > 0)
+
+
+@pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
+@cases(60, 5000)
+@given(
+    st.integers(0, 10**9),
+    st.sampled_from([*FLOATS, *INTEGERS]),
+    st.lists(st.sampled_from([0, 1, 5, 90]), min_size=1, max_size=5),
+    st.sampled_from([1, 9, 200]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_lists_are_counted_as_matrices_of_one_row_are(way, seed, dtype, lengths, P, is_own, excludes):
+    count_lists = importlib.import_module(f"{counting.__name__}.{way}").count_lists
+    generator = torch.Generator().manual_seed(seed)
+    scores = scores_with_specials(generator, 1, sum(lengths), dtype, "row")[0]
+    borders = torch.tensor([0, *lengths]).cumsum(0)
+    lists = [i for i, length in enumerate(lengths) if length or not is_own]
+    row = torch.tensor(lists, dtype=torch.int64)[
+        torch.randint(0, max(1, len(lists)), (P if lists else 0,), generator=generator)
+    ]
+    drop = torch.rand(len(scores), generator=generator) < 0.3 if excludes else None
+    column = torch.tensor([int(torch.randint(0, lengths[i], (), generator=generator)) for i in row]) if is_own else None
+    true = None if is_own else scores_with_specials(generator, 1, len(row), dtype, "row")[0]
+    if is_own:
+        column = column.long()
+    got = count_lists(scores, borders, row, true, column, drop)
+    for task, i in enumerate(row.tolist()):
+        here, place = slice(int(borders[i]), int(borders[i + 1])), torch.tensor([task])
+        some, none = scores[here][None], Excluded(cells=None if drop is None else drop[here][None])
+        own = None if column is None else column[place]
+        expected = plain.count(some, None if true is None else true[place], torch.tensor([0]), own, none)
+        assert torch.equal(got[:, task], expected[:, 0])
+
+
 @pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
 def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
     """A true score that was computed elsewhere may be above or below the cell in its column; against plain loops."""
@@ -153,16 +244,16 @@ def test_more_than_2_to_the_24_columns(way):
 class TestChoice:
     def test_auto_takes_what_is_installed(self, monkeypatch):
         monkeypatch.setattr(counting, "_has_numba", lambda: False)
-        assert counting.choose(torch.zeros(1, 1)) is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
+        assert counting.choose(torch.zeros(1, 1)).count_matrix is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
 
     @needs_numba
     def test_auto_is_numba_on_the_cpu(self):
         from torchrankmetrics.ranking.counting import numba_backend as compiled
 
-        assert counting.choose(torch.zeros(1, 1)) is compiled.count
-        assert counting.choose(torch.zeros(1, 1), "torch") is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
+        assert counting.choose(torch.zeros(1, 1)).count_matrix is compiled.count
+        assert counting.choose(torch.zeros(1, 1), "torch").count_matrix is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
 
     @needs_numba
     @pytest.mark.parametrize("way", ["torch", "numba"])

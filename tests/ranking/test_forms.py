@@ -80,7 +80,7 @@ def test_integers_that_could_be_labels_or_pairs_or_columns_raise_for_every_batch
     target = torch.zeros(B, dtype=torch.int64)
     for convert in (torch.Tensor.clone, torch.Tensor.numpy):
         with pytest.raises(
-            ValueError, match=r"target must be labels or pairs.*target > 0, or pairs .*\(rows, columns\)"
+            ValueError, match=r"target must be labels or pairs.*target.float\(\), or pairs .*\(rows, columns\)"
         ):
             call(scores, convert(labels), None)
         with pytest.raises(ValueError, match=r"exclude must be labels or pairs.*exclude > 0, or pairs .*\(rows, col"):
@@ -120,11 +120,37 @@ def test_two_rows_are_read_as_any_other_number_of_rows():
     assert split.compute()["count"] == 7
 
 
-def test_a_target_of_a_sparse_matrix_with_grades_is_an_error():
-    grades = csr_array(np.array([[0, 3, 0, 0, 0]]))
-    with pytest.raises(ValueError, match="graded relevance is not taken"):
-        rank_scores(torch.rand(1, N), grades)
+LABELS = [[0, 3, 0, 0.5, 0], [0, 0, 1, 0, 0]]
+GRADED = {
+    "float": torch.tensor(LABELS),
+    "half": torch.tensor(LABELS).half(),
+    "array": np.array(LABELS),
+    "csr": csr_array(np.array(LABELS)),
+    "coo": coo_matrix(np.array(LABELS, dtype="f")),
+    "dicts": [{3: 0.5, 1: 3, 0: 0}, {2: 1}],
+}
+
+
+@pytest.mark.parametrize("form", GRADED)
+@pytest.mark.parametrize("point", ["rank_scores", "rank_embeddings"])
+def test_labels_are_gains_of_the_tasks(point, form):
+    ranks = ENTRY_POINTS[point](torch.rand(2, N), GRADED[form], None)
+    assert ranks.gain.dtype == torch.float64
+    assert sorted(zip(ranks.rows[0].tolist(), ranks.gain.tolist(), strict=True)) == [(0, 0.5), (0, 3), (1, 1)]
+
+
+def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
+    ranks = rank_scores(torch.rand(2, N), [{1: 1.0}, {2: 1}])
+    assert ranks.gain is None
+    grades = csr_array(np.array([[0, -3, 0, 0, 0]]))
     assert rank_scores(torch.rand(1, N), [0], exclude=grades).num_candidates.tolist() == [4]
+    with pytest.raises(ValueError, match=r"target must hold finite labels of at least 0, got -3\.0"):
+        rank_scores(torch.rand(1, N), grades)
+    with pytest.raises(TypeError, match="exclude as a list must hold the columns of every row"):
+        rank_scores(torch.rand(1, N), [0], exclude=[{1: 1}])
+    for mixed in ([{1: 1}, [2]], [[2], {1: 1}]):
+        with pytest.raises(TypeError, match="target as a list must hold the columns of every row"):
+            rank_scores(torch.rand(2, N), mixed)
 
 
 def test_weights_and_groups_of_pairs_are_of_tasks_and_of_labels_of_rows():

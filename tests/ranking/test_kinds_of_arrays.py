@@ -195,5 +195,5 @@ def test_candidates_of_float8_are_ranked_as_their_numbers(dtype, arithmetic):
     for given in (candidates, Candidates(candidates)):
         assert repr(rank_embeddings(queries, given, target, arithmetic=arithmetic)) == repr(expected)
     pairs = target[:, None].expand(5, 2)
-    found = rank_alignment(pairs, queries, candidates, candidates="all", arithmetic=arithmetic).side("tail")
+    found = rank_alignment(pairs, queries, candidates, candidates="all", arithmetic=arithmetic).select(side="tail")
     assert repr(found.ranks) == repr(expected)

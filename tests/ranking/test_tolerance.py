@@ -108,7 +108,7 @@ def test_noise_breaks_ties_and_a_tolerance_mends_them():
         (
             lambda s, t: RankMetric("mrr").update(Ranks([1], None, 3), tolerance=0.1),
             ValueError,
-            "tolerance is for scores .* with ranks that are there",
+            "tolerance is for scores .* with existing ranks",
         ),
         (
             lambda s, t: RankCollection(["mrr"]).update(s[0], t, indexes=torch.zeros(3, dtype=torch.long), tolerance=1),

@@ -24,7 +24,7 @@ TABLE = Tabular.named(
         ["FB15k-237 <&> 50%", "a_b|c", "mrr", "x" * 30, 0.00012, -1.5, 2.25, 40932, "sign-flip " * 12],
         ["日本語", "é\n\x1b[31m", "mr", "", PValue(0.0, -868.589), math.nan, None, 7, "exact"],
     ],
-    ["†: cannot be told from the best; 100 % of $x_1$ {braces} ~ ^ # \\"],
+    ["†: cannot be told from the best; 100% of $x_1$ {braces} ~ ^ # \\"],
     keys=2,
 )
 STYLED = Tabular(
@@ -243,7 +243,7 @@ def test_latex_is_compiled(tmp_path):
     rows = [(name, Styled(-0.5, -0.6, 0.4, bold=True, mark="\u2020\u2248")) for name in names]
     own = Tabular.named(("model_%", "mrr & more"), rows, tuple(names))
     latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)
-    parts = [to_latex(own), to_latex(STYLED, caption="Results & more: 5 %", label="tab:results"), to_latex(latin)]
+    parts = [to_latex(own), to_latex(STYLED, caption="Results & more: 5%", label="tab:results"), to_latex(latin)]
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "a.tex").write_text(head + "\n\n".join(parts) + "\n\\end{document}\n", encoding="utf-8")
     command = [LATEX, "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
@@ -261,9 +261,9 @@ PAPER = Tabular(
 def test_papers_have_names_of_metrics_percent_and_digits():
     assert "hits_at_10  ours     0.5123  0.5000" in to_text(PAPER)
     style = {"percent": True, "digits": 1, "labels": {"ours": "This work"}}
-    assert "| Hits@10 | This work | 51.2 | 0.5000 |" in to_markdown(PAPER, style)
-    assert "| MR | This work | 123.5 | 0.2500 |" in to_markdown(PAPER, style)
-    assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, {"percent": True, "labels": {"hits_at_10": "H10"}})
+    assert "| Hits@10 | This work | 51.2 | 0.5000 |" in to_markdown(PAPER, **style)
+    assert "| MR | This work | 123.5 | 0.2500 |" in to_markdown(PAPER, **style)
+    assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, percent=True, labels={"hits_at_10": "H10"})
     with pytest.raises(ValueError, match=r"models by datasets, as RankStudy\.table returns them"):
         Long().to_latex(baseline="ours")
 

@@ -62,7 +62,8 @@ def test_frames_and_files_of_all_columns_come_back():
         (["rank", "0"], "ranks must lie between 1 and num_candidates"),
         (["rank,num_candidates", "3,2"], "ranks must lie between 1 and num_candidates"),
         (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in row 0"),
-        (["rank,group", "1"], "line 2 must have 2 cells as the header, got 1"),
+        (["rank,group", "", "1,2", "", "1"], "line 5 must have 2 cells as the header, got 1"),
+        (["rank,nan", "1,true", "2,yes"], "nan must be true or false, got 'yes' in row 1"),
         (["rank,rank", "1,1"], "columns must have different names"),
         (["rank,side", "1,left"], "side must hold numbers, or head and tail"),
         (["rank,sample_id", "1,1e300"], "sample_id must hold integers"),
@@ -77,6 +78,13 @@ def test_frames_and_files_of_all_columns_come_back():
 def test_wrong_files_name_the_column(lines, message, tmp_path):
     with pytest.raises(ValueError, match=rf"ranks\.csv: {message}"):
         RankTable.load(write(tmp_path / "ranks.csv", *lines))
+
+
+def test_other_objects_than_frames_of_different_columns_are_errors():
+    with pytest.raises(TypeError, match=r"frame must be a pandas\.DataFrame, got dict; from_numpy takes a dict"):
+        RankTable.from_pandas({"rank": [1]})
+    with pytest.raises(ValueError, match="columns must have different names, got rank, rank"):
+        RankTable.from_pandas(pandas.DataFrame([[1, 2]], columns=["rank", "rank"]))
 
 
 def test_a_large_file_is_an_error_before_it_is_parsed(tmp_path):
@@ -94,7 +102,7 @@ def test_without_candidates_base_values_are_those_with_candidates_and_others_rai
         float(sum(map(Fraction, ("1/2", "1/4", "1/2", "1/9"))) / 4)
     )
     assert list(evaluate(unknown)) == ["mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10"]
-    for metric in ("amri", "z_mrr", "p_mrr", "normalized_mr", "auc", "rr", "ap"):
+    for metric in ("amri", "z_mrr", "p_mrr", "normalized_mr", "auc", "z_rr"):
         with pytest.raises(ValueError, match="num_candidates is needed"):
             evaluate(unknown, metrics=metric)
     RankTable.from_ranks(unknown).save(tmp_path / "ranks.npz")

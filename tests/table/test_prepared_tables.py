@@ -11,13 +11,12 @@ def table(ranks, ids, side="tail", group=None):
     return RankTable.from_ranks(Ranks(ranks, None, 20), side=side, sample_id=ids, group=group)
 
 
-def test_a_side_is_what_select_gives():
+def test_the_rows_of_a_side_are_selected():
     both = RankTable.concatenate([table([1, 2], [0, 1]), table([5], [0], side="head")])
-    assert torch.equal(both.side("head").rows, both.select(side="head").rows)
-    assert both.side("tail").num_tasks == 2
-    assert torch.equal(both.side(None).rows, both.rows)
+    assert both.select(side="tail").num_tasks == 2
+    assert torch.equal(both.select().rows, both.rows)
     with pytest.raises(ValueError, match="side must be"):
-        both.side("both")
+        both.select(side="both")
 
 
 def test_groups_are_given_to_a_copy():

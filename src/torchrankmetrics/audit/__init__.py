@@ -20,10 +20,10 @@ class Report:
     """The findings of an audit, in the order of ``CHECKS``.
 
     Attributes:
-        evaluator: its name.
-        ties: the tie rules that its results follow: one; several, if its metrics do not distinguish them; none, if it
-            follows no rule.
-        findings: one per check.
+        evaluator (str): its name.
+        ties (tuple): the tie rules that its results follow: one; several, if its metrics do not distinguish them; none,
+            if it follows no rule.
+        findings (tuple): one per check.
     """
 
     evaluator: str
@@ -45,12 +45,20 @@ class Report:
         return "\n".join([head, *map(str, self.findings)])
 
     def to_dict(self) -> dict[str, object]:
-        """The evaluator, its tie rules and one record per check; NaN and infinite values are strings."""
+        """The evaluator, its tie rules and one record per check; NaN and infinite values are strings.
+
+        Returns:
+            Dict with evaluator, ties and checks.
+        """
         checks = [{key: _plain(value) for key, value in asdict(finding).items()} for finding in self.findings]
         return {"evaluator": self.evaluator, "ties": list(self.ties), "checks": checks}
 
     def to_json(self) -> str:
-        """The report as JSON."""
+        """The report as JSON.
+
+        Returns:
+            The dict of ``to_dict`` as a JSON string.
+        """
         return json.dumps(self.to_dict(), indent=1)
 
 
@@ -60,10 +68,10 @@ def audit(
     """Check an evaluator on small cases with known results.
 
     Args:
-        evaluator: a function of scores (B, N), target (B,) int64 and exclude, a bool mask (B, N) that is True for
-            excluded candidates, or None. It returns ranks (B,), or a dict of metrics, of which those with a known name
-            are compared. It gets copies. Several relevant items of a query are several rows. NotImplementedError
-            skips a case.
+        evaluator (callable): a function of scores (B, N), target (B,) int64 and exclude, a bool mask (B, N) that is
+            True for excluded candidates, or None. It returns ranks (B,), or a dict of metrics, of which those with a
+            known name are compared. It gets copies. Several relevant items of a query are several rows.
+            NotImplementedError skips a case.
         ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or "expected"
             (metrics averaged over the orders of tied candidates). None accepts any one rule.
         pairs (bool, default False): pass exclude as int64 (2, P) pairs of (row, column) instead of a mask.
@@ -92,7 +100,17 @@ def audit(
 def assert_evaluator(
     evaluator: Evaluator, ties: str | None = None, *, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
 ) -> None:
-    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``."""
+    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
+
+    Args:
+        evaluator (callable): as in ``audit``.
+        ties (str, default None): as in ``audit``.
+        pairs (bool, default False): as in ``audit``.
+        max_candidates (int, default 2^25): as in ``audit``.
+
+    >>> from torchrankmetrics import rank_scores
+    >>> assert_evaluator(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
+    """
     report = audit(evaluator, ties=ties, pairs=pairs, max_candidates=max_candidates)
     if report.failures:
         lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]

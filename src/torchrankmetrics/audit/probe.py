@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torchrankmetrics.definitions.tasks import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Result = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
@@ -23,20 +23,23 @@ Fault = tuple[str, float | str, float | str]  # quantity, value of the evaluator
 RULES: tuple[str, ...] = RANK_TYPES
 
 
-class EvaluatorError(Exception):
-    """The evaluator raised an exception."""
+class NoResultError(Exception):
+    """A call gave nothing to compare.
+
+    Attributes:
+        status: "error" if the evaluator raised an exception, "skipped" for NotImplementedError, "failed" if its result
+            has another form than the first result, or than the batch.
+        fault: for "failed".
+    """
+
+    def __init__(self, status: Literal["error", "skipped", "failed"], message: str = "", fault: Fault | None = None):
+        super().__init__(message)
+        self.status = status
+        self.fault = fault
 
 
-class UnsupportedError(Exception):
-    """The evaluator raised NotImplementedError."""
-
-
-class FormError(Exception):
-    """The result has another form than the first result, or than the batch; holds the fault."""
-
-    def __init__(self, got: str, expected: str) -> None:
-        super().__init__(got, expected)
-        self.fault: Fault = ("result", got, expected)
+def _form_error(got: str, expected: str) -> NoResultError:
+    return NoResultError("failed", fault=("result", got, expected))
 
 
 class Probe:
@@ -67,21 +70,22 @@ class Probe:
         result = self._call(case)
         if isinstance(result, Mapping):
             self.metrics = {}
-            for key in map(str, result):
+            for key in result:
                 try:
                     self.metrics[key] = replace(parse_name(key), side=None, average=None)
                 except ValueError:
                     self.unknown.append(key)
             if not self.metrics:
-                keys = list(map(str, result))
-                raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {keys}")
+                raise ValueError(
+                    f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {list(result)}"
+                )
         return self._read(result, case)
 
     def results(self, case: Case) -> Result:
         """Call the evaluator with copies.
 
         Raises:
-            EvaluatorError, UnsupportedError, FormError: if there is nothing to compare.
+            NoResultError: if there is nothing to compare.
         """
         return self._read(self._call(case), case)
 
@@ -96,24 +100,29 @@ class Probe:
                 warnings.simplefilter("ignore")
                 result = self.evaluator(*clones.values())  # type: ignore[arg-type]
         except NotImplementedError as error:
-            raise UnsupportedError(" ".join(str(error).split()) or "not supported") from error
+            raise NoResultError("skipped", " ".join(str(error).split()) or "not supported") from error
         except Exception as error:
-            raise EvaluatorError(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise NoResultError("error", text) from error
         for name, tensor in given.items():
             clone = clones[name]
             if tensor is not None and clone is not None and self.modified is None and not _same(tensor, clone):
                 self.modified = (case, name)
-        return result
+        return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
     def _read(self, result: Any, case: Case) -> Result:
         if isinstance(result, Mapping):
             if self.metrics is None:
-                raise FormError("a dict", "ranks, as before")
+                raise _form_error("a dict", "ranks, as before")
             if missing := [key for key in self.metrics if key not in result]:
-                raise FormError(f"no {shown(missing[0])}", "the same keys as before")
-            return {key: float(result[key]) for key in self.metrics}
+                raise _form_error(f"no {shorten(missing[0])}", "the same keys as before")
+            try:
+                return {key: float(result[key]) for key in self.metrics}
+            except (TypeError, ValueError, RuntimeError) as error:
+                values = {key: result[key] for key in self.metrics}
+                raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
         if self.metrics is not None:
-            raise FormError(type(result).__name__, "a dict, as before")
+            raise _form_error(type(result).__name__, "a dict, as before")
         try:
             ranks = torch.as_tensor(result).detach().cpu()
         except (TypeError, ValueError, RuntimeError):
@@ -124,7 +133,7 @@ class Probe:
                 f"got {type(result).__name__}"
             )
         if ranks.shape != case.target.shape:
-            raise FormError(f"shape {tuple(ranks.shape)}", f"shape {tuple(case.target.shape)}")
+            raise _form_error(f"shape {tuple(ranks.shape)}", f"shape {tuple(case.target.shape)}")
         return _by_row(ranks.double())
 
     def possible_rules(self) -> list[str]:

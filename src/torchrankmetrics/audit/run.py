@@ -7,16 +7,7 @@ from typing import Literal
 import torch
 
 from torchrankmetrics.audit.cases import CHECKS, LARGEST, Case, largest, ordinary, ranked, stack
-from torchrankmetrics.audit.probe import (
-    EvaluatorError,
-    Fault,
-    FormError,
-    Probe,
-    Result,
-    UnsupportedError,
-    hits_k,
-    is_base,
-)
+from torchrankmetrics.audit.probe import Fault, NoResultError, Probe, Result, hits_k, is_base
 
 Status = Literal["passed", "failed", "error", "skipped"]
 
@@ -26,15 +17,16 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: its name.
-        description: the check in one sentence.
-        status: "passed", "failed" (a wrong number), "error" (an exception where a number is required) or "skipped"
-            (nothing could be compared, or an exception that is as good as a number; ``message`` has the reason).
-        case: the smallest case that shows it; "" if the check passed or no case of it was compared.
-        quantity: "rank", or the key of the metric that is wrong.
-        got: the value of the evaluator.
-        expected: the right value.
-        message: the exception, the tie rule found, other wrong metrics, or why the check was skipped.
+        check (str): its name.
+        description (str): the check in one sentence.
+        status (str): "passed", "failed" (a wrong number), "error" (an exception where a number is required) or
+            "skipped" (nothing could be compared, or an exception that is as good as a number; ``message`` has the
+            reason).
+        case (str): the smallest case that shows it; "" if the check passed or no case of it was compared.
+        quantity (str): "rank", or the key of the metric that is wrong.
+        got (float or str): the value of the evaluator.
+        expected (float or str): the right value.
+        message (str): the exception, the tie rule found, other wrong metrics, or why the check was skipped.
     """
 
     check: str
@@ -73,7 +65,7 @@ class Battery:
         self.found: dict[str, Finding] = {}
 
     def findings(self) -> tuple[Finding, ...]:
-        """Battery all checks; if a basic check fails, the later ones are skipped."""
+        """Run all checks; if a basic check fails, the later ones are skipped."""
         reason = self._basic()
         for name, check in CHECKS.items():
             if name == "scores_unmodified":
@@ -95,7 +87,7 @@ class Battery:
     def _basic(self) -> str:
         try:
             first = self.probe.first(ordinary())
-        except (EvaluatorError, UnsupportedError, FormError) as error:
+        except NoResultError as error:
             self._put_error("plain_ranks", error, ordinary())
             return "no result for ranking tasks without ties or filter"
         self._order(first)
@@ -113,16 +105,14 @@ class Battery:
         text = "" if case is None else str(case)
         self.found[name] = Finding(name, CHECKS[name].description, status, text, quantity, got, expected, message)
 
-    def _put_error(self, name: str, error: Exception, case: Case) -> None:
-        if isinstance(error, FormError):
-            return self._put(name, "failed", error.fault, case=case)
-        skipped = isinstance(error, UnsupportedError) or CHECKS[name].may_raise
-        return self._put(name, "skipped" if skipped else "error", message=str(error), case=case)
+    def _put_error(self, name: str, error: NoResultError, case: Case) -> None:
+        status = "skipped" if error.status == "error" and CHECKS[name].may_raise else error.status
+        self._put(name, status, error.fault, str(error), case if error.fault else None)
 
     def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
         rules = self.rules if rules is None else rules
-        raised: tuple[Exception, Case] | None = None
+        raised: tuple[NoResultError, Case] | None = None
         reason, compared = "no case could be compared", False
         for case in cases:
             if case.exclude is not None and name != "filter" and self.found["filter"].status != "passed":
@@ -137,12 +127,13 @@ class Battery:
                 posed = stack(case, case) if twice else case
                 try:
                     fault = self.probe.fault(posed, self.probe.results(posed), rules)
-                except UnsupportedError as error:
-                    reason = str(error)
-                except EvaluatorError as error:
-                    raised = raised or (error, case)
-                except FormError as error:
-                    return self._put_error(name, error, case)
+                except NoResultError as error:
+                    if error.status == "failed":
+                        return self._put_error(name, error, case)
+                    if error.status == "skipped":
+                        reason = str(error)
+                    else:
+                        raised = raised or (error, case)
                 else:
                     compared = True
                     if fault is not None:
@@ -160,7 +151,7 @@ class Battery:
             self.probe.results(ranked([7, 9, 8], 12))
             again = self.probe.results(plain)
             reverse = self.probe.results(Case(plain.scores[back], plain.target[back]))
-        except (EvaluatorError, UnsupportedError, FormError) as error:
+        except NoResultError as error:
             return self._put_error("order_of_batches", error, plain)
         if self.probe.metrics is None:
             reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
@@ -217,7 +208,7 @@ class Battery:
         for case in cases if keys else ():
             try:
                 values = self.probe.results(case)
-            except (EvaluatorError, UnsupportedError, FormError) as error:
+            except NoResultError as error:
                 return self._put_error("k_above_candidates", error, case)
             for key in keys:
                 if not self.probe.near(values[key], 1.0):

@@ -12,13 +12,9 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.adjust import adjust_command, candidates_command, datasets_command, metrics_command
-from torchrankmetrics.cli.ranks import compare_command, report_command
-from torchrankmetrics.cli.study import audit_command, study_command, verify_command
+from torchrankmetrics.cli.options import COMMANDS, Command
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.version import __version__
-
-INTERRUPTED = 130
 
 
 def _examples(text: str) -> str:
@@ -60,11 +56,12 @@ def _main(
     pass
 
 
-for command in (
-    *(report_command, compare_command, study_command, verify_command, adjust_command),
-    *(datasets_command, candidates_command, audit_command, metrics_command),
-):
-    app.command(command.__name__.removesuffix("_command"), help=_examples(inspect.getdoc(command) or ""))(command)
+_LAST = ("max_bytes", "fragment", "form", "output")  # in the help
+for _name, _command in COMMANDS.items():
+    _fields = inspect.signature(_command).parameters.values()
+    shared = sorted(_fields, key=lambda field: field.name in _LAST)
+    _command.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]
+    app.command(_name, help=_examples(inspect.getdoc(_command) or ""))(_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +69,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings(record=True) as caught, _standard_streams():
         warnings.simplefilter("always", RankMetricWarning)
         try:
-            code = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
+            command = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
+            code = command.run() if isinstance(command, Command) else 0  # no command after --help and --version
             sys.stdout.flush()
         except BrokenPipeError:  # the reader of the pipe has exited
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -89,7 +87,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 raise
             return _fail(str(error))
         except typer.Abort:
-            code = INTERRUPTED
+            raise KeyboardInterrupt from None
         except Exception as error:
             usage = getattr(error, "format_message", None)  # of typer's copy of click, or of click
             if usage is None:
@@ -100,11 +98,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             context = getattr(error, "ctx", None)
             path = "torchrankmetrics" if context is None else context.command_path
             return _fail(f"{usage()} (see {path} --help)")
-    if code == INTERRUPTED:  # typer makes an exit code of Ctrl-C
-        raise KeyboardInterrupt
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"note: {message}", file=sys.stderr)
-    return code if isinstance(code, int) else 0
+    return code
 
 
 @contextmanager

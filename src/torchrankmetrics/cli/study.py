@@ -3,120 +3,64 @@
 import os
 import pkgutil
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from torchrankmetrics.cli import common
-from torchrankmetrics.cli.common import opt
+from torchrankmetrics.audit import MAX_CANDIDATES, audit
+from torchrankmetrics.cli.options import AuditCommand, StudyCommand, VerifyCommand
+from torchrankmetrics.cli.output import busy, emit, format_of, split_list
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.rendering import Cell, Tabular
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.study import RankStudy, verify
+from torchrankmetrics.validation import check_choice, shorten
 
 
-def study_command(
-    context: typer.Context,
-    pattern: Annotated[str, typer.Argument(help="Paths of files of ranks, with {dataset}, {model} and {seed}.")],
-    metrics: common.MetricsOption = "mrr,hits@10",
-    view: Annotated[str, opt("View: base, normalized, adjusted_index or z_score.")] = "base",
-    confidence_level: common.LevelOption = 0.95,
-    cluster: common.ClusterOption = None,
-    margin: Annotated[float | None, opt("Mark models that no other model exceeds by this margin.")] = None,
-    values_only: Annotated[bool, opt("Print no intervals.", "--values-only")] = False,
-    across: Annotated[bool, opt("Print averages over the datasets and how often models win.", "--across")] = False,
-    form: common.FormatOption = None,
-    output: common.OutputOption = None,
-) -> None:
-    """Put models, datasets and seeds into one table, or into an HTML page with figures that `verify` checks.
-
-    The best value of a dataset is bold; models that are not significantly different from it are marked. CSV and
-    JSON have one row per cell.
-
-    For example
-
-    `torchrankmetrics study "runs/{dataset}/{model}/{seed}.npz" --metric mrr,hits@10 --output report.html`
-
-    `torchrankmetrics study "runs/{model}.csv" -m amri --format latex`
-    """
-    from torchrankmetrics.metrics.views import VIEWS
-    from torchrankmetrics.study import RankStudy
-
-    check_choice("--view", view, VIEWS[:-1])
-    names = common.split_list(metrics, "--metric")
-    study = RankStudy.open(pattern)
-    options: dict[str, Any] = {"view": view, "confidence_level": confidence_level, "cluster": cluster}
-    written = common.format_of(form, output)
-    about: dict[str, Any] = {"files": [str(run.source) for run in study.runs.values()]}
-    about["confidence_level"] = confidence_level
-    with common.busy("study"):
-        if across:
-            common.require(context, "with --across", "margin", "values_only")
-            common.emit(study.summary(names, **options).tabular(), form, output, **about)
-        elif written is common.Format.html:
-            common.require(context, "with --format html", "values_only")
-            target = None if str(output) == "-" else output
-            sys.stdout.write(study.report(target, names, margin=margin, **options) or "")
+def study(options: StudyCommand) -> int:
+    """Write the table, the averages or the page of a study."""
+    check_choice("--view", options.view, VIEWS[:-1])
+    names, runs, form = split_list(options.metrics, "--metric"), RankStudy.open(options.pattern), format_of(options)
+    level = options.confidence_level
+    tests: dict[str, Any] = {"view": options.view, "confidence_level": level, "cluster": options.cluster}
+    about: dict[str, Any] = {"files": [str(run.source) for run in runs.runs.values()], "confidence_level": level}
+    with busy("study"):
+        if options.across:
+            options.require("with --across", "margin", "values_only")
+            emit(options, runs.summary(names, **tests).tabular(), **about)
+        elif form == "html":
+            options.require("with --format html", "values_only")
+            path = None if str(options.output) == "-" else options.output
+            sys.stdout.write(runs.report(path, names, margin=options.margin, **tests) or "")
         else:
-            table = study.table(names, margin=margin, **options)
-            machine = written in (common.Format.csv, common.Format.json)
-            printed = table.records() if machine else table.with_layout(intervals=not values_only).tabular()
-            common.emit(printed, form, output, **about)
+            table = runs.table(names, margin=options.margin, **tests)
+            machine = form in ("csv", "json")
+            printed = table.records() if machine else table.with_layout(intervals=not options.values_only).tabular()
+            emit(options, printed, **about)
+    return 0
 
 
-def verify_command(
-    report: Annotated[Path, typer.Argument(help="HTML page that study has written.")],
-    folder: Annotated[Path, typer.Argument(help="Directory that the paths of the page are relative to.")],
-    form: common.FormatOption = None,
-    output: common.OutputOption = None,
-) -> None:
-    """Compute the manifest of a study page again from its files of ranks, and print what differs.
-
-    The displayed text of the page is not verified. The exit code is 1 if something differs.
-
-    For example
-
-    `torchrankmetrics verify report.html runs/`
-    """
-    from torchrankmetrics.study import verify
-
-    with common.busy("verify"):
-        found = verify(report, folder)
-    if found and form is None and output is None:
-        typer.echo("\n".join(found.notes))
+def verify_page(options: VerifyCommand) -> int:
+    """Verify a page; the code is 1 if it differs from the files."""
+    with busy("verify"):
+        found = verify(options.report, options.folder)
+    if found and options.form is None and options.output is None:
+        print("\n".join(found.notes))
     else:
-        common.emit(found.tabular(), form, output)
-    raise typer.Exit(0 if found else 1)
+        emit(options, found.tabular())
+    return 0 if found else 1
 
 
-def audit_command(
-    evaluator: Annotated[str, typer.Argument(help="package.module:function of (scores, target, exclude).")],
-    ties: Annotated[str | None, opt("Required tie rule: optimistic, realistic, pessimistic or expected.")] = None,
-    pairs: Annotated[bool, opt("Pass exclude as (2, P) pairs instead of a mask.", "--pairs")] = False,
-    max_candidates: Annotated[int | None, opt("Skip cases with more candidates than this.")] = None,
-    form: common.FormatOption = None,
-    output: common.OutputOption = None,
-) -> None:
-    """Check an evaluator on small cases with known results.
-
-    The function is imported from the working directory or an installed package. The command prints one line per check
-    and exits with 1 if a check failed or raised an exception.
-
-    For example
-
-    `torchrankmetrics audit mypackage.evaluation:ranks --ties realistic`
-    """
-    from torchrankmetrics.audit import MAX_CANDIDATES, audit
-
-    if ":" not in evaluator:
-        raise ValueError(f"evaluator must be package.module:function, got {shown(evaluator)}")
+def audit_evaluator(options: AuditCommand) -> int:
+    """Audit an evaluator; the code is 1 if a check failed or raised an exception."""
+    if ":" not in options.evaluator:
+        raise ValueError(f"evaluator must be package.module:function, got {shorten(options.evaluator)}")
     if os.getcwd() not in sys.path:  # python -m adds the working directory, the console script does not
         sys.path.insert(0, os.getcwd())
     try:
-        function = pkgutil.resolve_name(evaluator)
+        function = pkgutil.resolve_name(options.evaluator)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"evaluator {shown(evaluator)} cannot be imported: {error}") from error
-    with common.busy("audit"):
-        report = audit(function, ties=ties, pairs=pairs, max_candidates=max_candidates or MAX_CANDIDATES)
+        raise ValueError(f"evaluator {shorten(options.evaluator)} cannot be imported: {error}") from error
+    most = options.max_candidates or MAX_CANDIDATES
+    with busy("audit"):
+        report = audit(function, ties=options.ties, pairs=options.pairs, max_candidates=most)
     columns = ("check", "status", "case", "quantity", "got", "expected", "message")
     rows: list[tuple[Cell, ...]] = [
         tuple(None if (cell := getattr(finding, column)) == "" else cell for column in columns)
@@ -124,5 +68,5 @@ def audit_command(
     ]
     rule = " or ".join(report.ties) or "none or unknown"
     note = f"{len(report.failures)} of {len(rows)} checks failed; ties: {rule}"
-    common.emit(Tabular.named(columns, rows, (note,), keys=2), form, output)
-    raise typer.Exit(1 if report.failures else 0)
+    emit(options, Tabular.named(columns, rows, (note,), keys=2))
+    return 1 if report.failures else 0

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, IntArray
-from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shown
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shorten
 
 Split = Literal["train", "valid", "test"]
 Entities = Literal["all", "train"]
@@ -30,18 +30,20 @@ class DatasetFacts:
     """Sizes, provenance and candidate counts of a dataset.
 
     Attributes:
-        name: as in file names and on the command line.
-        title: as papers print it, with the graph if there are several.
-        synonyms: other names.
-        protocol: targets, candidates and filter, in a sentence.
-        num_entities: by convention, "all" or "train" (only entities that occur in train); of an alignment the pairs.
-        num_relations: number of relations; of an alignment 1.
-        num_triples: by split, of those it has; of an alignment the pairs.
-        checksum: SHA-256 of the triples as label lines, sorted, by split (see ``benchmarks/make_datasets.py``).
-        source: origin of the triples.
-        licence: of the triples.
-        known: the splits that are filtered out, by split.
-        histograms: (num_candidates, count) by (split, entities, side), each ascending.
+        name (str): as in file names and on the command line.
+        title (str): as papers print it, with the graph if there are several.
+        synonyms (tuple): other names.
+        protocol (str): targets, candidates and filter, in a sentence.
+        num_entities (mapping): by convention, "all" or "train" (only entities that occur in train); of an alignment the
+            pairs.
+        num_relations (int): number of relations; of an alignment 1.
+        num_triples (mapping): by split, of those it has; of an alignment the pairs.
+        checksum (mapping): SHA-256 of the triples as label lines, sorted, by split (see
+            ``benchmarks/make_datasets.py``).
+        source (str): origin of the triples.
+        licence (str): of the triples.
+        known (mapping): the splits that are filtered out, by split.
+        histograms (mapping): (num_candidates, count) by (split, entities, side), each ascending.
     """
 
     name: str
@@ -67,11 +69,14 @@ def candidate_counts(
     valid for "valid", train for "train"; of an alignment nothing. The true entity counts as a candidate.
 
     Args:
-        dataset: a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
-        split: "train", "valid" or "test"; not every dataset has all three.
-        side: "head", "tail", or None: the tasks of both.
-        entities: "all", or "train": only entities that occur in train are candidates, and triples with another entity
-            or relation are dropped, as PyKEEN does when it reads the files.
+        dataset (str): a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
+        split (str, default "test"): "train", "valid" or "test"; not every dataset has all three.
+        side (str, default None): "head", "tail", or None: the tasks of both.
+        entities (str, default "all"): "all", or "train": only entities that occur in train are candidates, and triples
+            with another entity or relation are dropped, as PyKEEN does when it reads the files.
+
+    Returns:
+        Distinct counts N_i with the number of tasks of each.
 
     Raises:
         ValueError: for an unknown name or option, or a split that the data set lacks.
@@ -85,7 +90,7 @@ def candidate_counts(
     check_choice("side", side, (None, *ENTITY_SIDES))
     check_choice("entities", entities, ENTITIES)
     if split not in facts.num_triples:
-        raise ValueError(f"split {shown(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
+        raise ValueError(f"split {shorten(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
     wanted = ENTITY_SIDES if side is None else (side,)
     parts = [facts.histograms[split, entities, one] for one in wanted]
     numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -93,12 +98,25 @@ def candidate_counts(
 
 
 def dataset_names() -> tuple[str, ...]:
-    """Names of the datasets whose candidate counts are known, in alphabetical order."""
+    """Names of the datasets whose candidate counts are known, in alphabetical order.
+
+    Returns:
+        Names for ``candidate_counts``, ``adjust`` and ``dataset_facts``.
+
+    >>> "fb15k237" in dataset_names()
+    True
+    """
     return tuple(sorted(path.name.removesuffix(".json") for path in _FOLDER.iterdir() if path.name.endswith(".json")))
 
 
 def dataset_facts(dataset: str) -> DatasetFacts:
     """Facts of a dataset; case, "-", "_" and spaces of its name do not matter.
+
+    Args:
+        dataset (str): a name from ``dataset_names``, or a synonym.
+
+    Returns:
+        Sizes, provenance and candidate counts.
 
     Raises:
         TypeError: if the name is not a string.
@@ -117,7 +135,7 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         near = [by_word[match] for match in difflib.get_close_matches(word, by_word, 1, cutoff=0.85)]
         nearest = "".join(f"did you mean {name!r}? " for name in near)
         raise ValueError(
-            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped; {nearest}"
+            f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}"
             f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
             "`torchrankmetrics candidates` counts others"
         )

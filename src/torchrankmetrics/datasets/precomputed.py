@@ -15,11 +15,12 @@ class PrecomputedExpectation:
     The counts and weights of the evaluated ranking tasks are ignored.
 
     Args:
-        num_candidates: (n,) integers N_i >= 1 of the stored tasks, a ``CandidateCounts``, or the name of a dataset
-            (``dataset_names`` lists them) for its filtered test tasks of both sides.
-        weight: (n,) weights w_i >= 0; None: equal.
-        count: (n,) number of tasks of each entry; None: one each.
-        provider: computes the moments; None: exact.
+        num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored tasks, a
+            ``CandidateCounts``, or the name of a dataset (``dataset_names`` lists them) for its filtered test tasks of
+            both sides.
+        weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+        count (array-like, default None): (n,) number of tasks of each entry; None: one each.
+        provider (ExpectationProvider, default None): computes the moments; None: exact.
 
     Raises:
         TypeError, ValueError: if counts or weights are invalid, or the dataset is unknown.
@@ -47,9 +48,25 @@ class PrecomputedExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Moments of the stored set; ``counts`` and ``weight`` are ignored."""
+        """Moments of the stored set; ``counts`` and ``weight`` are ignored.
+
+        Args:
+            definition (RankDefinition): the metric.
+            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+
+        Returns:
+            ``Moments``: mean and variance, float64.
+        """
         return self._provider.moments(definition, self.counts)
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether the provider serves this definition."""
+        """Whether the provider serves this definition.
+
+        Args:
+            definition (RankDefinition): the metric.
+
+        Returns:
+            True if ``moments`` supports the definition.
+        """
         return self._provider.answers(definition)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 Triple = tuple[str, str, str]
 
@@ -51,7 +51,7 @@ def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
         if len(columns) != 3 or not all(column.strip() for column in columns):
             raise ValueError(
                 f"{name} line {number}: expected head, relation, tail separated by tabs, "
-                f"got {len(columns)} column{'s' if len(columns) != 1 else ''}: {shown(line[:60])}"
+                f"got {len(columns)} column{'s' if len(columns) != 1 else ''}: {shorten(line[:60])}"
             )
         triples.append((columns[0], columns[1], columns[2]))
     if not triples:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -22,9 +22,10 @@ class Moments:
     """Null moments of a metric: mean and variance when every rank is uniform on {1..N_i}, independently.
 
     Attributes:
-        mean: E of the metric.
-        variance: V >= 0; exactly zero where the metric cannot vary.
-        optimum: the best value with these counts, if it depends on them; None: the definition's optimum.
+        mean (float): E of the metric.
+        variance (float): V >= 0; exactly zero where the metric cannot vary.
+        optimum (float, default None): the best value with these counts, if it depends on
+            them; None: the definition's optimum.
     """
 
     mean: float
@@ -195,7 +196,7 @@ def integers(values: npt.ArrayLike, name: str) -> IntArray:
         ValueError: if they are of another shape, or do not fit.
     """
     if isinstance(values, str):
-        raise TypeError(f"{name} must be integers, got the str {shown(values)}")
+        raise TypeError(f"{name} must be integers, got the str {shorten(values)}")
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")

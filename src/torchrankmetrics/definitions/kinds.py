@@ -17,7 +17,14 @@ from torchrankmetrics.definitions.transforms import Custom, KnownTransform, appl
 
 @dataclass(frozen=True)
 class Power(KnownTransform):
-    """x -> x^p; the identity at p = 1."""
+    """x -> x^p; the identity at p = 1.
+
+    Args:
+        p (float): exponent, not 0.
+
+    >>> Power(-1)(torch.tensor([4.0], dtype=torch.float64)).item()
+    0.25
+    """
 
     p: float
     smooth = True
@@ -61,7 +68,11 @@ class Power(KnownTransform):
 
 @dataclass(frozen=True)
 class Log(KnownTransform):
-    """x -> log x (natural)."""
+    """x -> log x (natural).
+
+    >>> Log()(torch.ones(1, dtype=torch.float64)).item()
+    0.0
+    """
 
     smooth = True
 
@@ -72,7 +83,14 @@ class Log(KnownTransform):
 
 @dataclass(frozen=True)
 class Exponential(KnownTransform):
-    """x -> exp(sign x)."""
+    """x -> exp(sign x).
+
+    Args:
+        sign (int, default 1): 1 or -1.
+
+    >>> Exponential(-1)(torch.zeros(1, dtype=torch.float64)).item()
+    1.0
+    """
 
     sign: Literal[1, -1] = 1
     inverse_error = 1e-14, 0.0  # a relative error of a value is an absolute one of its logarithm
@@ -91,7 +109,14 @@ class Exponential(KnownTransform):
 
 @dataclass(frozen=True)
 class AtMost(KnownTransform):
-    """r -> 1 if r <= k else 0."""
+    """r -> 1 if r <= k else 0.
+
+    Args:
+        k (int): number of first places that count.
+
+    >>> AtMost(2)(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)).tolist()
+    [1.0, 1.0, 0.0]
+    """
 
     k: int
     is_share = True
@@ -116,9 +141,10 @@ class WithCandidates(KnownTransform):
     Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has closed forms.
 
     Args:
-        function: ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it out.
-        min_candidates: the fewest candidates with which a task has a value; tasks with fewer are left out, from the
-            metric and from its expectation, as if their weight were zero.
+        function (callable): ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it
+            out.
+        min_candidates (int, default 1): the fewest candidates with which a task has a value; tasks with fewer are left
+            out, from the metric and from its expectation, as if their weight were zero.
 
     >>> from torchrankmetrics.definitions.tasks import RankDefinition
     >>> top = WithCandidates(lambda r, n: (r <= 0.01 * n).double(), min_candidates=100)

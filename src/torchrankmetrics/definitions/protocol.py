@@ -9,7 +9,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.kinds import IDENTITY
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
 from torchrankmetrics.definitions.transforms import Transform
-from torchrankmetrics.validation import TaskSide, shown
+from torchrankmetrics.validation import TaskSide, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
@@ -54,6 +54,7 @@ class MetricDefinition(ABC, Generic[Own]):
         has_expected: whether the expectation over tie orders is known.
         has_p_value: whether the null distribution of the value is known.
         of_tasks: the definition itself if its mean is over ranking tasks, else None.
+        entries_are_rows: whether each entry of a sample is one row, instead of the rows of a query.
     """
 
     name: str
@@ -69,6 +70,7 @@ class MetricDefinition(ABC, Generic[Own]):
     is_estimate: bool = True
     has_optimum: bool = True
     of_tasks: "RankDefinition | None" = None
+    entries_are_rows: bool = True
 
     @abstractmethod
     def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
@@ -136,6 +138,13 @@ class MetricDefinition(ABC, Generic[Own]):
     def _bounds(self, view: View) -> Bounds:
         """Bounds of the base value, M / E or the adjusted index."""
 
+    def at_threshold(self, relevance_threshold: float) -> "Definition":
+        """The metric with another smallest label of a relevant item; ValueError for metrics of ranking tasks."""
+        raise ValueError(
+            f"relevance_threshold is for query metrics, such as 'rr' and 'success_at_10': {shorten(self.name)} "
+            "averages over ranking tasks, one for every item with a label above 0"
+        )
+
     def has_view(self, view: View) -> bool:
         """Whether a view is defined: base always, the others if the metric has a null, a direction and a best value."""
         if view == "base":
@@ -166,17 +175,17 @@ class MetricDefinition(ABC, Generic[Own]):
         if not self.has_view(view):
             instead = " or ".join(repr(known) for known in VIEWS if self.has_view(known))
             lacks = "expectation" if not self.has_null else "best value"
-            return f"view={view!r} has no meaning for {shown(self.name)}: it has no {lacks}; use {instead}"
+            return f"view={view!r} has no meaning for {shorten(self.name)}: it has no {lacks}; use {instead}"
         if rank_type == "expected" and not self.has_expected:
             return f"rank_type='expected' {self._only_means}"
         if view == "p_value" and not self.has_p_value:
-            return f"view='p_value' is not known for {shown(self.name)}: it is not a function of a mean of f"
+            return f"view='p_value' is not known for {shorten(self.name)}: it is not a function of a mean of f"
         return None
 
     @property
     def _only_means(self) -> str:
         return (
-            f"is known for means of a transform, GMR and IGMR, not for {shown(self.name)}; "
+            f"is known for means of a transform, GMR and IGMR, not for {shorten(self.name)}; "
             "use 'realistic', 'optimistic' or 'pessimistic'"
         )
 

@@ -26,7 +26,7 @@ class UnknownCandidatesError(ValueError):
     def __init__(self) -> None:
         super().__init__(
             "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it only "
-            "base values such as mrr, mr and hits@10 are known. Pass the numbers of filtered candidates"
+            "base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of filtered candidates"
         )
 
 
@@ -192,7 +192,7 @@ def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
 
     Args:
         x: (m,) or (m, outcomes) float64.
-        mass: (m,) float64 > 0, of any sum.
+        mass: (m,) float64 >= 0, of any sum > 0.
 
     Returns:
         () or (outcomes,) float64.
@@ -204,8 +204,7 @@ def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
     half, slack = cumulative[-1] / 2, _HALF * cumulative[-1]
     column = tuple(np.arange(size) for size in x.shape[1:])
     lower = np.argmax(cumulative >= half - slack, axis=0)
-    exactly_half = cumulative[(lower, *column)] <= half + slack
-    upper = np.minimum(lower + exactly_half, len(x) - 1)
+    upper = np.argmax(cumulative > half + slack, axis=0)
     return np.asarray((x[(lower, *column)] + x[(upper, *column)]) / 2)
 
 

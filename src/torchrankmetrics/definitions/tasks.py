@@ -18,7 +18,7 @@ from torchrankmetrics.definitions.protocol import Average, Bounds, Found, Metric
 from torchrankmetrics.definitions.sample import RankSample, RankType, power_mean, weighted_mean, weighted_median
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, Transform, apply_transform, known
-from torchrankmetrics.validation import check_choice, check_function, check_int, one_number, shown
+from torchrankmetrics.validation import check_choice, check_function, check_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -33,16 +33,19 @@ class RankDefinition(MetricDefinition[RankSample]):
     """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1.
 
     Args:
-        name: canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
-        f: transform of ranks: a float64 tensor in, a finite float64 tensor of the same shape out. If it depends on the
-            number of candidates too, wrap it in ``WithCandidates``; f(1, N) must not depend on N.
-        aggregation: how the transformed ranks become one number; means are weighted by v_i = w_i / sum of w.
-        g: post-transform of the aggregate.
-        optimum: the value when every rank is 1; None: without a best value (dispersion, counts).
-            By default computed from f and g.
-        higher_is_better: direction. By default read off f and g at ranks 1 and 2^20; without an optimum: no direction.
-        has_null: False if the value under random ranking is not defined by the candidate counts, as always for counts
-            and tie rates.
+        name (str): canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
+        f (callable, default IDENTITY): transform of ranks: a float64 tensor in, a finite float64 tensor of the same
+            shape out. If it depends on the number of candidates too, wrap it in ``WithCandidates``; f(1, N) must not
+            depend on N.
+        aggregation (str, default "mean"): how the transformed ranks become one number; means are weighted by v_i = w_i
+            / sum of w.
+        g (callable, default IDENTITY): post-transform of the aggregate.
+        optimum (float, default computed): the value when every rank is 1; None: without a best value (dispersion,
+            counts). By default computed from f and g.
+        higher_is_better (bool, default None): direction. By default read off f and g at ranks 1 and 2^20; without an
+            optimum: no direction.
+        has_null (bool, default True): False if the value under random ranking is not defined by the candidate counts,
+            as always for counts and tie rates.
 
     Raises:
         ValueError: if the name is not a key or the aggregation is unknown; if a default cannot be derived, because the
@@ -65,12 +68,14 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
+            raise ValueError(
+                f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
+            )
         check_choice("aggregation", self.aggregation, get_args(Aggregation))
         for part, transform in (("f", self.f), ("g", self.g)):
             check_function(part, transform, "a float64 tensor -> one of the same shape")
         if self.optimum is not None and one_number(self.optimum) is None:
-            raise TypeError(f"optimum must be a number or None, got {shown(self.optimum)}")
+            raise TypeError(f"optimum must be a number or None, got {shorten(self.optimum)}")
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
@@ -79,7 +84,7 @@ class RankDefinition(MetricDefinition[RankSample]):
                 ends = self.g(self.f_at(_FAR)(far_ranks))
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(
-                    f"f of {shown(self.name)} must map a float64 tensor of ranks to a tensor of the same shape, but "
+                    f"f of {shorten(self.name)} must map a float64 tensor of ranks to a tensor of the same shape, but "
                     f"raises {str(error)!r}; write functions of torch, such as torch.log2(r), and conditions as "
                     "torch.where(r <= 10, 1 / r, 0.0)"
                 ) from error
@@ -92,7 +97,7 @@ class RankDefinition(MetricDefinition[RankSample]):
                 near = self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu")))
                 if not math.isclose(at_one, near.item(), abs_tol=1e-12):
                     raise ValueError(
-                        f"f of {shown(self.name)} must give rank 1 the same value for every number of candidates; "
+                        f"f of {shorten(self.name)} must give rank 1 the same value for every number of candidates; "
                         "scale it by its best value, or pass optimum=None"
                     )
             if math.isnan(self.optimum):
@@ -100,7 +105,7 @@ class RankDefinition(MetricDefinition[RankSample]):
             if self.higher_is_better is None:
                 if at_one == far:
                     raise ValueError(
-                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                     )
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
@@ -115,7 +120,14 @@ class RankDefinition(MetricDefinition[RankSample]):
         return known(self.f).min_candidates
 
     def f_at(self, num_candidates: int) -> KnownTransform:
-        """The transform of ranks among so many candidates."""
+        """The transform of ranks among so many candidates.
+
+        Args:
+            num_candidates (int): N.
+
+        Returns:
+            The transform of ranks, a float64 tensor in and out.
+        """
         return known(self.f).at(num_candidates)
 
     @property
@@ -335,6 +347,12 @@ TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None)
 def hits_at(k: int) -> RankDefinition:
     """Define hits at k, the share of tasks with r_i <= k, in [0, 1]; higher is better.
 
+    Args:
+        k (int): number of first places that count, from 1 to 2^63 - 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
     Raises:
         TypeError: if k is not an integer.
         ValueError: if k is below 1 or beyond int64.
@@ -353,6 +371,12 @@ def power_mean_rank(p: float) -> RankDefinition:
 
     p = 1, 0, -1 give MR, GMR, HMR, and +-inf the largest and the smallest rank. It never decreases in p.
 
+    Args:
+        p (float): exponent, a real number or an infinity.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
     Raises:
         TypeError: if p is not a number.
         ValueError: if p is NaN.
@@ -364,7 +388,7 @@ def power_mean_rank(p: float) -> RankDefinition:
     """
     number = one_number(p)
     if number is None:
-        raise TypeError(f"p must be a real number, got {shown(p)} of type {type(p).__name__}")
+        raise TypeError(f"p must be a real number, got {shorten(p)} of type {type(p).__name__}")
     p = number
     if math.isnan(p):
         raise ValueError("p must be a real number or an infinity, got nan")
@@ -416,5 +440,5 @@ def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> Fl
         case "mad":
             return weighted_median(np.abs(x - weighted_median(x, mass)), mass) / _NORMAL_QUARTILE
     raise ValueError(
-        f"{shown(definition.name)} aggregates by {definition.aggregation!r}, which is not a function of f(r_i)"
+        f"{shorten(definition.name)} aggregates by {definition.aggregation!r}, which is not a function of f(r_i)"
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means, panel_ratio, prefix_rule
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 Transform = Callable[[Tensor], Tensor]
 _BLOCK = 1 << 14
@@ -162,7 +162,9 @@ def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
         point = torch.tensor(x, dtype=torch.float64, device="cpu", requires_grad=True)
         value = g(point)
         if not value.requires_grad:
-            raise ValueError(f"g must be made of differentiable torch operations for an error estimate, got {shown(g)}")
+            raise ValueError(
+                f"g must be made of differentiable torch operations for an error estimate, got {shorten(g)}"
+            )
         (slope,) = torch.autograd.grad(value.sum(), point)
     result: FloatArray = slope.numpy()
     return result

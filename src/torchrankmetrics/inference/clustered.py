@@ -14,7 +14,7 @@ from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table import columns
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 
 def clustered_p_value(
@@ -27,10 +27,15 @@ def clustered_p_value(
     otherwise it rejects too often. It uses pessimistic ranks, whatever the rank type.
 
     Args:
-        evaluation: a ``RankTable``, ``RankCollection`` or ``Ranks``.
-        metric: one metric that is a function of a mean of f and has a direction.
-        cluster: "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
-        second_cluster: second keys (for example queries and targets); tasks that share either key may depend.
+        evaluation (Ranks, RankTable or RankCollection): a ``RankTable``, ``RankCollection`` or ``Ranks``.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric that is a function of a mean of f and has
+            a direction.
+        cluster (str or integers): "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
+        second_cluster (str or integers, default None): second keys (for example queries and targets); tasks that share
+            either key may depend.
+
+    Returns:
+        The p-value, a float in (0, 1].
 
     Raises:
         TypeError, ValueError: for other metrics, invalid keys, and fewer than two clusters.
@@ -50,7 +55,7 @@ def clustered_p_value(
         or not definition.is_function_of_mean()
     ):
         raise ValueError(
-            f"metric must be a function of a mean of f over tasks with a direction, got {shown(measure.key)}"
+            f"metric must be a function of a mean of f over tasks with a direction, got {shorten(measure.key)}"
         )
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]

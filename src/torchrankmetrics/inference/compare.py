@@ -16,19 +16,27 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.paired import PairedMeasure
 from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, Evaluation, HasArray, as_evaluation, is_list_of_ranks
+from torchrankmetrics.inference.sources import (
+    Collected,
+    Evaluation,
+    HasArray,
+    Values,
+    as_evaluation,
+    is_list_of_ranks,
+    is_values,
+)
 from torchrankmetrics.inference.testing import holm, max_t_p_values
 from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 BEST = "best"
 _Draws = tuple[float, int, int, int]
 """Confidence level, bootstrap resamples, permutations, random seed."""
 
 
-Models = Evaluation | HasArray | Sequence[Evaluation | HasArray | int]
+Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
 
 
 class _Options(TypedDict, total=False):
@@ -60,7 +68,7 @@ def compare(
 def compare(
     a: Models | Mapping[str, Models],
     b: Models | MetricLike | Sequence[MetricLike] | None = None,
-    metric: MetricLike | Sequence[MetricLike] = "mrr",
+    metric: MetricLike | Sequence[MetricLike] | None = None,
     *,
     baseline: str | None = None,
     confidence_level: float = 0.95,
@@ -81,22 +89,32 @@ def compare(
     median, have bootstrap percentiles and no p-value. For lists of runs, both are Student's t over new training seeds
     and new tasks, and ``seeds`` contains the variance components. Processes are not synchronized.
 
+    A model may also be a dict of query -> value of any metric, as ir_measures, pytrec_eval and ranx compute them.
+
     Args:
-        a: a ``RankTable``, ``RankCollection``, ``Ranks``, an array of ranks or a data frame; or a list of them, one per
-            training seed; or a dict of name -> model.
-        b: the other model, of the same tasks; after a dict the metric.
-        metric: a name in any view except p_value, with its side, rank type and average, a ``RankDefinition`` or a
-            ``RankMetric``; or a list: then p-values are also adjusted by Holm. Views use the expectation of the metric;
-            for a name, the expectation of the first metric of that definition in the collections among the models.
-        baseline: after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs of the best model of
-            each metric. The best is chosen on the same data, therefore p-values are adjusted for all pairs.
-        confidence_level: in (0, 1).
-        cluster: unit of resampling: "group", "sample_id", or int64 keys aligned with the tasks of ``a``: with the rows
-            of its ``table()`` if it is a collection with sample ids, else in input order.
-        n_resamples: number of bootstrap samples.
-        permutations: number of flips; p is at least 1 / (permutations + 1). For m > 1 metrics at least
-            50 m / (1 - confidence_level) are used, so that Holm's correction can still reject.
-        seed: random seed of both.
+        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a data frame or a dict
+            of query -> value; or a list of them, one per training seed; or a dict of name -> model.
+        b (as a, default None): the other model, of the same tasks; after a dict of models the metric.
+        metric (str, RankDefinition, RankMetric or a list of them, default None): a name in any view except
+            p_value, with its side, rank type and average, a ``RankDefinition`` or a ``RankMetric``; or a list: then
+            p-values are also adjusted by Holm. Views use the expectation of the metric; for a name, the expectation of
+            the first metric of that definition in the collections among the models. None: "mrr". For values of queries
+            the name of their metric.
+        baseline (str, default None): after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs
+            of the best model of each metric. The best is chosen on the same data, therefore p-values are adjusted for
+            all pairs.
+        confidence_level (float, default 0.95): in (0, 1).
+        cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64 keys aligned with
+            the tasks of ``a``: with the rows of its ``table()`` if it is a collection with sample ids, else in input
+            order.
+        n_resamples (int, default 2000): number of bootstrap samples.
+        permutations (int, default 9999): number of flips; p is at least 1 / (permutations + 1). For m > 1 metrics at
+            least 50 m / (1 - confidence_level) are used, so that Holm's correction can still reject.
+        seed (int, default 0): random seed of both.
+
+    Returns:
+        A ``Comparison`` of two models and one metric; ``Comparisons`` if metric is a list; after a dict
+        ``PairwiseComparisons`` by metric and pair.
 
     Raises:
         TypeError, ValueError: for invalid options, and for models of different tasks.
@@ -107,11 +125,17 @@ def compare(
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
     >>> print(compare(a, b, "hits@3"))
-    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95 %, p = 0.12 (exact McNemar); 6 tasks
+    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95%, p = 0.12 (exact McNemar); 6 tasks
+    >>> bm25 = {f"q{i}": i % 7 / 7 for i in range(40)}
+    >>> dense = {f"q{i}": min(i % 5 / 4 + 0.05, 1.0) for i in range(40)}
+    >>> result = compare(dense, bm25, "ndcg@10")
+    >>> round(result.difference, 4), round(result.low, 2), round(result.high, 2), round(result.p_value, 2)
+    (0.1293, -0.01, 0.27, 0.07)
     """
     confidence_level = check_confidence_level(confidence_level)
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
+    check_int("seed", seed, 0)
     if (permutations + 1) * (1 - confidence_level) < 1 - 1e-9:
         raise ValueError(
             f"permutations must be at least {math.ceil(1 / (1 - confidence_level)) - 1} for "
@@ -119,125 +143,134 @@ def compare(
             f"could reject; got {permutations}"
         )
     draws = (confidence_level, n_resamples, permutations, seed)
-    if isinstance(a, Mapping):
-        if b is not None and metric != "mrr":
+    if isinstance(a, Mapping) and not is_values(a):
+        if b is not None and metric is not None:
             raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
-        return _compare_all(a, metric if b is None else b, cluster, baseline, draws)
+        found = _compare_all(
+            cast("Mapping[Any, Models]", a), _entries(metric if b is None else b), cluster, baseline, draws
+        )
+        _warn([(row.label, row) for row in found.rows], confidence_level)
+        return found
     if b is None:
         raise TypeError("b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models")
     if baseline is not None:
         raise ValueError("baseline must be None for two models: pass a dict of name -> model")
-    entries = _entries(metric)
-    pairs = _paired(a, cast("Models", b), entries, cluster)
-    if len(entries) > 1:
-        draws = _enough(draws, len(entries))
-    results = [_compared(pair, draws) for pair in pairs]
-    plain = [np.nan if result.p_value is None else result.p_value for result in results]
-    results = [
-        result if np.isnan(p) else dataclasses.replace(result, p_adjusted=float(p))
-        for result, p in zip(results, holm(plain), strict=True)
-    ]
-    _warn([(result.metric, result) for result in results], confidence_level)
-    return Comparisons(tuple(results)) if isinstance(metric, list | tuple) else results[0]
+    pairs = paired(a, cast("Models", b), _entries(metric), cluster)
+    if len(pairs) > 1:
+        draws = _enough(draws, len(pairs))
+    rows = _adjusted([pair.comparison(*draws) for pair in pairs])
+    _warn([(row.metric, row) for row in rows], confidence_level)
+    return Comparisons(tuple(rows)) if isinstance(metric, list | tuple) else rows[0]
+
+
+def paired(a: Models, b: Models, metrics: Sequence[Any], cluster: Cluster | None = None) -> list[PairedMeasure]:
+    """Measure two models, or several runs of each, on the same tasks; arguments and errors of ``compare``."""
+    (rows_a, rows_b), keys, measures = _aligned({"a": a, "b": b}, metrics, cluster)
+    return [PairedMeasure(measure, rows_a, rows_b, keys) for measure in measures]
+
+
+def _aligned(
+    models: dict[str, Models], metrics: Sequence[Any], cluster: Cluster | None
+) -> tuple[list[list[Rows]], IntArray | None, list[Measure]]:
+    """Rows of the runs of each model in one order of tasks, clusters of the tasks, and requested measures.
+
+    Errors call the models by their keys.
+    """
+    runs = {name: _runs(model, name) for name, model in models.items()}
+    single = [name for name, of_model in runs.items() if len(of_model) == 1]
+    if 0 < len(single) < len(runs):
+        raise ValueError(
+            f"all models must be lists of at least 2 runs if one is, for the variance of training seeds; {single[0]} "
+            "has 1"
+        )
+    flat = [run for of_model in runs.values() for run in of_model]
+    names = [name if single else f"{name}[{i}]" for name, of_model in runs.items() for i in range(len(of_model))]
+    keys: IntArray | None = None
+    if any(map(is_values, flat)):
+        from torchrankmetrics.inference.values import value_measure, value_rows
+
+        if cluster is not None or len(metrics) > 1:
+            raise ValueError("cluster must be None and metric one name for values of queries")
+        rows = value_rows(flat, names)
+        measures = [value_measure(metrics[0], rows)]
+    else:
+        ranks = cast("list[Evaluation]", flat)
+        rows, keys = paired_rows(ranks, names, cluster)
+        measures = [_measure(one or "mrr", ranks) for one in metrics]
+    rest = iter(rows)
+    return [[next(rest) for _ in of_model] for of_model in runs.values()], keys, measures
 
 
 def _compare_all(
-    models: Mapping[Any, Models], metric: Any, cluster: Cluster | None, baseline: str | None, draws: _Draws
+    models: Mapping[Any, Models], metrics: list[Any], cluster: Cluster | None, baseline: str | None, draws: _Draws
 ) -> PairwiseComparisons:
-    entries = _entries(metric)
-    named = {str(name): model for name, model in models.items()}
-    if len(named) < 2 or "" in named:
-        raise ValueError(f"models must be at least two, by name; got {', '.join(map(shown, named)) or 'none'}")
-    runs = {name: _runs(model, shown(name)) for name, model in named.items()}
-    several = {name for name, of_model in runs.items() if len(of_model) > 1}
-    if several and len(several) < len(runs):
-        alone = next(name for name in runs if name not in several)
-        raise ValueError(f"all models must be lists of at least 2 runs if one is; {shown(alone)} has 1")
-    names = [f"{shown(name)}[{i}]" if several else shown(name) for name, part in runs.items() for i in range(len(part))]
-    flat = [run for part in runs.values() for run in part]
-    rows, keys = paired_rows(flat, names, cluster)
-    measures = list({(measure := _measure(entry, flat)).key: measure for entry in entries}.values())
-    rest = iter(rows)
-    family = _Family({name: [next(rest) for _ in part] for name, part in runs.items()}, keys, measures, baseline)
-    found = family.compare(draws)
-    _warn([(row.label, row) for row in found.rows], draws[0])
-    return found
+    """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
+    names = list(map(str, models))
+    if len(names) < 2 or "" in names:
+        raise ValueError(f"models must be at least two, by name; got {', '.join(map(shorten, names)) or 'none'}")
+    aligned, keys, given = _aligned(dict(zip(map(shorten, names), models.values(), strict=True)), metrics, cluster)
+    rows = dict(zip(names, aligned, strict=True))
+    measures = list({measure.key: measure for measure in given}.values())
+    if baseline not in (None, BEST, *rows):
+        known = ", ".join(map(shorten, rows))
+        raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {shorten(baseline)}")
+    of_best = baseline == BEST and BEST not in rows
+    undirected = [measure for measure in measures if measure.higher_is_better is None]
+    if of_best and undirected:
+        raise ValueError(f"{shorten(undirected[0].key)} has no direction, so no model is the best: use baseline=None")
+    # the best model is chosen on the same data: the family contains every pair that it could have
+    pairs = list(itertools.combinations(rows, 2))
+    if baseline is not None and baseline in rows:
+        pairs = [(baseline, other) for other in rows if other != baseline]
+    flips = all(len(runs) == 1 for runs in aligned) and all(
+        one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type) for one in measures
+    )
+    if not flips:
+        draws = _enough(draws, len(measures) * len(pairs))
+    found = []
+    for measure, (a, b) in itertools.product(measures, pairs):
+        comparison = PairedMeasure(measure, rows[a], rows[b], keys).comparison(*draws)
+        found.append(dataclasses.replace(comparison, models=(a, b)))
+    found = _adjusted(found, _max_t(rows, keys, measures, pairs, *draws[2:]) if flips else None)
+    if of_best:
+        found = [row for measure in measures for row in _of_best(measure, found)]
+    return PairwiseComparisons(tuple(found), tuple(rows))
 
 
-class _Family:
-    """Models and measures whose differences are tested together.
+def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[Comparison]:
+    """Add adjusted p-values to comparisons that have p-values: those of max-T, if given, else Holm's."""
+    plain = [math.nan if row.p_value is None else row.p_value for row in found]
+    adjusted = holm(plain) if max_t is None else np.maximum(plain, max_t)
+    correction = "Holm" if max_t is None else "max-T"
+    return [
+        dataclasses.replace(row, p_adjusted=None if np.isnan(p) else float(p), correction=correction)
+        for row, p in zip(found, adjusted, strict=True)
+    ]
 
-    Args:
-        rows: of every run of each model, in one order of tasks.
-        keys: cluster of each task; None: every task is independent.
-        measures: compared measures.
-        baseline: None: all pairs; the name of a model: its pairs; "best": the pairs of the best model of each metric.
 
-    Raises:
-        ValueError: if the baseline is not one of the models, or a metric has no best model.
-    """
-
-    def __init__(
-        self, rows: dict[str, list[Rows]], keys: IntArray | None, measures: Sequence[Measure], baseline: str | None
-    ) -> None:
-        self.rows, self.keys, self.measures = rows, keys, measures
-        if baseline not in (None, BEST, *rows):
-            known = ", ".join(map(shown, rows))
-            raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {shown(baseline)}")
-        self.of_best = baseline == BEST and BEST not in rows
-        undirected = [measure for measure in measures if measure.higher_is_better is None]
-        if self.of_best and undirected:
-            raise ValueError(f"{shown(undirected[0].key)} has no direction, so no model is the best: use baseline=None")
-        # the best model is chosen on the same data: the family contains every pair that it could have
-        self.pairs = list(itertools.combinations(rows, 2))
-        if baseline is not None and baseline in rows:
-            self.pairs = [(baseline, other) for other in rows if other != baseline]
-
-    def compare(self, draws: _Draws) -> PairwiseComparisons:
-        """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
-        flips = all(len(runs) == 1 for runs in self.rows.values()) and all(
-            one.definition.of_tasks is not None and one.definition.is_function_of_mean(one.rank_type)
-            for one in self.measures
-        )
-        if not flips:
-            draws = _enough(draws, len(self.measures) * len(self.pairs))
-        found: list[Comparison] = []
-        for measure, pair in itertools.product(self.measures, self.pairs):
-            found.append(dataclasses.replace(_compared(self._paired(measure, *pair), draws), models=pair))
-        plain = np.array([np.nan if row.p_value is None else row.p_value for row in found])
-        adjusted = self._max_t(*draws[2:]) if flips else holm(plain)
-        found = [
-            dataclasses.replace(
-                row,
-                p_adjusted=None if np.isnan(p) else float(max(p, q)),
-                correction="max-T" if flips else "Holm",
-            )
-            for row, p, q in zip(found, plain, adjusted, strict=True)
-        ]
-        if self.of_best:
-            found = [row for measure in self.measures for row in _of_best(measure, found)]
-        return PairwiseComparisons(tuple(found), tuple(self.rows))
-
-    def _paired(self, measure: Measure, a: str, b: str) -> PairedMeasure:
-        return PairedMeasure(measure, [*self.rows[a], *self.rows[b]], len(self.rows[a]), self.keys)
-
-    def _max_t(self, permutations: int, seed: int) -> FloatArray:
-        """Adjusted p-values from flips of all differences from the first model, which span every pair."""
-        reference, *others = self.rows
-        tasks = len(self.rows[reference][0])
-        units = np.arange(tasks) if self.keys is None else np.unique(self.keys, return_inverse=True)[1]
-        columns = np.zeros((int(units.max()) + 1, len(self.measures) * len(others)))
-        lines = np.zeros((columns.shape[1], len(self.measures) * len(self.pairs)))
-        for m, measure in enumerate(self.measures):
-            place = {other: m * len(others) + i for i, other in enumerate(others)}
-            for other, column in place.items():
-                pair = self._paired(measure, other, reference)
-                columns[np.unique(units[pair.used]), column] = pair.flipped
-            for j, models in enumerate(self.pairs, start=m * len(self.pairs)):
-                for model, sign in zip(models, (1.0, -1.0), strict=True):
-                    if model in place:
-                        lines[place[model], j] = sign
-        return max_t_p_values(columns, lines, permutations, seed)
+def _max_t(
+    rows: dict[str, list[Rows]],
+    keys: IntArray | None,
+    measures: list[Measure],
+    pairs: list[tuple[str, str]],
+    permutations: int,
+    seed: int,
+) -> FloatArray:
+    """Adjusted p-values from flips of all differences from the first model, which span every pair."""
+    reference, *others = rows
+    units = np.arange(len(rows[reference][0])) if keys is None else np.unique(keys, return_inverse=True)[1]
+    columns = np.zeros((int(units.max()) + 1, len(measures) * len(others)))
+    lines = np.zeros((columns.shape[1], len(measures) * len(pairs)))
+    for m, measure in enumerate(measures):
+        place = {other: m * len(others) + i for i, other in enumerate(others)}
+        for other, column in place.items():
+            pair = PairedMeasure(measure, rows[other], rows[reference], keys)
+            columns[np.unique(units[pair.used]), column] = pair.flipped
+        for j, models in enumerate(pairs, start=m * len(pairs)):
+            for model, sign in zip(models, (1.0, -1.0), strict=True):
+                if model in place:
+                    lines[place[model], j] = sign
+    return max_t_p_values(columns, lines, permutations, seed)
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
@@ -260,65 +293,16 @@ def _enough(draws: _Draws, size: int) -> _Draws:
     return level, n_resamples, max(permutations, math.ceil(50 * size / (1 - level)) - 1), seed
 
 
-def paired(a: Models, b: Models, metric: MetricLike, cluster: Cluster | None = None) -> PairedMeasure:
-    """Measure two models, or several runs of each, on the same tasks; arguments and errors of ``compare``."""
-    return _paired(a, b, [metric], cluster)[0]
-
-
-def _paired(a: Models, b: Models, metrics: Sequence[Any], cluster: Cluster | None) -> list[PairedMeasure]:
-    runs_a, runs_b = _runs(a, "a"), _runs(b, "b")
-    several = len(runs_a) > 1 or len(runs_b) > 1
-    if several and min(len(runs_a), len(runs_b)) < 2:
-        raise ValueError(
-            "a and b must both be lists of at least 2 runs to estimate the variance of training seeds, got "
-            f"{len(runs_a)} and {len(runs_b)}"
-        )
-    names = [
-        f"{name}[{i}]" if several else name for name, runs in (("a", runs_a), ("b", runs_b)) for i in range(len(runs))
-    ]
-    rows, keys = paired_rows([*runs_a, *runs_b], names, cluster)
-    measures = [_measure(metric, [*runs_a, *runs_b]) for metric in metrics]
-    return [PairedMeasure(measure, rows, len(runs_a), keys) for measure in measures]
-
-
-def _compared(pair: PairedMeasure, draws: _Draws) -> Comparison:
-    found, slope, split = pair.difference(*draws), pair.slope, None
-    if found.seeds is not None:
-        parts = {part: getattr(found.seeds, part) * slope**2 for part in ("seeds", "tasks", "interaction")}
-        split = dataclasses.replace(found.seeds, **parts)
-    ends = found.low * slope, found.high * slope
-    low, high = ends if math.isnan(slope) else sorted(ends)
-    return Comparison(
-        metric=pair.measure.key,
-        a=pair.a,
-        b=pair.b,
-        difference=pair.a - pair.b,
-        low=low,
-        high=high,
-        confidence_level=draws[0],
-        p_value=found.p_value,
-        p_adjusted=None,
-        test=found.test,
-        num_tasks=pair.num_tasks,
-        num_clusters=None if pair.keys is None else pair.units.size,
-        effective_clusters=None if pair.keys is None else pair.units.effective,
-        seeds=split,
-        permutations=found.permutations,
-        effective_tasks=found.effective_tasks,
-        bounded=found.bounded,
-    )
-
-
-def _runs(models: Models, name: str) -> list[Evaluation]:
+def _runs(models: Models, name: str) -> list[Evaluation | Values]:
     runs: list[Any] = list(models) if isinstance(models, list | tuple) and not is_list_of_ranks(models) else [models]
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
-    return [as_evaluation(run, name, ", or a list of them") for run in runs]
+    return [run if is_values(run) else as_evaluation(run, name, ", or a list of them") for run in runs]
 
 
 def _warn(found: Sequence[tuple[str, Comparison]], level: float) -> None:
     warn_of_few_tasks({label: row.effective_tasks for label, row in found})
-    if unbounded := [shown(label) for label, row in found if not row.bounded]:
+    if unbounded := [shorten(label) for label, row in found if not row.bounded]:
         warn(
             f"the interval of {', '.join(unbounded)} ends at the limit of the possible values: too few tasks or "
             f"clusters differ between the models to reject any difference at confidence level {level:g}. Use more tasks"
@@ -338,6 +322,6 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         found = as_measure(name, own[0].expectation if own else None)
     if not found.is_estimate:
         raise ValueError(
-            f"{shown(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
+            f"{shorten(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
         )
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from torchrankmetrics.inference.intervals import in_clusters
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
-from torchrankmetrics.validation import shortened, shown
+from torchrankmetrics.validation import shorten, truncate
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.seeds import SeedSplit
@@ -18,26 +18,30 @@ class Comparison(Rendered):
     """Difference a - b of a metric on the same tasks.
 
     Attributes:
-        metric: canonical key.
-        a: value of the first model; with several seeds, their mean.
-        b: value of the second model.
-        difference: a - b.
-        low: lower end of its confidence interval.
-        high: upper end.
-        confidence_level: in (0, 1).
-        p_value: two-sided, of the hypothesis of no difference; None for metrics without a test, such as the median.
-        p_adjusted: adjusted for all metrics and pairs of models of the call.
-        test: name of the test.
-        num_tasks: number of ranking tasks on which both models were compared.
-        num_clusters: number of their clusters; None: every task is independent.
-        effective_clusters: number of clusters of equal weight with the same information.
-        seeds: variance components, with several seeds.
-        permutations: number of random flips of the permutation test; None: the p-value is exact or of another test.
-        effective_tasks: effective number of tasks or clusters for the standard error, infinite if the method does not
-            depend on it; below 5 the interval misses more often than its confidence level states.
-        models: names of the two models, if they have names.
-        correction: method of p_adjusted, "Holm" or "max-T".
-        bounded: False if the test rejects no difference on one side: that end is the limit of possible values.
+        metric (str): canonical key.
+        a (float): value of the first model; with several seeds, their mean.
+        b (float): value of the second model.
+        difference (float): a - b.
+        low (float): lower end of its confidence interval.
+        high (float): upper end.
+        confidence_level (float): in (0, 1).
+        p_value (float): two-sided, of the hypothesis of no difference; None for metrics without a test, such as the
+            median.
+        p_adjusted (float): adjusted for all metrics and pairs of models of the call.
+        test (str): name of the test.
+        num_tasks (int): number of ranking tasks on which both models were compared.
+        num_clusters (int): number of their clusters; None: every task is independent.
+        effective_clusters (float): number of clusters of equal weight with the same information.
+        seeds (SeedSplit): variance components, with several seeds.
+        permutations (int): number of random flips of the permutation test; None: the p-value is exact or
+            of another test.
+        effective_tasks (float): effective number of tasks or clusters for the standard error,
+            infinite if the method does not depend on it; below 5 the interval misses more often than its confidence
+            level states.
+        models (tuple): names of the two models, if they have names.
+        correction (str): method of p_adjusted, "Holm" or "max-T".
+        bounded (bool): False if the test rejects no difference on one side: that end is the limit of
+            possible values.
     """
 
     metric: str
@@ -104,7 +108,7 @@ class Comparison(Rendered):
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
         text = (
             f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g} %, {p} ({test}); "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
             f"{self.num_tasks} tasks{clusters}"
         )
         if self.seeds is not None:
@@ -119,7 +123,11 @@ class Comparison(Rendered):
 
 @dataclass(frozen=True)
 class Comparisons(Rendered):
-    """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics."""
+    """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics.
+
+    Args:
+        rows (tuple): one ``Comparison`` per metric.
+    """
 
     rows: tuple[Comparison, ...]
 
@@ -127,7 +135,7 @@ class Comparisons(Rendered):
         for row in self.rows:
             if row.metric == key:
                 return row
-        raise KeyError(f"{shown(key)} was not compared; there are {', '.join(row.metric for row in self.rows)}")
+        raise KeyError(f"{shorten(key)} was not compared; there are {', '.join(row.metric for row in self.rows)}")
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
@@ -144,8 +152,8 @@ class PairwiseComparisons(Rendered):
     ``result["mrr"]`` has the comparisons of a metric, ``result["mrr", "a", "b"]`` the one of two models, as a - b.
 
     Attributes:
-        rows: ordered by metric.
-        models: names in input order.
+        rows (tuple): ordered by metric.
+        models (tuple): names in input order.
     """
 
     rows: tuple[Comparison, ...]
@@ -160,14 +168,14 @@ class PairwiseComparisons(Rendered):
         rows = tuple(row for row in self.rows if row.metric == metric)
         if not rows:
             known = ", ".join(dict.fromkeys(row.metric for row in self.rows))
-            raise KeyError(f"{shown(metric)} was not compared; there are {known}")
+            raise KeyError(f"{shorten(metric)} was not compared; there are {known}")
         if not pair:
             return replace(self, rows=rows)
         for row in rows:
             if row.models is not None and set(row.models) == set(pair):
                 return row if row.models == tuple(pair) else row.turned()
         raise KeyError(
-            f"{' and '.join(map(shown, pair))} were not compared; there are {', '.join(map(shortened, self.models))}"
+            f"{' and '.join(map(shorten, pair))} were not compared; there are {', '.join(map(truncate, self.models))}"
         )
 
     def tabular(self) -> Tabular:
@@ -194,5 +202,5 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
     for first in rows[:1]:
         clusters = "" if first.num_clusters is None else in_clusters(first.num_clusters, first.effective_clusters)
         adjusted = f"; p_adjusted by {first.correction}" if named else ""
-        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.confidence_level:g} %{adjusted}"]
+        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.confidence_level:g}%{adjusted}"]
     return Tabular(columns, cells, notes)

@@ -9,7 +9,7 @@ from torchrankmetrics.inference.intervals import Cluster, check_confidence_level
 from torchrankmetrics.inference.testing import one_sided
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.rendering import Cell, Column, Tabular
-from torchrankmetrics.validation import check_int, one_number, shown
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 
 @dataclass(frozen=True)
@@ -17,18 +17,18 @@ class Equivalence:
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric: canonical key.
-        a, b: values of the two models; with several seeds, their means.
-        difference: a - b.
-        margin: largest difference that does not matter, > 0, in units of the metric.
-        low, high: interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at
-            1 - confidence_level.
-        confidence_level: in (0, 1).
-        p_equivalent: of the hypothesis that the absolute difference is at least the margin.
-        p_not_worse: of the hypothesis that a is worse than b by the margin or more.
-        p_not_better: of the hypothesis that a is better than b by the margin or more.
-        test: name of the test.
-        num_tasks: number of ranking tasks on which both models were compared.
+        metric (str): canonical key.
+        a, b (float): values of the two models; with several seeds, their means.
+        difference (float): a - b.
+        margin (float): largest difference that does not matter, > 0, in units of the metric.
+        low, high (float): interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at 1 -
+            confidence_level.
+        confidence_level (float): in (0, 1).
+        p_equivalent (float): of the hypothesis that the absolute difference is at least the margin.
+        p_not_worse (float): of the hypothesis that a is worse than b by the margin or more.
+        p_not_better (float): of the hypothesis that a is better than b by the margin or more.
+        test (str): name of the test.
+        num_tasks (int): number of ranking tasks on which both models were compared.
     """
 
     metric: str
@@ -61,7 +61,7 @@ class Equivalence:
             verdict = "equivalent"
         elif self.not_inferior:
             verdict = "a is not inferior"
-        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g} %"
+        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g}%"
         return (
             f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} {interval}, "
             f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
@@ -80,9 +80,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         rows.append((one.metric, one.a, one.b, *ends, "yes" if one.equivalent else "not shown", one.test))
     first = found[0]
     confidence_level, inner = 100 * first.confidence_level, 100 * (2 * first.confidence_level - 1)
-    note = (
-        f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g} %, intervals at {inner:g} %"
-    )
+    note = f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g}%, intervals at {inner:g}%"
     return Tabular(columns, rows, (note,))
 
 
@@ -105,15 +103,19 @@ def equivalence(
     the margin before you see the ranks: a margin chosen from the data makes any two models equivalent.
 
     Args:
-        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
-        b: the other model, of the same tasks.
-        metric: one metric, as in ``compare``.
-        margin: > 0, in units of the metric in its view.
-        confidence_level: above 0.5.
-        cluster: unit of resampling, as in ``compare``.
-        n_resamples: number of bootstrap samples, for metrics that are not a function of a mean.
-        permutations: number of flips of the sign-flip test.
-        seed: random seed of both.
+        a (Ranks, RankTable, RankCollection or list): a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of
+            them, one per training seed.
+        b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
+        margin (float): > 0, in units of the metric in its view.
+        confidence_level (float, default 0.95): above 0.5.
+        cluster (str or integers, default None): unit of resampling, as in ``compare``.
+        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a function of a mean.
+        permutations (int, default 9999): number of flips of the sign-flip test.
+        seed (int, default 0): random seed of both.
+
+    Returns:
+        Difference, interval and p-values; ``equivalent`` and ``not_inferior`` are the decisions.
 
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
@@ -127,7 +129,7 @@ def equivalence(
     """
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number, got {shown(margin)} of type {type(margin).__name__}")
+        raise TypeError(f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}")
     margin = number
     if not 0 < margin < float("inf"):
         raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {margin}")
@@ -136,29 +138,28 @@ def equivalence(
         raise ValueError(f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}")
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
-    found = paired(a, b, metric, cluster)
-    slope, key = found.slope, found.measure.key
-    if math.isnan(slope) or slope == 0:
+    check_int("seed", seed, 0)
+    (found,) = paired(a, b, [metric], cluster)
+    key = found.measure.key
+    if math.isnan(found.slope) or found.slope == 0:
         raise ValueError(
-            f"{shown(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
+            f"{shorten(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
             "under the null)"
         )
     draws = (n_resamples, permutations, seed)
-    interval = found.difference(2 * confidence_level - 1, *draws)
-    at_lower, at_upper = (found.p_value_of(end / slope, *draws) for end in (-margin, margin))
-    difference = found.a - found.b
-    below, above = one_sided(difference, margin, at_lower, at_upper)
-    low, high = sorted((interval.low * slope, interval.high * slope))
+    interval = found.comparison(2 * confidence_level - 1, *draws)
+    at_lower, at_upper = (found.p_value_of(end, *draws) for end in (-margin, margin))
+    below, above = one_sided(interval.difference, margin, at_lower, at_upper)
     warn_of_few_tasks({key: interval.effective_tasks})
     higher = found.measure.higher_is_better
     return Equivalence(
         metric=key,
         a=found.a,
         b=found.b,
-        difference=difference,
+        difference=interval.difference,
         margin=float(margin),
-        low=low,
-        high=high,
+        low=interval.low,
+        high=interval.high,
         confidence_level=confidence_level,
         p_equivalent=max(below, above),
         p_not_worse=below if higher else above,

@@ -10,17 +10,15 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.protocol import Average, Side
-from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
 from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
-from torchrankmetrics.validation import check_choice, check_int, one_number, shown
+from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -32,10 +30,10 @@ Cluster = Literal["group", "sample_id"] | Integers
 def named_clusters(rows: Rows, name: str) -> IntArray:
     """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
     if name not in ("group", "sample_id"):
-        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shown(name)}")
+        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}")
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
     if (keys == ABSENT).any():
-        raise ValueError(f"cluster={shown(name)} needs a {name} for every task: pass {name}= to every update")
+        raise ValueError(f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to every update")
     return keys
 
 
@@ -76,6 +74,14 @@ class Interval:
     ``effective_tasks`` is the effective number of tasks (or clusters) for the standard error: n over the kurtosis of
     their influences, infinite for methods that do not depend on it, such as Wilson's interval. Below 5 the interval
     misses more often than its confidence level states.
+
+    Args:
+        metric (str): canonical key.
+        value (float): value of the metric.
+        low (float): lower end of the interval.
+        high (float): upper end.
+        standard_error (float): standard error, in the units of the value.
+        effective_tasks (float, default inf): effective number of tasks or clusters.
     """
 
     metric: str
@@ -95,6 +101,14 @@ class Intervals(Rendered):
 
     ``effective_clusters`` is the effective number of clusters; well below 100 the intervals miss more often than their
     confidence level states.
+
+    Args:
+        rows (tuple): one ``Interval`` per metric.
+        confidence_level (float): in (0, 1).
+        method (str): "normal" or "bootstrap".
+        num_tasks (int): number of ranking tasks or queries.
+        num_clusters (int): number of clusters; None: every task is independent.
+        effective_clusters (float): effective number of clusters; None: without clusters.
     """
 
     rows: tuple[Interval, ...]
@@ -108,7 +122,7 @@ class Intervals(Rendered):
         for row in self.rows:
             if row.metric == key:
                 return row
-        raise KeyError(f"{shown(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
+        raise KeyError(f"{shorten(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -121,7 +135,7 @@ class Intervals(Rendered):
             Column("effective_tasks", audience="programs"),
         )
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
-        note = f"{100 * self.confidence_level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"
+        note = f"{100 * self.confidence_level:g}% ({self.method}), {self.num_tasks} tasks{clusters}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 
@@ -138,6 +152,7 @@ def confidence_intervals(
     confidence_level = check_confidence_level(confidence_level)
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)
+    check_int("seed", seed, 0)
     keys = _clusters(analysis.rows, cluster)
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
     without_formula = [
@@ -154,11 +169,13 @@ def confidence_intervals(
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            own = measure.definition.sample(ClusterSource(analysis, cluster, keys), measure.side, measure.average)
+            units = measure.definition.sample(ClusterSource(analysis, cluster, keys), measure.side, measure.average)
             found[base] = estimate(
-                measure.definition, sample, measure.rank_type, confidence_level, method, own, n_resamples, seed
+                measure.definition, sample, measure.rank_type, confidence_level, method, units, n_resamples, seed
             )
-        rows.append(_interval(key, measure, measure.base(analysis), found[base], sample))
+        own = found[base].in_view(measure, sample)
+        value = measure.value_or_nan(analysis)
+        rows.append(Interval(key, value, own.low, own.high, own.standard_error, own.effective_tasks))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
@@ -171,7 +188,7 @@ def confidence_intervals(
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     """Warn of metrics whose standard error depends on too few tasks or clusters."""
     few = [
-        f"{shown(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
+        f"{shorten(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
         for key, number in effective_tasks.items()
         if number < LEAST_EFFECTIVE_TASKS
     ]
@@ -222,24 +239,14 @@ class ClusterSource:
             return None
         if not isinstance(self.cluster, str) or self.cluster != "group":
             raise ValueError(
-                f"cluster must be 'group' or None for {shown(definition.name)}: its units are queries, not tasks"
+                f"cluster must be 'group' or None for {shorten(definition.name)}: its units are queries, not tasks"
             )
-        return self.analysis.queries.group[self.analysis.used_queries(definition, side)]
+        return self.analysis.queries_for(definition).group[self.analysis.used_queries(definition, side)]
 
 
 def check_confidence_level(confidence_level: float) -> float:
     """Read a confidence level; ValueError outside (0, 1)."""
     number = one_number(confidence_level)
     if number is None or not 0 < number < 1:
-        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shown(confidence_level)}")
+        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
     return number
-
-
-def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: Sample) -> Interval:
-    low, high, error = base.low, base.high, base.standard_error
-    if measure.view != "base" and not math.isnan(value):  # null moments have no error
-        moments = measure.moments(sample)
-        value, *ends = (apply_view(measure.definition, measure.view, x, moments) for x in (value, low, high))
-        low, high = ends if math.isnan(ends[0]) else sorted(ends)
-        error *= abs(view_slope(measure.definition, measure.view, moments))
-    return Interval(key, value, low, high, error, base.effective_tasks)

@@ -12,7 +12,8 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
-from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.comparison import Comparison
+from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.standard_errors import (
     percentile_effective_tasks,
     percentile_interval,
@@ -23,7 +24,7 @@ from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.seeds import SeededEstimate, SeedSplit
@@ -99,7 +100,7 @@ class SignFlipTest:
         (one, first), (other, second) = (self._end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0))
         low, high = min(one, other), max(one, other)
         if p_value > alpha:  # an end may be 0 up to rounding
-            slack = 1e-12 * (high - low)
+            slack = 1e-12 * (high - low) if high - low < math.inf else 0.0
             low, high = low if low < -slack else 0.0, high if high > slack else 0.0
         influence = self.units.influence @ self._slopes(*self.means)
         scale = float(np.abs(self.units.sums).max()) / self.units.total
@@ -176,8 +177,7 @@ class PairedMeasure:
 
     Args:
         measure: the compared measure.
-        rows: of every run, in one order of tasks, the runs of A first.
-        num_a: number of runs of A.
+        rows_a, rows_b: of every run of each model, in one order of tasks.
         keys: cluster of each task; None: every task is independent.
 
     Attributes:
@@ -190,13 +190,15 @@ class PairedMeasure:
         ValueError: without tasks on the side of the measure.
     """
 
-    def __init__(self, measure: Measure, rows: list[Rows], num_a: int, keys: IntArray | None) -> None:
+    def __init__(self, measure: Measure, rows_a: list[Rows], rows_b: list[Rows], keys: IntArray | None) -> None:
         self.measure, self.definition, self.rank_type = measure, measure.definition, measure.rank_type
-        self.samples, self.used = self.definition.sample(PairedSource(rows), measure.side, measure.average)
+        self.samples, self.used = self.definition.sample(
+            paired_source([*rows_a, *rows_b]), measure.side, measure.average
+        )
         if not len(self.used):
             side = "" if measure.side == "both" else f" of side {measure.side!r}"
-            raise ValueError(f"no tasks{side} to compare {shown(self.definition.name)} on")
-        self.num_a, self.keys = num_a, None if keys is None else keys[self.used]
+            raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")
+        self.num_a, self.keys = len(rows_a), None if keys is None else keys[self.used]
         self.num_tasks = self.samples[0].num_tasks
         values = [self.definition.value(sample, self.rank_type) for sample in self.samples]
         self.slope = 1.0
@@ -204,10 +206,10 @@ class PairedMeasure:
             moments = measure.moments(self.samples[0])
             values = [apply_view(self.definition, measure.view, value, moments) for value in values]
             self.slope = view_slope(self.definition, measure.view, moments)
-        self.a, self.b = float(np.mean(values[:num_a])), float(np.mean(values[num_a:]))
+        self.a, self.b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
 
-    def difference(self, level: float, n_resamples: int, permutations: int, seed: int) -> Difference:
-        """Interval and test of the difference of the base values.
+    def comparison(self, level: float, n_resamples: int, permutations: int, seed: int) -> Comparison:
+        """Compare the two models, in the view of the measure.
 
         Args:
             level: confidence level.
@@ -219,6 +221,34 @@ class PairedMeasure:
             ValueError: for several runs of a metric that is not a function of a mean, and for fewer than two tasks or
                 clusters.
         """
+        found, slope, split = self._difference(level, n_resamples, permutations, seed), self.slope, None
+        if found.seeds is not None:
+            parts = {part: getattr(found.seeds, part) * slope**2 for part in ("seeds", "tasks", "interaction")}
+            split = replace(found.seeds, **parts)
+        ends = found.low * slope, found.high * slope
+        low, high = ends if math.isnan(slope) else sorted(ends)
+        return Comparison(
+            metric=self.measure.key,
+            a=self.a,
+            b=self.b,
+            difference=self.a - self.b,
+            low=low,
+            high=high,
+            confidence_level=level,
+            p_value=found.p_value,
+            p_adjusted=None,
+            test=found.test,
+            num_tasks=self.num_tasks,
+            num_clusters=None if self.keys is None else self.units.size,
+            effective_clusters=None if self.keys is None else self.units.effective,
+            seeds=split,
+            permutations=found.permutations,
+            effective_tasks=found.effective_tasks,
+            bounded=found.bounded,
+        )
+
+    def _difference(self, level: float, n_resamples: int, permutations: int, seed: int) -> Difference:
+        """Interval and test of the difference of the base values."""
         if not self.definition.is_function_of_mean(self.rank_type):
             draws = self._replicates(n_resamples, seed)
             effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in self._as_tasks)
@@ -234,10 +264,11 @@ class PairedMeasure:
         return self._sign_flip_test(permutations, seed).difference(level)
 
     def p_value_of(self, null: float, n_resamples: int, permutations: int, seed: int) -> float:
-        """Two-sided p-value of the hypothesis that the difference of the base values is ``null``.
+        """Two-sided p-value of the hypothesis that the difference is ``null``, in the view of the measure.
 
-        The test is the one that ``difference`` inverts, with the same arguments and errors.
+        The test is the one that ``comparison`` inverts, with the same arguments and errors.
         """
+        null /= self.slope
         if not self.definition.is_function_of_mean(self.rank_type):
             draws = self._replicates(n_resamples, seed)
             beyond = min(int((draws <= null).sum()), int((draws >= null).sum()))
@@ -311,7 +342,7 @@ class PairedMeasure:
             only_a, only_b = (int(units.count[s * differences > 0].sum()) for s in (1, -1))
             return only_a, only_b, units.size, None
         # number of independent tasks of equal weight with the same standard error
-        discordant = float(units.count @ np.abs(differences)) / units.total
+        discordant = float((units.count * np.abs(differences)).sum()) / units.total
         difference = float(units.mean[0] - units.mean[1])
         error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
         n = (discordant - difference**2) / error if error > 0 else units.effective
@@ -337,13 +368,13 @@ class PairedMeasure:
     def _replicates(self, n_resamples: int, seed: int) -> FloatArray:
         if len(self.samples) > 2:
             raise ValueError(
-                f"{shown(self.definition.name)} over several seeds has no variance formula: compare single runs, or a "
-                "mean of f"
+                f"{shorten(self.definition.name)} over several seeds has no variance formula: compare single runs, or "
+                "a mean of f"
             )
-        # equal seeds resample equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
-        first, second = (replicate_values(*one, self.rank_type, n_resamples, seed, keys) for one in self._as_tasks)
-        return first - second
+        (definition, first), (_, second) = self._as_tasks
+        values = replicate_values(definition, [first, second], self.rank_type, n_resamples, seed, keys)
+        return np.asarray(values[0] - values[1])
 
     @property
     def _as_tasks(self) -> list[tuple[RankDefinition, RankSample]]:

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.protocol import Average, Side
+from torchrankmetrics.definitions.protocol import Average, SampleSource, Side
 from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
 from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, gains, used, weights
+from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, WIDTH, Columns, Rows, gains, used, weights
 from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:
@@ -84,23 +84,22 @@ def _check_order(run: Evaluation, rows: Rows, name: str) -> None:
     sorted_ = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
     if merged or stored or sorted_:
         raise ValueError(
-            f"{name} has no sample ids and its rows are sorted or merged (by table(), compact() or storage='counts'): "
-            "so the order of the tasks is unknown. Pass sample_id= to every update, or compare Ranks or the collections"
+            f"{name} has no sample ids and its rows are sorted or merged, as table(), compact() and storage='counts' "
+            "return them: their order may not be that of the tasks. Pass sample_id= to every update (to a file, a "
+            "column sample_id), or compare Ranks or the collections"
         )
 
 
 def _check_same_ids(ordered: list[Rows], names: list[str]) -> None:
-    first = _ids(ordered[0])
-    for rows, name in zip(ordered[1:], names[1:], strict=True):
-        other = _ids(rows)
-        missing = [(names[0], other - first), (name, first - other)]
-        parts = [f"{where} lacks {len(lost)}: {_listed(lost)}" for where, lost in missing if lost]
-        if parts:
-            raise ValueError(f"{names[0]} and {name} are not of the same tasks (side, sample_id): {'; '.join(parts)}")
-
-
-def _ids(rows: Rows) -> set[tuple[int, int]]:
-    return set(zip(Columns(rows).side.tolist(), Columns(rows).sample_id.tolist(), strict=True))
+    first, *others = (np.stack([Columns(rows).side, Columns(rows).sample_id], 1) for rows in ordered)
+    for ids, name in zip(others, names[1:], strict=True):
+        if np.array_equal(ids, first):
+            continue
+        a, b = (set(map(tuple, part.tolist())) for part in (first, ids))
+        parts = [
+            f"{where} lacks {len(lost)}: {_listed(lost)}" for where, lost in ((names[0], b - a), (name, a - b)) if lost
+        ]
+        raise ValueError(f"{names[0]} and {name} are not of the same tasks (side, sample_id): {'; '.join(parts)}")
 
 
 def _listed(lost: set[tuple[int, int]]) -> str:
@@ -138,6 +137,18 @@ def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Ro
     return canonical_clusters(cluster, given, name)
 
 
+_Samples = tuple[Sequence[Sample], IntArray]
+
+
+def paired_source(rows: Sequence[Rows]) -> SampleSource[_Samples, _Samples]:
+    """Return the source of samples of several runs, from rows in one order of tasks, or of values of queries."""
+    if rows[0].shape[1] == WIDTH:
+        return PairedSource(rows)
+    from torchrankmetrics.inference.values import PairedValues
+
+    return PairedValues(rows)
+
+
 class PairedSource:
     """Samples of several runs, from ``rows`` in one order of tasks, with the index of a row of each entry."""
 
@@ -147,7 +158,8 @@ class PairedSource:
     def sample(self, side: Side, average: Average, min_candidates: int) -> tuple[list[Sample], IntArray]:
         """Ranking tasks of every run."""
         index = np.flatnonzero(used(self.rows[0], side, min_candidates))
-        return [sample_of(part[index], average) for part in self.rows], index
+        parts = self.rows if len(index) == len(self.rows[0]) else [part.T[:, index].T for part in self.rows]
+        return [sample_of(part, average) for part in parts], index
 
     def query_sample(
         self, definition: "QueryDefinition", side: Side, average: Average
@@ -165,7 +177,7 @@ class PairedSource:
         about = Columns(parts[0])
         facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
         label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
-        found = [_queries(part, label) for part in parts]
+        found = [definition.read(_queries(part, label)) for part in parts]
         first = found[0]
         for other in found[1:]:
             same = len(other) == len(first) and np.array_equal(other.count, first.count)

@@ -89,7 +89,7 @@ class SeededModels:
             own = influence[:, model] - influence[:, model].mean(1, keepdims=True)
             several = size > 1
             self.between.append(float(values[model].var(ddof=1)) / size if several else 0.0)
-            squares = float(units.count @ (own**2).sum(1))
+            squares = float((units.count * (own**2).sum(1)).sum())
             self.interaction.append(units.factor * squares / (size - 1) / size if several else 0.0)
             value.append(float(values[model].mean()))
             means.append(influence[:, model].mean(1))
@@ -112,7 +112,7 @@ class SeededModels:
     def _estimate(self, models: tuple[int, ...], value: float, influence: FloatArray, level: float) -> SeededEstimate:
         sizes = tuple(self.sizes[i] for i in models)
         known = models if min(sizes) > 1 else ()
-        of_tasks = self.units.factor * float(self.units.count @ influence**2)
+        of_tasks = self.units.factor * float((self.units.count * influence**2).sum())
         interaction = sum(self.interaction[i] for i in known)
         # the variance between runs and the variance between tasks both contain the interaction once
         seeds = sum(max(self.between[i] - self.interaction[i], 0.0) for i in known)

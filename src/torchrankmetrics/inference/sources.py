@@ -1,7 +1,7 @@
 """Protocols of objects that contain the ranks of an evaluation: `Ranks`, `RankTable`, metric collections."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy.typing as npt
 
@@ -9,7 +9,7 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import is_int
+from torchrankmetrics.validation import is_int, one_number
 
 
 @runtime_checkable
@@ -36,6 +36,13 @@ class HasArray(Protocol):
 
 
 Evaluation = Ranks | RankTable | Collected
+Values = Mapping[Any, float]
+"""Values of a metric by query."""
+
+
+def is_values(given: object) -> TypeGuard[Values]:
+    """Whether this is a mapping of numbers."""
+    return isinstance(given, Mapping) and len(given) > 0 and one_number(next(iter(given.values()))) is not None
 
 
 def is_list_of_ranks(given: object) -> bool:

@@ -1,8 +1,8 @@
 """Standard errors and confidence intervals of metrics."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,10 +11,12 @@ from scipy.stats import chi2, norm, t as student
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, weighted_mean
-from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
-from torchrankmetrics.validation import shown
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.views import apply_view, view_slope
+from torchrankmetrics.validation import shorten
 
 _FEW = 3 + 1e-9  # hits or misses, with the rounding of a sum of weights
 
@@ -27,6 +29,15 @@ class Estimate:
     low: float
     high: float
     effective_tasks: float = math.inf
+
+    def in_view(self, measure: Measure, sample: Sample) -> "Estimate":
+        """Put error and interval of a base value into the view of a measure; null moments have no error."""
+        if measure.view == "base" or math.isnan(self.low):
+            return self
+        moments = measure.moments(sample)
+        low, high = (apply_view(measure.definition, measure.view, end, moments) for end in (self.low, self.high))
+        error = self.standard_error * abs(view_slope(measure.definition, measure.view, moments))
+        return replace(self, standard_error=error, low=min(low, high), high=max(low, high))
 
 
 def normal_interval(definition: Definition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
@@ -93,7 +104,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     error = math.sqrt(float(units.covariance[0, 0]))
     if error == 0:
         return mean, mean
-    a = float(units.count @ u**3) / float(units.count @ u**2) ** 1.5
+    a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
     x = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)))
 
     def corrected(y: float) -> float:
@@ -138,7 +149,7 @@ def wilson_ends(p: float, n: float, z: float) -> tuple[float, float]:
 def _share(units: Units, level: float) -> tuple[float, float, float]:
     """The share, the effective number of tasks, and the quantile."""
     p = min(max(float(units.mean[0]), 0.0), 1.0)
-    square = float(units.count @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
+    square = float((units.count * units.influence[:, 0] ** 2).sum()) * (units.factor if units.clustered else 1.0)
     z = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
     # without variance the sample size is the effective number of units
     return p, p * (1 - p) / square if square > 0 else units.effective, z
@@ -149,7 +160,7 @@ def degrees_of_freedom(units: Units) -> float:
     if not units.clustered:
         return units.size - 1
     square = units.influence[:, 0] ** 2
-    spread = float(square @ square - square.sum() ** 2 / units.size)
+    spread = float((square**2).sum() - square.sum() ** 2 / units.size)
     estimate = 2 * float(square.sum()) ** 2 / spread if spread > 0 else math.inf
     return min(max(estimate, 1.0), units.size - 1)
 
@@ -228,7 +239,7 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
     """
     if definition.is_extreme:
         raise ValueError(
-            f"{shown(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
+            f"{shorten(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
             "a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
         )
     x = apply_transform(definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates)
@@ -243,39 +254,46 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
 
 def replicate_values(
     definition: RankDefinition,
-    sample: RankSample,
+    samples: Sequence[RankSample],
     rank_type: RankType,
     n_resamples: int,
     seed: int,
     cluster: IntArray | None = None,
 ) -> FloatArray:
-    """Values of any metric on resampled tasks or clusters, (resamples,) float64.
+    """Values of any metric on resampled tasks or clusters, (samples, resamples) float64.
 
     Args:
         definition: the metric.
-        sample: the ranks.
+        samples: ranks of models on the same tasks, which are resampled together; or of one model.
         rank_type: of the metric.
         n_resamples: number of bootstrap samples.
         seed: random seed.
-        cluster: (m,) int64 keys, one per entry of the sample; None: every task is drawn by itself.
+        cluster: (m,) int64 keys, one per entry of the samples; None, for one model: every task is drawn by itself.
     """
-    N = sample.known_candidates if definition.uses_candidates else None
+    N = samples[0].known_candidates if definition.uses_candidates else None
     if cluster is None:  # equal tasks are one entry
-        entries = sample.tie_blocks if N is None else sample
-        drawn, unit, times = entries.count, np.arange(len(entries.count)), np.ones_like(entries.count)
+        samples = [samples[0].tie_blocks if N is None else samples[0]]
+        drawn, unit, times = samples[0].count, np.arange(len(samples[0].count)), np.ones_like(samples[0].count)
     else:
-        entries, times = sample, sample.count
+        times = samples[0].count
         key, unit = np.unique(cluster, return_inverse=True)
         drawn = np.ones(len(key), dtype=np.int64)
-    low, high, weight = entries.optimistic, entries.pessimistic, entries.weight
-    values = []
+    weight, columns = samples[0].weight, []
+    for one in samples if rank_type != "expected" else ():
+        x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
+        order = np.argsort(x)  # once, not in each median
+        columns.append((x[order], unit[order], (weight * times)[order]))
+    values: list[list[float]] = []
     for draws in redraws(drawn, n_resamples, seed):
-        for row in draws.astype(np.int64):
-            count = row[unit] * times
-            has = count > 0
-            redrawn = RankSample(low[has], high[has], None if N is None else N[has], weight[has], count[has])
-            values.append(definition.value(redrawn, rank_type))
-    return np.array(values)
+        for row in draws:
+            if rank_type != "expected":
+                values.append([float(aggregate(definition, x, mass * row[unit])) for x, unit, mass in columns])
+                continue
+            count = row[unit].astype(np.int64) * times
+            redrawn = [RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples]
+            values.append([definition.value(one, rank_type) for one in redrawn])
+    result = np.array(values).T
+    return result if rank_type == "expected" else np.stack([apply_transform(definition.g, one, "g") for one in result])
 
 
 Method = Literal["normal", "bootstrap"]
@@ -298,7 +316,7 @@ def estimate(
     if not definition.is_function_of_mean(rank_type):
         of_tasks, ranks = definition.as_tasks(sample)
         effective_tasks = percentile_effective_tasks(of_tasks, ranks, cluster)
-        replicates = replicate_values(of_tasks, ranks, rank_type, n_resamples, seed, cluster)
+        (replicates,) = replicate_values(of_tasks, [ranks], rank_type, n_resamples, seed, cluster)
         return Estimate(*percentile_interval(replicates, level), effective_tasks)
     units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
     limits = definition.mean_limits(sample)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray
-
-_CELLS = 1 << 21
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +29,12 @@ class SignFlips:
         """Two-sided p-value in (0, 1] of a zero mean of columns @ line; line is (k,) float64."""
         # a flip with the observed sum counts, whatever the rounding
         bar = abs(float(self.observed @ line)) - 1e-12 * float(self.size @ np.abs(line))
-        reached = int((np.abs(self.sums @ line) >= bar).sum())
-        return reached / len(self.sums) if self.exhaustive else (1 + reached) / (1 + len(self.sums))
+        return self.share(np.abs(self.sums @ line) >= bar)
+
+    def share(self, reached: npt.NDArray[np.bool_]) -> float:
+        """Share of the flips (b,) that reach the observed sum, which counts as a flip that does."""
+        sampled = not self.exhaustive
+        return float((sampled + reached.sum()) / (sampled + len(reached)))
 
     def furthest(self, line: FloatArray, move: float, alpha: float) -> float:
         """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight.
@@ -60,15 +62,20 @@ def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> 
     p = (1 + number at least as large) / (1 + permutations). Exact if d is symmetric (models exchangeable on each
     task), else asymptotic.
 
-    Units with zero in the first column do not change its p-value: they are flipped separately, so that the p-value is
-    the same without them.
+    Random flips are drawn from a random subgroup: unit i has a random number x_i, and flip h changes the sign of unit i
+    if h and x_i have an odd number of common bits. The flips are pairwise independent, so that p has at most the error
+    that it has with flips from the whole group, and a fast Walsh-Hadamard transform computes all sums at once.
+
+    Units with zero in the first column do not change its p-value: their numbers are drawn separately, so that the
+    p-value is the same without them.
 
     Args:
         columns: (u, k) float64, one row per independent task, or sums over clusters.
         permutations: number of random flips.
         seed: random seed.
 
-    Source: Janssen 1997 (doi:10.1016/S0167-7152(97)00043-6); Phipson and Smyth 2010 (doi:10.2202/1544-6115.1585).
+    Source: Janssen 1997 (doi:10.1016/S0167-7152(97)00043-6); Phipson and Smyth 2010 (doi:10.2202/1544-6115.1585);
+    Koning and Hemerik 2024 (doi:10.1093/biomet/asad050), for subgroups.
 
     >>> sign_flips(np.array([[1.0], [2.0], [3.0], [4.0]])).p_value(np.ones(1))
     0.125
@@ -76,16 +83,22 @@ def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> 
     moved = columns[:, 0] != 0
     if _is_small(len(columns), permutations):
         moved[:] = True
-    first, rest = columns[moved], columns[~moved]
-    exhaustive = _is_small(len(first), permutations)
-    if exhaustive:
-        sums = (1 - 2 * ((np.arange(2 ** len(first))[:, None] >> np.arange(len(first))) & 1)) @ first
-    else:
-        sums = _random_sums(first, permutations, np.random.default_rng(seed))
-    if rest.any():
-        if exhaustive:  # every flip of the first part with many of the rest
-            sums = np.tile(sums, (-(-(permutations + 1) // len(sums)), 1))
-        sums = sums + _random_sums(rest, len(sums), np.random.default_rng([seed, 1]))
+    number = int(moved.sum())
+    exhaustive = _is_small(number, permutations)
+    flips = 1 << (number if exhaustive and moved.all() else permutations.bit_length())
+    rng = np.random.default_rng(seed)
+    unit = np.empty(len(columns), dtype=np.int64)
+    unit[moved] = 1 << np.arange(number) if exhaustive else _spread(number, flips, rng)
+    unit[~moved] = _spread(len(columns) - number, flips, np.random.default_rng([seed, 1]))
+    sums = np.stack([np.bincount(unit, column, minlength=flips) for column in columns.T], 1).astype(np.float64)
+    half = 1
+    while half < flips:
+        even, odd = np.moveaxis(sums.reshape(-1, 2, half, columns.shape[1]), 1, 0)
+        sums = np.stack([even + odd, even - odd], 1)
+        half *= 2
+    sums = sums.reshape(flips, -1)
+    if not exhaustive:  # the first flip changes nothing
+        sums = sums[1 + rng.permutation(flips - 1)[:permutations]]
     return SignFlips(sums, columns.sum(0), np.abs(columns).sum(0), exhaustive)
 
 
@@ -93,20 +106,9 @@ def _is_small(units: int, permutations: int) -> bool:
     return units < 60 and 2**units <= permutations + 1
 
 
-def _random_sums(columns: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
-    # eight signs are one random byte: the 256 sums of eight units are computed once
-    eights = np.pad(columns, ((0, -len(columns) % 8), (0, 0))).reshape(-1, 8, columns.shape[1])
-    signs = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
-    tables = [(eights[:, :, j] @ signs.T).ravel() for j in range(columns.shape[1])]
-    place = 256 * np.arange(len(eights))
-    used = np.flatnonzero(columns.any(0))
-    sums = np.zeros((size, columns.shape[1]))
-    step = max(1, _CELLS // len(eights))
-    for start in range(0, size, step):
-        cells = place + rng.integers(0, 256, (min(step, size - start), len(eights)), dtype=np.uint8)
-        for j in used:
-            sums[start : start + step, j] = tables[j][cells].sum(1)
-    return sums
+def _spread(units: int, size: int, rng: np.random.Generator) -> IntArray:
+    """Draw random numbers below ``size`` for units, as different as possible."""
+    return rng.permutation(max(units, size))[:units] % size
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
@@ -115,7 +117,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     All entries of an array are one family; its axes may be metrics, pairs of models and datasets.
 
     Args:
-        p_values: of any shape, in [0, 1]; NaN is not tested and not counted.
+        p_values (array-like): of any shape, in [0, 1]; NaN is not tested and not counted.
 
     Returns:
         float64 of the same shape.
@@ -175,13 +177,11 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
     statistics = np.where(used, np.abs(flips.sums @ lines) / norm, 0.0)
     # a flip with the observed sum counts, whatever the rounding
     bar = np.where(used, observed - 1e-12 * (flips.size @ np.abs(lines)) / norm, 0.0)
-    every = flips.exhaustive and len(flips.sums) == 2 ** len(columns)
     order = np.argsort(-observed, kind="stable")
     largest, adjusted = np.zeros(len(statistics)), np.ones(len(observed))
     for j in order[::-1]:  # against the largest of itself and of less significant ones
         np.maximum(largest, statistics[:, j], out=largest)
-        reached = int((largest >= bar[j]).sum())
-        adjusted[j] = reached / len(largest) if every else (1 + reached) / (1 + len(largest))
+        adjusted[j] = flips.share(largest >= bar[j])
     adjusted[order] = np.maximum.accumulate(adjusted[order])
     return adjusted
 

@@ -39,7 +39,7 @@ class Units:
     @cached_property
     def total(self) -> float:
         """Sum W of all weights."""
-        return float(self.count @ self.weight)
+        return float((self.count * self.weight).sum())  # a dot product would start threads
 
     @cached_property
     def mean(self) -> FloatArray:
@@ -67,7 +67,7 @@ class Units:
     @cached_property
     def effective(self) -> float:
         """Effective number of units: W^2 over the sum of squared weights."""
-        return self.total**2 / float(self.count @ self.weight**2)
+        return self.total**2 / float((self.count * self.weight**2).sum())
 
 
 def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
@@ -83,7 +83,7 @@ def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
     if largest == 0:
         return 0.0
     square = (influence / largest) ** 2
-    return float(count @ square) ** 2 / float(count @ square**2)
+    return float((count * square).sum()) ** 2 / float((count * square**2).sum())
 
 
 def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:

@@ -14,8 +14,8 @@ class EarlyStopping(lightning.EarlyStopping):
     When training starts, it looks for the metric in the attributes of the module that are ``RankCollection``.
 
     Args:
-        monitor: name of a metric with or without the prefix of its collection, such as "val/recall@10".
-        **options: those of Lightning's ``EarlyStopping``; ``mode`` is not needed.
+        monitor (str): name of a metric with or without the prefix of its collection, such as "val/recall@10".
+        **options (object): those of Lightning's ``EarlyStopping``; ``mode`` is not needed.
 
     Raises:
         ValueError: at the start of training, if not exactly one collection of the module has the metric, or ``mode``

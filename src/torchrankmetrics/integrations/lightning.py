@@ -18,13 +18,14 @@ class UnpaddedBatchSampler(BatchSampler):
     The processes are counted at the first iteration, so that the sampler may be created before the process group.
 
     Args:
-        dataset: anything with a length of at least the number of processes.
-        batch_size: samples per batch and process.
-        drop_last: must be False; accepted because trainers pass it.
-        num_replicas: number of processes; None: the size of the process group, 1 without one.
-        rank: number of this process; None: its rank in the process group.
-        sampler: the sampler that a trainer passes with ``use_distributed_sampler=True``. The number of processes and
-            the rank are read from a ``DistributedSampler``; its padding stays unused.
+        dataset (sized dataset): anything with a length of at least the number of processes.
+        batch_size (int): samples per batch and process.
+        drop_last (bool, default False): must be False; accepted because trainers pass it.
+        num_replicas (int, default None): number of processes; None: the size of the process group, 1 without one.
+        rank (int, default None): number of this process; None: its rank in the process group.
+        sampler (iterable of int, default None): the sampler that a trainer passes with
+            ``use_distributed_sampler=True``. The number of processes and the rank are read from a
+            ``DistributedSampler``; its padding stays unused.
 
     Raises:
         ValueError: if batch_size or rank is out of range, or drop_last is True. At the first iteration: if there are

@@ -36,7 +36,7 @@ class Evaluator:
     first; arrays of NumPy are taken for MRR; and every data set takes shared, per-positive and ragged negatives.
 
     Args:
-        name: of a link data set, such as "ogbl-collab".
+        name (str): of a link data set, such as "ogbl-collab".
 
     Attributes:
         eval_metric: what OGB measures there: "hits@<K>", "mrr" or "rocauc".
@@ -68,10 +68,10 @@ class Evaluator:
         """Compute the metrics of OGB for this dataset.
 
         Args:
-            input_dict: "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in every form
-                that ``Ranks.from_negatives`` takes: (M,) for all positives, (B, M), a list, with "exclude" or
-                "indexes". OGB's own take (M,) for hits and ROC-AUC, (B, M) for MRR.
-            backend: as ``rank_scores`` takes it.
+            input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in
+                every form that ``Ranks.from_negatives`` takes: (M,) for all positives, (B, M), a list, with "exclude"
+                or "indexes". OGB's own take (M,) for hits and ROC-AUC, (B, M) for MRR.
+            backend (str, default "auto"): as ``rank_scores`` takes it.
 
         Returns:
             {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list", "hits@3_list",
@@ -98,31 +98,16 @@ class Evaluator:
             return {"rocauc": _roc_auc(ranks)}
         return {f"hits@{self.K}": float((ranks.pessimistic <= self.K).double().mean())}
 
-    @property
-    def expected_input_format(self) -> str:
-        """What ``eval`` takes, in words."""
-        negatives = "(num_edges, num_negatives)" if self.eval_metric == "mrr" else "(num_negatives,)"
-        return (
-            f"{self.name}: {{'y_pred_pos': (num_edges,), 'y_pred_neg': {negatives}}}, tensors or arrays of scores, "
-            "higher is better; other forms of negatives as Ranks.from_negatives takes them"
-        )
-
-    @property
-    def expected_output_format(self) -> str:
-        """What ``eval`` gives, in words."""
-        if self.eval_metric == "mrr":
-            keys = ", ".join(f"'hits@{k}_list'" for k in _HITS)
-            return f"{self.name}: {{{keys}, 'mrr_list'}}, each (num_edges,); their means are the scores"
-        key = f"hits@{self.K}" if self.eval_metric.startswith("hits@") else self.eval_metric
-        return f"{self.name}: {{'{key}': float}}"
-
 
 class Result(dict[str, float | Tensor]):
     """Result of ``eval``: OGB's dict, and the ranks it was computed from.
 
+    Args:
+        values (mapping): OGB's result.
+
     Attributes:
-        ranks: ``Ranks`` of the positives, marked as ranks among sampled candidates.
-        eval_metric: metric of the evaluator.
+        ranks (Ranks): ``Ranks`` of the positives, marked as ranks among sampled candidates.
+        eval_metric (str): metric of the evaluator.
     """
 
     def __init__(self, values: Mapping[str, float | Tensor], ranks: Ranks, eval_metric: str) -> None:
@@ -131,7 +116,15 @@ class Result(dict[str, float | Tensor]):
         self.eval_metric: str = eval_metric
 
     def evaluate(self, metrics: Metrics | None = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
-        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
+        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``.
+
+        Args:
+            metrics (sequence of str): as in ``torchrankmetrics.evaluate``.
+            **options (object): as in ``torchrankmetrics.evaluate``.
+
+        Returns:
+            Dict of key to value.
+        """
         return evaluate(self.ranks, metrics=metrics, **options)
 
 

@@ -52,14 +52,15 @@ def rank_triples(
     ``KGEModel.test`` ranks only tails, unfiltered, counts ranks from 0, and orders tied scores arbitrarily.
 
     Args:
-        model: the model; call ``eval()`` before, if it has dropout. Triples are moved to its device.
-        triples: the test triples, in any form that ``known_triples`` takes: ``Data``, (edge_index, edge_type), ...
-        known: known positives to filter; None: raw ranks.
-        higher_is_better: False for a model that returns distances.
-        candidates: as in ``torchrankmetrics.rank_triples``.
-        batch_size: as in ``torchrankmetrics.rank_triples``.
-        backend: as in ``torchrankmetrics.rank_triples``.
-        progress: as in ``torchrankmetrics.rank_triples``.
+        model (Module): the model; call ``eval()`` before, if it has dropout. Triples are moved to its device.
+        triples (Data or tuple): the test triples, in any form that ``known_triples`` takes: ``Data``, (edge_index,
+            edge_type), ...
+        known (KnownTriples, default None): known positives to filter; None: raw ranks.
+        higher_is_better (bool, default True): False for a model that returns distances.
+        candidates (integers, default None): as in ``torchrankmetrics.rank_triples``.
+        batch_size (int, default None): as in ``torchrankmetrics.rank_triples``.
+        backend (str, default "auto"): as in ``torchrankmetrics.rank_triples``.
+        progress (bool, default True): as in ``torchrankmetrics.rank_triples``.
 
     Returns:
         As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation as group.
@@ -67,8 +68,6 @@ def rank_triples(
     Raises:
         TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and ``known_triples``.
     """
-    if known is not None and not isinstance(known, KnownTriples):
-        raise TypeError(f"known must be KnownTriples (see known_triples) or None, got {type(known).__name__}")
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
     return protocol.rank_triples(
@@ -90,10 +89,13 @@ def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTri
     """``KnownTriples`` of PyG's ``Data``, or of the tensors in it.
 
     Args:
-        *sources: each a ``Data`` with edge_index (2, n) and edge_type (n,), ; splits under other
-            names are pairs (data.test_edge_index, data.test_edge_type). Also (heads, relations, tails), each (n,), or
-            (n, 3) integers.
-        num_entities: number of nodes; None: read from the data, else one more than the largest id.
+        *sources (Data or tuple): each a ``Data`` with edge_index (2, n) and edge_type (n,); splits under other names
+            are pairs (data.test_edge_index, data.test_edge_type). Also (heads, relations, tails), each (n,), or (n, 3)
+            integers.
+        num_entities (int, default None): number of nodes; None: read from the data, else one more than the largest id.
+
+    Returns:
+        The index of all their triples.
 
     Raises:
         TypeError: if ids are not integers, or a source is none of these.
@@ -129,11 +131,12 @@ def ranks_of_predictions(
     not candidates.
 
     Args:
-        pred_index_mat: (B, k) integers, the destinations predicted for B sources, best first, none of them twice.
-        edge_label_index: (2, P) integers, or a tuple of two (P,): source row and destination of every true edge, one
-            task each.
-        num_dst_nodes: number of all destinations, listed or not.
-        edge_label_weight: (P,) numbers; edges without a positive weight are ignored, as in PyG.
+        pred_index_mat (integers): (B, k) integers, the destinations predicted for B sources, best first, none of them
+            twice.
+        edge_label_index (integers): (2, P) integers, or a tuple of two (P,): source row and destination of every true
+            edge, one task each.
+        num_dst_nodes (int): number of all destinations, listed or not.
+        edge_label_weight (numbers, default None): (P,) numbers; edges without a positive weight are ignored, as in PyG.
 
     Returns:
         ``Ranks`` in the order of the true edges; ``group=edge_label_index[0]`` and ``average="macro"`` weigh sources

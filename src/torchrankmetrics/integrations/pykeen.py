@@ -27,7 +27,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
@@ -37,13 +37,16 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     sampled candidate that the evaluation filters is excluded.
 
     Args:
-        evaluation_factory: the triples that will be evaluated.
-        metrics: as in ``RankCollectionEvaluator``.
-        additional_filter_triples: (n, 3) known triples that are not sampled, one tensor or several.
-        num_negatives: how many are sampled per triple and side; None: 50.
-        head_negatives: (triples, M) entities in place of a sample; together with those for the tail.
-        tail_negatives: (triples, M) entities in place of a sample; together with those for the head.
-        **kwargs: as in ``RankCollectionEvaluator``.
+        evaluation_factory (CoreTriplesFactory): the triples that will be evaluated.
+        metrics (sequence of str, default None): as in ``RankCollectionEvaluator``.
+        additional_filter_triples (Tensor or list of Tensor, default None): (n, 3) known triples that are not sampled,
+            one tensor or several.
+        num_negatives (int, default None): how many are sampled per triple and side; None: 50.
+        head_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
+            tail.
+        tail_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
+            head.
+        **kwargs (object): as in ``RankCollectionEvaluator``.
 
     Raises:
         ValueError: if there are fewer entities than negatives, one side's are missing, or not one row per triple.
@@ -90,7 +93,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         exclude: Tensor | tuple[Tensor, Tensor] | None,
     ) -> Ranks:
         if target not in self.negative_samples:
-            raise ValueError(f"candidates are sampled for head and tail; got target {shown(target)}")
+            raise ValueError(f"candidates are sampled for head and tail; got target {shorten(target)}")
         if self._columns_of is not None:
             raise ValueError("restrict_entities_to does not go with sampled candidates: pass head_ and tail_negatives")
         candidates = self.negative_samples[target][self._index(hrt_batch.cpu())].to(own.device)
@@ -142,9 +145,13 @@ def early_stopping(
     """``stopper_kwargs`` of PyKEEN's early stopper with the direction of the metric, which PyKEEN does not look at.
 
     Args:
-        metric: any name of one that the evaluator computes.
-        evaluator: the evaluator of the pipeline; None: one with the default metrics.
-        **options: further ``stopper_kwargs``.
+        metric (str, default "mrr"): any name of one that the evaluator computes.
+        evaluator (RankCollectionEvaluator, default None): the evaluator of the pipeline; None: one with the default
+            metrics.
+        **options (object): further ``stopper_kwargs``.
+
+    Returns:
+        Keyword arguments for ``pipeline(stopper_kwargs=...)``.
 
     Raises:
         TypeError: if the evaluator is another.
@@ -161,8 +168,12 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
     """``metric`` and ``direction`` for ``hpo_pipeline``, which maximizes every metric by default.
 
     Args:
-        metric: any name of one that the evaluator computes.
-        evaluator: as the search will build it; None: one with the default metrics.
+        metric (str, default "mrr"): any name of one that the evaluator computes.
+        evaluator (RankCollectionEvaluator, default None): as the search will build it; None: one with the default
+            metrics.
+
+    Returns:
+        Keyword arguments for ``hpo_pipeline``.
 
     Raises:
         TypeError: if the evaluator is another.
@@ -179,9 +190,10 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
     """Ranks of a finished evaluation; a ``RankBasedEvaluator`` needs ``clear_on_finalize=False``.
 
     Args:
-        evaluator: after its ``evaluate``; of a sampled one the ranks are marked as sampled.
-        triples: (n, 3) that were evaluated: their relation becomes the group; None: the groups that the evaluator
-            knows, PyKEEN's none.
+        evaluator (RankBasedEvaluator or RankCollectionEvaluator): after its ``evaluate``; of a sampled one the ranks
+            are marked as sampled.
+        triples (integers, default None): (n, 3) that were evaluated: their relation becomes the group; None: the groups
+            that the evaluator knows, PyKEEN's none.
 
     Returns:
         One row per task, head before tail, with the triple's index as sample id. Macro weights of PyKEEN's are not
@@ -234,5 +246,5 @@ def _directed(metric: str, evaluator: RankCollectionEvaluator | None) -> tuple[s
     key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
     higher = computed[key][1].higher_is_better
     if higher is None:
-        raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
+        raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
     return ".".join(key), higher

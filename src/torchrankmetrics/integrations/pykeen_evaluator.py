@@ -14,6 +14,7 @@ from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize
 from pykeen.typing import LABEL_RELATION, InductiveMode, Target
 from torch import Tensor
 
+from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.pykeen_results import (
@@ -27,10 +28,8 @@ from torchrankmetrics.integrations.pykeen_results import (
     requested_metrics,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples
-from torchrankmetrics.metrics.analysis import Average
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
@@ -50,19 +49,23 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
 
     Args:
-        metrics: as in ``RankCollection``, or metrics of PyKEEN; None: all of ``RankBasedEvaluator``, and the tie rate.
-        metrics_kwargs: of PyKEEN's metrics: a dict for all, or one per metric.
-        add_defaults: whether the default metrics are computed beside ``metrics``.
-        views, rank_types, expectation: as in ``RankCollection``.
-        average: "micro", or "macro": every query weighs the same, as in ``MacroRankBasedEvaluator``; the group of a
-            rank is its query then.
-        filtered: whether known triples are left out of the candidates.
-        known: the triples to filter, the evaluated ones included: ``KnownTriples``, datasets or triples factories.
-            PyKEEN's own filter triples are excluded in addition. None: only PyKEEN's filter triples.
-        clear_on_finalize: if False, evaluations accumulate until ``clear``.
-        batch_size, slice_size: of the evaluation; None: PyKEEN's choice.
-        mode: inductive mode, or None.
-        backend: as ``rank_scores`` takes it.
+        metrics (sequence of str, default None): as in ``RankCollection``, or metrics of PyKEEN; None: all of
+            ``RankBasedEvaluator``, and the tie rate.
+        metrics_kwargs (mapping, default None): of PyKEEN's metrics: a dict for all, or one per metric.
+        add_defaults (bool, default False): whether the default metrics are computed beside ``metrics``.
+        views (sequence of str, default ("base",)): as in ``RankCollection``.
+        rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
+        expectation (ExpectationProvider, default None): as in ``RankCollection``.
+        average (str, default "micro"): "micro", or "macro": every query weighs the same, as in
+            ``MacroRankBasedEvaluator``; the group of a rank is its query then.
+        filtered (bool, default True): whether known triples are left out of the candidates.
+        known (KnownTriples or triples, default None): the triples to filter, the evaluated ones included:
+            ``KnownTriples``, datasets or triples factories. PyKEEN's own filter triples are excluded in addition. None:
+            only PyKEEN's filter triples.
+        clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
+        batch_size, slice_size (int, default None): of the evaluation; None: PyKEEN's choice.
+        mode (str, default None): inductive mode, or None.
+        backend (str, default "auto"): as ``rank_scores`` takes it.
 
     Raises:
         TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given, but not filtered.
@@ -202,8 +205,11 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Values of every metric on resampled tasks: triples are drawn with replacement, with all their sides.
 
         Args:
-            n_boot: number of resamples.
-            seed: random seed of the first; each side is drawn as in PyKEEN's ``finalize_multi``.
+            n_boot (int, default 1000): number of resamples.
+            seed (int, default 42): random seed of the first; each side is drawn as in PyKEEN's ``finalize_multi``.
+
+        Returns:
+            Dict of PyKEEN's key to ``n_boot`` values.
 
         Raises:
             ValueError: if nothing was evaluated.
@@ -237,11 +243,14 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Centre and spread of every metric over resampled tasks, as PyKEEN's evaluator gives them.
 
         Args:
-            estimator: of the centre: a function, or the name of one of NumPy.
-            ci: the same for the spread; or how many per cent in the middle its width covers. (PyKEEN 1.11.1 takes the
-                middle 10 for 90.)
-            n_boot: as in ``finalize_multi``.
-            seed: as in ``finalize_multi``.
+            estimator (str or callable, default numpy.median): of the centre: a function, or the name of one of NumPy.
+            ci (float, str or callable, default 90): the same for the spread; or how many per cent in the middle its
+                width covers. (PyKEEN 1.11.1 takes the middle 10 for 90.)
+            n_boot (int, default 1000): as in ``finalize_multi``.
+            seed (int, default 42): as in ``finalize_multi``.
+
+        Returns:
+            Dict of PyKEEN's key to (center, spread).
 
         Raises:
             ValueError: if nothing was evaluated, or ci is not within [0, 100].
@@ -256,7 +265,14 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         return {key: summarize_values(values, estimator=estimator, ci=ci) for key, values in drawn.items()}
 
     def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[RankBasedMetricKey, tuple[str, Measure]]:
-        """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
+        """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides.
+
+        Args:
+            sides (collection of str, default ("head", "tail")): sides that were ranked.
+
+        Returns:
+            Dict of PyKEEN's key to (key, measure).
+        """
         result: dict[RankBasedMetricKey, tuple[str, Measure]] = {}
         for name, measure in self.collection.measures.items():
             if measure.side == "both" or measure.side in sides:

@@ -23,7 +23,7 @@ from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 THEIR_NAMES = {
     "mr": "arithmetic_mean_rank",
@@ -162,8 +162,11 @@ class RankResults(RankBasedMetricResults):
     PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k = 10, and each k
     has a key of its own beside it. ``get_metric`` takes any synonym of either side.
 
+    Args:
+        data (mapping): values by PyKEEN's keys.
+
     Attributes:
-        table: all ranks, to save, to compare, or to compute other metrics.
+        table (RankTable): all ranks, to save, to compare, or to compute other metrics.
     """
 
     table: RankTable
@@ -207,6 +210,9 @@ class RankResults(RankBasedMetricResults):
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``.
 
+        Returns:
+            A table, which prints as text.
+
         Raises:
             ValueError: if the results came without ranks.
         """
@@ -227,7 +233,7 @@ def find_key(
     key = exact[name] if name in exact else RankResults.string_or_key_to_key(name)
     if key not in known:
         there = sorted({one.metric for one in known})
-        raise ValueError(f"{shown(name)} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
+        raise ValueError(f"{shorten(name)} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
     return key
 
 
@@ -241,6 +247,12 @@ def known_triples(*sources: Source) -> KnownTriples:
 
     For validation ``known_triples(dataset.training, dataset.validation)``, for the test ``known_triples(dataset)``. Of
     an inductive dataset: inference, validation and test, and training if it numbers entities and relations alike.
+
+    Args:
+        *sources (CoreTriplesFactory or Dataset): splits, or a dataset with all its splits.
+
+    Returns:
+        The index of all their triples.
 
     Raises:
         TypeError: if a source is neither.

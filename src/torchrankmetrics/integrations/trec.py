@@ -1,261 +1,265 @@
-"""TREC: qrels and runs, as files or as the dicts that pytrec_eval and ranx take; none of these is needed."""
+"""Metrics of retrieval runs: rows and values from qrels and a run, as files or objects of other libraries."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
+from torchrankmetrics.integrations.trec_files import Qrels, Source, read_qrels, read_run
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.evaluate import evaluate
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_int, is_int, shown
+from torchrankmetrics.validation import check_int, is_int, shorten
 
-Qrels = Mapping[str, Mapping[str, int]]
-"""Query -> document -> relevance."""
-Run = Mapping[str, Mapping[str, float]]
-"""Query -> document -> score, higher is better."""
-_DEFAULT = ("rr_at_10", "ndcg_at_10", "recall_at_100")
+_Integers = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+DEFAULT_RUN_METRICS = ("rr_at_10", "ndcg_at_10", "recall_at_100")
+_FAR, _NEAR = 1 << 60, 1 << 50  # places behind every list, if the number of candidates is unknown
 
 
 class _Answers(NamedTuple):
-    """Answers of all queries, one entry each."""
+    """Relevant documents of all queries, one entry each."""
 
-    low: npt.NDArray[np.int64]
-    high: npt.NDArray[np.int64]
-    num_candidates: npt.NDArray[np.int64]
-    query: npt.NDArray[np.int64]
-    missed: npt.NDArray[np.int64]  # 0: in the list; i: the i-th answer of its query that is not
-    num_missed: npt.NDArray[np.int64]  # of its query
+    low: _Integers
+    high: _Integers
+    num_candidates: _Integers  # _FAR if unknown
+    is_known: bool
+    query: _Integers
+    depth: _Integers  # length of the list of its query
+    missed: _Integers  # 0: in the list; i: the i-th relevant document of its query that is not
+    num_missed: _Integers  # of its query
+    label: _Floats
+
+    def table(self) -> RankTable:
+        """The rows of a run."""
+        ranks = Ranks(self.low, self.high, self.num_candidates if self.is_known else None, filtered=False)
+        return RankTable.from_ranks(ranks, query=self.query, sample_id=np.arange(len(self.query)), gain=self.label)
+
+    def analysis(self) -> Analysis:
+        """The rows, to compute metrics."""
+        return Analysis([self.table().rows])
+
+    def placed(self, behind: _Integers | int) -> "_Answers":
+        """Put the documents that the lists lack one by one behind a place."""
+        low, high = (np.where(self.missed > 0, behind + self.missed, rank) for rank in (self.low, self.high))
+        return self._replace(low=low, high=high)
 
 
-def rank_run(
-    qrels: Qrels, run: Run, *, num_candidates: int | Mapping[str, int], relevance_level: int | None = None
-) -> RankTable:
+def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
-    A run is a cut list. Documents that it lacks are tied below it, from depth + 1 to the number of candidates. So
-    values of cuts beyond the list are expectations over the orders of the rest. Documents with equal scores are tied;
-    trec_eval sorts them by name. If a query has no list, nothing was retrieved for it, and a warning is issued.
+    A run is a truncated list. Documents that are not judged are not relevant. Documents without a score are tied below
+    the list, from depth + 1 to the number of candidates, so that values of cut-offs beyond the list are expectations.
+    Without ``num_candidates`` they are tied down to rank 2^60, and contribute nothing to ndcg@10 or ap.
+    Documents of equal score are tied; trec_eval sorts them by name. If a query has no list, a warning is issued.
 
     Args:
-        qrels: query -> document -> relevance, from 1 on relevant; or an object with ``to_dict``, as ranx has.
-        run: query -> document -> score, higher is better; or such an object. Queries that qrels lack are left out.
-        num_candidates: documents that could be retrieved, listed or not: the size of the collection; or by query.
-        relevance_level: least grade of a relevant document; required if qrels contain grades above 1, because metrics
-            are binary.
+        qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for ``read_qrels``.
+        run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``. Queries that
+            qrels lack are ignored.
+        num_candidates (int or dict, default None): number of documents that could be retrieved, in the list or not:
+            the size of the collection, for all queries or by query. Required for chance-adjusted views only.
 
     Returns:
-        A row per answer. Query ids are places in ``sorted(qrels)``, sample ids count the answers, query by query in
-        that order and by document: two runs with the same qrels are rows of the same tasks.
+        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``; sample ids count
+        the relevant documents in that order and by name: two runs with the same qrels are rows of the same tasks.
 
     Raises:
-        TypeError: if grades are not integers.
-        ValueError: for graded qrels without a level, scores that are NaN, queries with more documents than candidates,
-            and where qrels and run have no query in common.
+        OSError: if a file cannot be opened.
+        TypeError: if labels are not integers.
+        ValueError: for files of another format, scores that are NaN, queries with more documents than candidates, and
+            qrels and a run without a common query.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
     >>> rank_run(qrels, run, num_candidates=10).ranks
     Ranks(optimistic=[1, 4, 2], pessimistic=[1, 10, 2], num_candidates=[10, 10, 10])
     """
-    return _table(_answers(qrels, run, num_candidates, relevance_level))
+    return _answers(qrels, run, num_candidates).table()
 
 
 def evaluate_run(
-    qrels: Qrels,
-    run: Run,
-    metrics: Metrics = _DEFAULT,
+    qrels: Source,
+    run: Source,
+    metrics: Metrics = DEFAULT_RUN_METRICS,
     *,
-    num_candidates: int | Mapping[str, int],
-    relevance_level: int | None = None,
+    num_candidates: int | Mapping[str, int] | None = None,
+    relevance_threshold: float = 1.0,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
 ) -> dict[str, float]:
-    """Compute metrics of the lists of a run, if they do not depend on documents that the lists lack.
+    """Compute metrics of a run.
 
-    ``ap_at_<depth>`` is trec_eval's map, ``rr_at_<depth>`` its recip_rank. ``pessimistic_`` ranks documents that were
-    not retrieved last, ``optimistic_`` right below the list.
+    Without ``num_candidates`` relevant documents without a score count as never retrieved, as in trec_eval: ``ap`` is
+    its map, ``rr`` its recip_rank. With ``num_candidates`` they are among the documents below the list, and a value
+    that depends on their order is an error; ``pessimistic_`` ranks them last, ``optimistic_`` right below the list.
 
     Args:
-        qrels: query -> document -> relevance, as in ``rank_run``.
-        run: query -> document -> score, as in ``rank_run``.
-        metrics: as in ``RankCollection``.
-        num_candidates: as in ``rank_run``.
-        relevance_level: as in ``rank_run``.
-        views: as in ``RankCollection``.
-        rank_types: as in ``RankCollection``.
+        qrels (path, dict or object): as for ``rank_run``.
+        run (path, dict or object): as for ``rank_run``.
+        metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``.
+        num_candidates (int or dict, default None): as for ``rank_run``.
+        relevance_threshold (float, default 1.0): smallest label of a relevant document for metrics of binary relevance,
+            trec_eval's -l. NDCG and DCG use the labels.
+        views (str or several, default "base"): as for ``RankCollection``.
+        rank_types (str or several, default "realistic"): as for ``RankCollection``.
 
     Returns:
         Values by canonical key, means over the queries of qrels that have a relevant document.
 
     Raises:
-        TypeError, ValueError: as ``rank_run`` and ``evaluate``; ValueError for metrics that depend on documents that
-        the lists lack.
+        OSError, TypeError, ValueError: as ``rank_run`` and ``evaluate``; ValueError for metrics that depend on the
+            order of documents without a score.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
-    >>> evaluate_run(qrels, run, ["recall@3", "rr", "pessimistic_ap"], num_candidates=10)
-    {'recall_at_3': 0.75, 'rr': 0.75, 'pessimistic_ap': 0.55}
+    >>> evaluate_run(qrels, run, ["recall@3", "ap", "rr"])
+    {'recall_at_3': 0.75, 'ap': 0.5, 'rr': 0.75}
+    >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
+    {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """
-    selection = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION)
+    selection = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
     measures = selection.measures(metrics)
-    answers = _answers(qrels, run, num_candidates, relevance_level)
-    values = evaluate(_table(answers), metrics=measures)
-    if answers.missed.any():
-        # a value that is the same for the best and the worst places of the missing documents is known
-        either = [key for key, measure in measures.items() if measure.rank_type in ("realistic", "expected")]
-        best, worst = (Analysis([_table(_placed(answers, last)).rows]) for last in (False, True))
-        bounds = {key: [measures[key].value_or_nan(analysis) for analysis in (best, worst)] for key in either}
-        if unknown := [key for key in either if not _same(*bounds[key])]:
-            depth = int((answers.low - 1)[answers.missed > 0].min())
-            worst_key = replace(measures[unknown[0]], rank_type="pessimistic").key
-            raise ValueError(
-                f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a relevant "
-                f"document has {depth} documents. Use a cut up to that depth (ap_at_<depth> is trec_eval's map), for "
-                f"{worst_key!r}, which ranks documents that were not retrieved last, or the rows of rank_run, whose "
-                "metrics are expectations over the order of the rest"
-            )
+    answers = _answers(qrels, run, num_candidates)
+    analysis = answers.analysis()
+    values = {key: measure.value(analysis) for key, measure in measures.items()}
+    if not answers.missed.any():
+        return values
+    if num_candidates is None:
+        ends: list[_Integers | int] = [_NEAR]
+        checked = {key: one for key, one in measures.items() if one.rank_type != "optimistic"}
+    else:
+        ends = [answers.num_candidates - answers.num_missed, answers.depth]
+        checked = {key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")}
+    unknown: dict[str, Measure] = {}
+    for behind in ends:
+        end = answers.placed(behind).analysis() if checked else analysis
+        unknown |= {key: one for key, one in checked.items() if not _close(values[key], one.value_or_nan(end))}
+        # an expectation over orders that equals the value of the worst order is that of every order
+        checked = {key: one for key, one in checked.items() if one.rank_type != "expected" or one.view == "p_value"}
+    if unknown:
+        shallow = int(answers.depth[answers.missed > 0].min())
+        worst = replace(next(iter(unknown.values())), rank_type="pessimistic").key
+        raise ValueError(
+            f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a "
+            f"relevant document has {shallow} documents. Use a cut-off up to that depth; or {worst!r}, which ranks "
+            "documents that were not retrieved last; or the rows of rank_run, whose metrics are expectations over "
+            "their order. The last two need num_candidates"
+        )
     return values
 
 
-def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
-    """Read a file of lines "query iteration document relevance"; ValueError names the first other line."""
-    return _read(path, 4, lambda parts: (parts[0], parts[2], int(parts[3])))
-
-
-def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """Read a file of lines "query Q0 document rank score tag"; the score decides, not the rank, as in trec_eval.
-
-    ValueError names the first other line.
-    """
-    return _read(path, 6, lambda parts: (parts[0], parts[2], float(parts[4])))
-
-
-def _read(path: str | os.PathLike[str], width: int, read: Any) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    with Path(path).open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            parts = line.split()
-            if not parts:
-                continue
-            try:
-                if len(parts) != width:
-                    raise ValueError(f"{len(parts)} fields instead of {width}")
-                query, document, value = read(parts)
-                if document in found.get(query, ()):
-                    raise ValueError(f"document {shown(document)} of query {shown(query)} is there already")
-            except ValueError as error:
-                raise ValueError(f"{os.fspath(path)}, line {number}: {error}") from None
-            found.setdefault(query, {})[document] = value
-    return found
-
-
-def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], relevance_level: int | None) -> _Answers:
-    relevant = _relevant(_as_dict(qrels, "qrels"), relevance_level)
-    lists = _as_dict(run, "run")
+def _answers(qrels: Source, run: Source, num_candidates: int | Mapping[str, int] | None) -> _Answers:
+    judged = read_qrels(qrels)
+    relevant = _relevant(judged)
+    lists = read_run(run)
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
-            f"qrels and run have no query in common: {shown(next(iter(relevant)))} is in qrels, "
-            f"{shown(next(iter(lists), None))} in run"
+            f"qrels and run have no query in common: {shorten(next(iter(relevant)))} is in qrels, "
+            f"{shorten(next(iter(lists), None))} in run"
         )
-    _tell("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
-    _tell(
+    _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
+    _warn(
         "have no list in run and count as queries where nothing was retrieved",
         [query for query, found in relevant.items() if found and query not in lists],
     )
-    rows: list[tuple[int, ...]] = []
-    for number, query in enumerate(sorted(relevant)):
-        if relevant[query]:
-            total = num_candidates.get(query) if isinstance(num_candidates, Mapping) else num_candidates
-            if total is None:
-                raise ValueError(
-                    "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
-                    f"{shown(query)} is missing"
-                )
-            total = check_int("num_candidates", total, 1)
-            rows += _of_query(query, number, sorted(relevant[query]), lists.get(query, {}), total)
-    return _Answers(*np.array(rows, dtype=np.int64).reshape(-1, 6).T)
+    numbers = [number for number, query in enumerate(sorted(relevant)) if relevant[query]]
+    queries = [query for query in sorted(relevant) if relevant[query]]
+    answers, found = [relevant[query] for query in queries], [lists.get(query, {}) for query in queries]
+    index = np.repeat(np.arange(len(queries)), [len(of_query) for of_query in answers])
+    depth = np.array([len(scores) for scores in found], dtype=np.int64)
+    scores = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, int(depth.sum()))
+    if (nan := np.isnan(scores)).any():
+        query = queries[int(np.searchsorted(np.cumsum(depth), nan.argmax(), side="right"))]
+        raise ValueError(f"run holds a score of query {shorten(query)} that is NaN")
+    names = zip(answers, found, strict=True)
+    own = np.array([of.get(name, math.nan) for of_query, of in names for name in of_query], dtype=np.float64)
+    low, high = _places(scores, depth, own, index)
+    missing = np.isnan(own)
+    count = np.cumsum(missing)
+    missed = np.where(missing, count - (count - missing)[np.searchsorted(index, index)], 0)
+    num_missed = np.bincount(index, missing, len(queries)).astype(np.int64)
+    N = _num_candidates(_FAR if num_candidates is None else num_candidates, queries, depth, num_missed)[index]
+    low, high = np.where(missing, depth[index] + 1, low), np.where(missing, N, high)
+    of = np.array(numbers, dtype=np.int64)[index]
+    label = np.array([judged[query][name] for query, names in zip(queries, answers, strict=True) for name in names])
+    facts = num_candidates is not None, of, depth[index], missed, num_missed[index], label.astype(np.float64)
+    return _Answers(low, high, N, *facts)
 
 
-def _of_query(
-    query: str, number: int, answers: list[str], found: Mapping[str, float], total: int
-) -> list[tuple[int, ...]]:
-    """The six numbers of every answer of a query."""
-    scores = np.fromiter(found.values(), np.float64, len(found))
-    if np.isnan(scores).any():
-        raise ValueError(f"run holds a score of query {shown(query)} that is NaN")
-    num_missed = sum(answer not in found for answer in answers)
-    if len(found) + num_missed > total:
+def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -> tuple[_Integers, _Integers]:
+    """First and last places of scores among all scores of their queries.
+
+    Args:
+        scores: (T,) of all queries, one after the other.
+        depth: (Q,) number of scores of each query.
+        own: (tasks,) scores of relevant documents; the places of NaN have no meaning.
+        index: (tasks,) their queries.
+    """
+    order = np.argsort(scores)
+    ascending = scores[order]
+    new = np.append(True, ascending[1:] != ascending[:-1])[: len(scores)]
+    code = np.empty(len(scores), dtype=np.int64)  # equal scores have equal codes
+    code[order] = np.cumsum(new) - 1
+    size = len(scores) + 1
+    key = np.sort(np.repeat(np.arange(len(depth)), depth) * size + code)
+    own_key = index * size + np.searchsorted(ascending[new], own)
+    end = np.cumsum(depth)[index]
+    return end - np.searchsorted(key, own_key, "right") + 1, end - np.searchsorted(key, own_key)
+
+
+def _num_candidates(
+    given: int | Mapping[str, int], queries: list[str], depth: _Integers, num_missed: _Integers
+) -> _Integers:
+    """Number of candidates of every query, at least the documents in its list and the relevant ones outside."""
+    if isinstance(given, Mapping):
+        if missing := [query for query in queries if query not in given]:
+            raise ValueError(
+                "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
+                f"{shorten(missing[0])} is missing"
+            )
+        numbers = np.array([check_int("num_candidates", given[query], 1) for query in queries], dtype=np.int64)
+    else:
+        numbers = np.full(len(queries), check_int("num_candidates", given, 1))
+    if (wrong := depth + num_missed > numbers).any():
+        i = int(wrong.argmax())
         raise ValueError(
-            f"num_candidates must count all documents, listed or not: query {shown(query)} has {len(found)} in its "
-            f"list and {num_missed} relevant documents outside, got {total}"
+            f"num_candidates must count all documents, listed or not: query {shorten(queries[i])} has {depth[i]} in "
+            f"its list and {num_missed[i]} relevant documents outside, got {numbers[i]}"
         )
-    rows: list[tuple[int, ...]] = []
-    missed = 0
-    for answer in answers:
-        own = found.get(answer)
-        missed += own is None
-        if own is None:
-            rows.append((len(found) + 1, total, total, number, missed, num_missed))
-        else:
-            low, high = int((scores > own).sum()) + 1, int((scores >= own).sum())
-            rows.append((low, high, total, number, 0, num_missed))
-    return rows
+    return numbers
 
 
-def _placed(answers: _Answers, last: bool) -> _Answers:
-    """The answers that are not listed at places of their own: right below the list, or last of all."""
-    place = np.where(last, answers.num_candidates - answers.num_missed, answers.low - 1) + answers.missed
-    out = answers.missed > 0
-    return answers._replace(low=np.where(out, place, answers.low), high=np.where(out, place, answers.high))
-
-
-def _table(answers: _Answers) -> RankTable:
-    ranks = Ranks(answers.low, answers.high, answers.num_candidates, filtered=False)
-    return RankTable.from_ranks(ranks, query=answers.query, sample_id=np.arange(len(answers.query)))
-
-
-def _relevant(qrels: Mapping[str, Mapping[str, int]], level: int | None) -> dict[str, list[str]]:
-    """The answers of every query."""
-    highest = 1
-    for query, judged in qrels.items():
-        for document, grade in judged.items():
-            if not is_int(grade):
-                raise TypeError(
-                    f"qrels must hold integers, got {shown(grade)} for {shown(document)} of query {shown(query)}"
-                )
-            highest = max(highest, int(grade))
-    if level is None and highest > 1:
-        raise ValueError(
-            f"qrels hold grades up to {highest}: graded relevance is not taken. Pass relevance_level=1, for example, "
-            "to count every document from that grade on as an answer"
+def _relevant(qrels: Qrels) -> dict[str, list[str]]:
+    """Relevant documents of every query, by name."""
+    kinds = {kind for judged in qrels.values() for kind in set(map(type, judged.values()))}
+    if not all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        query, document, label = next(
+            (query, document, label)
+            for query, judged in qrels.items()
+            for document, label in judged.items()
+            if not is_int(label)
         )
-    level = 1 if level is None else check_int("relevance_level", level, 1)
-    return {query: [name for name, grade in judged.items() if grade >= level] for query, judged in qrels.items()}
+        raise TypeError(
+            f"qrels must hold integers, got {shorten(label)} for {shorten(document)} of query {shorten(query)}"
+        )
+    return {query: sorted(name for name, label in judged.items() if label >= 1) for query, judged in qrels.items()}
 
 
-def _as_dict(given: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
-    given = given.to_dict() if hasattr(given, "to_dict") else given
-    if not isinstance(given, Mapping) or not all(isinstance(inner, Mapping) for inner in given.values()):
-        raise TypeError(f"{name} must be a dict of dicts, query -> document -> number, got {type(given).__name__}")
-    return given
-
-
-def _tell(what: str, queries: list[str]) -> None:
+def _warn(text: str, queries: list[str]) -> None:
     if queries:
-        warn(f"{len(queries)} queries {what}; the first is {shown(queries[0])}")
+        warn(f"{len(queries)} queries {text}; the first is {shorten(queries[0])}")
 
 
-def _same(one: float, two: float) -> bool:
-    return one == two or (math.isnan(one) and math.isnan(two))
+def _close(one: float, two: float) -> bool:
+    return math.isclose(one, two, rel_tol=1e-12, abs_tol=1e-12) or (math.isnan(one) and math.isnan(two))

@@ -16,7 +16,7 @@ from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
 from torchrankmetrics.ranking.embeddings import check_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import EntitySide, check_choice, shown
+from torchrankmetrics.validation import EntitySide, check_choice, shorten
 
 _QUERIES, _SCORES = 4096, 1 << 22
 
@@ -41,16 +41,17 @@ def rank_alignment(
     average over entities, task metrics over pairs.
 
     Args:
-        pairs: (n, 2) integers [left, right], the test alignment. A repeated pair counts once.
-        left: (L, d) embeddings of the left graph, a tensor or an array; without ``right`` the similarities (L, R),
-            higher is better.
-        right: (R, d) embeddings of the right graph, same dtype and device.
-        candidates: "test": entities of the test pairs; "all": every row. Report the choice: every metric except AMRI
-            depends on the number of candidates (Berrendorf et al. 2020, arXiv 2002.06914, section 3).
-        similarity: "dot", "cosine", "l2" or "l1", as in ``rank_embeddings``; None: dot.
-        known: (m, 2) further true pairs, such as the training alignment.
-        backend: as in ``rank_scores``.
-        arithmetic: as in ``rank_embeddings``.
+        pairs (integers): (n, 2) integers [left, right], the test alignment. A repeated pair counts once.
+        left (Tensor or array): (L, d) embeddings of the left graph, a tensor or an array; without ``right`` the
+            similarities (L, R), higher is better.
+        right (Tensor or array, default None): (R, d) embeddings of the right graph, same dtype and device.
+        candidates (str, default "test"): "test": entities of the test pairs; "all": every row. Report the choice: every
+            metric except AMRI depends on the number of candidates (Berrendorf et al. 2020, arXiv 2002.06914, section
+            3).
+        similarity (str, default None): "dot", "cosine", "l2" or "l1", as in ``rank_embeddings``; None: dot.
+        known (integers, default None): (m, 2) further true pairs, such as the training alignment.
+        backend (str, default "auto"): as in ``rank_scores``.
+        arithmetic (str, default None): as in ``rank_embeddings``.
 
     Returns:
         One row per side and pair, in the order of the pairs, tails first. The sample id is the index at which the pair
@@ -73,7 +74,7 @@ def rank_alignment(
     check_choice("candidates", candidates, ("test", "all"))
     for name, option in (("similarity", similarity), ("arithmetic", arithmetic)):
         if right is None and option is not None:
-            raise ValueError(f"{name} is for embeddings; without right, left holds similarities, got {shown(option)}")
+            raise ValueError(f"{name} is for embeddings; without right, left holds similarities, got {shorten(option)}")
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])

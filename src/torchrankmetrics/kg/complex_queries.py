@@ -34,14 +34,15 @@ def rank_complex_queries(
     pattern in ``breakdown``, and over patterns with ``average="macro"``.
 
     Args:
-        score: (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered from 0.
-        hard: (2, P) integers or a tuple of two (P,): query and answer; or for every query a list or set of its answers.
-        easy: likewise for easy answers; None: no easy answers.
-        pattern: (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
-        batch_size: as in ``rank_triples``.
-        backend: as in ``rank_triples``.
-        higher_is_better: as in ``rank_triples``.
-        progress: as in ``rank_triples``.
+        score (callable): (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered from 0.
+        hard (list or tuple): (2, P) integers or a tuple of two (P,): query and answer; or for every query a list or set
+            of its answers.
+        easy (list or tuple, default None): likewise for easy answers; None: no easy answers.
+        pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
+        batch_size (int, default None): as in ``rank_triples``.
+        backend (str, default "auto"): as in ``rank_triples``.
+        higher_is_better (bool, default True): as in ``rank_triples``.
+        progress (bool, default True): as in ``rank_triples``.
 
     Returns:
         One row per hard answer, in their order: the index as sample id, the pattern as group, and the weight.

@@ -21,9 +21,9 @@ class KnownFacts:
     """Known positives with a time, of every split that an evaluation filters by.
 
     Args:
-        facts: (n, 4) integers [head, relation, tail, time], one argument per split.
-        time_aware: True: (h, r, ?, time) filters entities that are true at that time. False: entities that are true at
-            any time (static, or time-unaware, filtering), which are more.
+        facts (integers): (n, 4) integers [head, relation, tail, time], one argument per split.
+        time_aware (bool, default True): True: (h, r, ?, time) filters entities that are true at that time. False:
+            entities that are true at any time (static, or time-unaware, filtering), which are more.
 
     Raises:
         TypeError: if ids are not integers.
@@ -48,11 +48,29 @@ class KnownFacts:
         self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``; each (B,)."""
+        """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``; each (B,).
+
+        Args:
+            heads (Tensor): (B,) integers, head entities.
+            relations (Tensor): (B,) integers, relations.
+            times (Tensor): (B,) integers, times.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
         return self._tails(self._queries(heads, relations, times))
 
     def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``; each (B,)."""
+        """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``; each (B,).
+
+        Args:
+            relations (Tensor): (B,) integers, relations.
+            tails (Tensor): (B,) integers, tail entities.
+            times (Tensor): (B,) integers, times.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
         return self._heads(self._queries(relations, tails, times))
 
     def _queries(self, *columns: Tensor) -> Tensor:
@@ -74,15 +92,15 @@ def rank_facts(
     """Rank both sides of every fact with a time; each query (h, r, time), (r, t, time) is scored once.
 
     Args:
-        score_tails: (heads (B,), relations (B,), times (B,)) -> scores (B, N); None: tails are not ranked.
-        score_heads: (relations (B,), tails (B,), times (B,)) -> scores (B, N); None: heads are not ranked.
-        facts: (n, 4) integers [head, relation, tail, time].
-        known: known positives, and how to filter them; None: raw ranks.
-        candidates: as in ``rank_triples``.
-        batch_size: as in ``rank_triples``.
-        backend: as in ``rank_triples``.
-        higher_is_better: as in ``rank_triples``.
-        progress: as in ``rank_triples``.
+        score_tails (callable): (heads (B,), relations (B,), times (B,)) -> scores (B, N); None: tails are not ranked.
+        score_heads (callable): (relations (B,), tails (B,), times (B,)) -> scores (B, N); None: heads are not ranked.
+        facts (integers): (n, 4) integers [head, relation, tail, time].
+        known (KnownFacts): known positives, and how to filter them; None: raw ranks.
+        candidates (integers, default None): as in ``rank_triples``.
+        batch_size (int, default None): as in ``rank_triples``.
+        backend (str, default "auto"): as in ``rank_triples``.
+        higher_is_better (bool, default True): as in ``rank_triples``.
+        progress (bool, default True): as in ``rank_triples``.
 
     Returns:
         One row per side and fact, tails first: the relation as group, the index of the fact as sample id.
@@ -97,4 +115,4 @@ def rank_facts(
     """
     tasks = as_facts(facts, "facts", *_COLUMNS)
     options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress)
-    return rank_sides(sides_of((score_tails, score_heads), tasks, known, options), tasks[:, 1])
+    return rank_sides(sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts), tasks[:, 1])

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.kg.known_answers import AnswerIndex, CheckedBlocks, IntArray, KnownAnswers, check_key_size
-from torchrankmetrics.validation import QUERY_AND_ANSWER, shown
+from torchrankmetrics.validation import QUERY_AND_ANSWER, shorten
 
 VERSIONS = (1, 2)
 SIDES = tuple(QUERY_AND_ANSWER)  # the order of their indices in a file
@@ -106,7 +106,7 @@ def opened(path: str | os.PathLike[str]) -> Opened:
 def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
     """Read and check a header against the size of its file."""
     if not head.startswith(_FIRST):
-        raise ValueError(f"it starts with {shown(head[:16])}" if head else "it is empty")
+        raise ValueError(f"it starts with {shorten(head[:16])}" if head else "it is empty")
     version, _, rest = head[len(_FIRST) :].partition(b"\n")
     if not version.isdigit() or int(version[:20]) not in VERSIONS:
         known = ", ".join(map(str, VERSIONS))

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -20,7 +19,7 @@ from torchrankmetrics.validation import (
     check_choice,
     check_int,
     one_number,
-    shown,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -31,9 +30,9 @@ class KnownTriples:
     """Known positives of both sides, from every split that an evaluation filters by.
 
     Args:
-        triples: (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,) tensors or
-            arrays: heads, relations, tails.
-        num_entities: number of entities; None: one more than the largest id.
+        triples (integers): (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,)
+            tensors or arrays: heads, relations, tails.
+        num_entities (int, default None): number of entities; None: one more than the largest id.
 
     Raises:
         TypeError: if ids or num_entities are not integers.
@@ -53,25 +52,34 @@ class KnownTriples:
 
     def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
-        known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64, device="cpu")
-        largest = int(known[:, [0, 2]].max()) if len(known) else -1
-        num_entities = largest + 1 if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
-        if largest >= num_entities:
-            raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
-        self.num_entities = num_entities
-        self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
+        parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
+        known = torch.cat([part.T for part in parts], 1).T  # in memory by columns, as the index reads them
+        # "relation" is added when it is first needed
+        self._sides = {
+            "tail": KnownAnswers(known[:, :2], known[:, 2]),
+            "head": KnownAnswers(known[:, 1:], known[:, 0]),
+        }
+        least = max(known.index.num_answers for known in self._sides.values())
+        self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
+        if least > self.num_entities:
+            raise IndexError(
+                f"triples must hold entities in [0, num_entities) = [0, {self.num_entities}), got {least - 1}"
+            )
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
         """Write a file for ``open``, completely or not at all: up to 48 bytes per triple.
 
         Args:
-            path: of the file; an existing file keeps its mode, and the target of a link is replaced.
-            relations: True also writes the index of ``relations``, 24 bytes more; otherwise it is built in memory.
+            path (path): of the file; an existing file keeps its mode, and the target of a link is replaced.
+            relations (bool, default False): True also writes the index of ``relations``, 24 bytes more; otherwise it is
+                built in memory.
 
         Raises:
             OSError: if the path cannot be written to.
         """
-        known_files.write_known(path, self.num_entities, self._indices(relations or "_relations" in vars(self)))
+        if relations:
+            self._by_relation()
+        known_files.write_known(path, self.num_entities, self._sides)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
@@ -80,6 +88,12 @@ class KnownTriples:
         All processes of a machine share its pages, and a pickle contains only its path (workers of a loader, DDP).
         Nothing in a file is executed. Call ``verify`` first on a file from elsewhere. The memory is read-only: writing
         to a tensor of the index ends the process.
+
+        Args:
+            path (path): a file that ``save`` wrote.
+
+        Returns:
+            The index; its tensors are read-only maps of the file.
 
         Raises:
             OSError: if the file cannot be opened.
@@ -90,24 +104,20 @@ class KnownTriples:
     def verify(self, *, progress: bool = False) -> None:
         """Read the whole index and check its checksums, order and range.
 
+        Args:
+            progress (bool, default False): whether to show a progress bar.
+
         Raises:
             ValueError: if a check fails.
         """
         where = "the index" if self._file is None else self._file.path
-        known_files.verify(self._indices("_relations" in vars(self)), where, progress)
+        known_files.verify(self._sides, where, progress)
 
     @classmethod
     def _opened(cls, file: known_files.Opened) -> "KnownTriples":
         self = cls.__new__(cls)
-        self._file, self.num_entities = file, file.num_entities
-        self._tails, self._heads = file.known["tail"], file.known["head"]
-        if "relation" in file.known:
-            self._relations = file.known["relation"]
+        self._file, self.num_entities, self._sides = file, file.num_entities, file.known
         return self
-
-    def _indices(self, relations: bool) -> dict[str, KnownAnswers]:
-        indices = {"tail": self._tails, "head": self._heads}
-        return indices | {"relation": self._relations} if relations else indices
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if self._file is None:
@@ -115,47 +125,85 @@ class KnownTriples:
         return _open_again, (type(self), self._file.path, self._file.digest)
 
     def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,)."""
-        return self._tails(_stack(heads, relations, "heads", "relations"))
+        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,).
+
+        Args:
+            heads (Tensor): (B,) integers, head entities.
+            relations (Tensor): (B,) integers, relations.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
+        return self._sides["tail"](_stack(heads, relations, "heads", "relations"))
 
     def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,)."""
-        return self._heads(_stack(relations, tails, "relations", "tails"))
+        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,).
+
+        Args:
+            relations (Tensor): (B,) integers, relations.
+            tails (Tensor): (B,) integers, tail entities.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
+        return self._sides["head"](_stack(relations, tails, "relations", "tails"))
 
     def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,)."""
-        return self._relations(_stack(heads, tails, "heads", "tails"))
+        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,).
 
-    @cached_property
-    def _relations(self) -> KnownAnswers:
-        queries, tails = self._tails.entries()
-        return KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
+        Args:
+            heads (Tensor): (B,) integers, head entities.
+            tails (Tensor): (B,) integers, tail entities.
+
+        Returns:
+            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+        """
+        return self._by_relation()(_stack(heads, tails, "heads", "tails"))
+
+    def _by_relation(self) -> KnownAnswers:
+        if "relation" not in self._sides:
+            queries, tails = self._sides["tail"].entries()
+            self._sides["relation"] = KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
+        return self._sides["relation"]
 
     def num_candidates(self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None) -> Tensor:
         """Count the filtered candidates of each triple, without any model: (n,) int64.
 
         Args:
-            triples: (n, 3) integers, the tasks.
-            side: "tail" or "head", the side that is predicted.
-            candidates: ids (m,) or bool (num_entities,) of the entities that are candidates; None: all. Known positives
-                that are not candidates are not subtracted.
+            triples (integers): (n, 3) integers, the tasks.
+            side (str): "tail" or "head", the side that is predicted.
+            candidates (integers, default None): ids (m,) or bool (num_entities,) of the entities that are candidates;
+                None: all. Known positives that are not candidates are not subtracted.
+
+        Returns:
+            (n,) int64, the target included.
 
         Raises:
             ValueError: if side is neither, or the true entity of a task is not among the candidates.
             IndexError: if an entity is outside [0, num_entities).
         """
         index, queries, own = self._tasks(triples, side)
+        known = index(queries)
+        own_known = torch.zeros_like(own)
+        if len(known.columns):
+            own_known += known.contain(torch.arange(len(own), device=own.device), own)
         excluded = excluded_by(candidates, self.num_entities, own.device)
-        total: int | Tensor = self.num_entities
-        if excluded is not None:
-            total = (~excluded).sum()
-            if excluded[own].any():
-                first = int(excluded[own].nonzero()[0])
-                raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
-        return total - index.to(own.device).count(queries, own, excluded=excluded)
+        if excluded is None:
+            return self.num_entities - known.length + own_known
+        if excluded[own].any():
+            first = int(excluded[own].nonzero()[0])
+            raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
+        index.check()
+        counted = torch.nn.functional.pad((~excluded[known.columns]).cumsum(0), (1, 0))
+        number = counted[known.start + known.length] - counted[known.start]
+        return (~excluded).sum() - number + own_known
 
     def queries(self, triples: Integers, side: EntitySide) -> tuple[Tensor, Tensor]:
         """Group tasks by query, so that each query is scored once for all its answers.
+
+        Args:
+            triples (integers): (n, 3) integers [head, relation, tail].
+            side (str): "tail" or "head", the side that is predicted.
 
         Returns:
             Unique queries (Q, 2) int64, (head, relation) or (relation, tail); and target pairs (2, n) int64 of
@@ -172,7 +220,7 @@ class KnownTriples:
         if len(tasks) and int(entities.max()) >= self.num_entities:
             limit = self.num_entities
             raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
-        return self._indices(False)[side], *split_facts(tasks, side)
+        return self._sides[side], *split_facts(tasks, side)
 
 
 def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:
@@ -203,6 +251,11 @@ def excluded_by(candidates: Integers | None, num_entities: int, device: torch.de
 
 def as_triples(values: Integers, name: str) -> Tensor:
     """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
+    if hasattr(values, "edge_index"):
+        raise TypeError(
+            f"{name} must be (n, 3) integers, got {type(values).__name__}; known_triples and rank_triples of "
+            "torchrankmetrics.integrations.pyg take the data of PyG"
+        )
     if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
         parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
         shapes = [tuple(part.shape) for part in parts]
@@ -248,9 +301,9 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     ``relation_categories(train)[relations]`` is a ``group``, ``RELATION_CATEGORIES`` its names for ``breakdown``.
 
     Args:
-        triples: (n, 3) integers [head, relation, tail], of all splits or of training.
-        num_relations: number of relations; None: one more than the largest id.
-        threshold: Bordes et al. take 1.5.
+        triples (integers): (n, 3) integers [head, relation, tail], of all splits or of training.
+        num_relations (int, default None): number of relations; None: one more than the largest id.
+        threshold (float, default 1.5): Bordes et al. take 1.5.
 
     Returns:
         (num_relations,) int64: 0 for 1-1, 1 for 1-n, 2 for n-1, 3 for n-n; -1 for a relation without a triple.
@@ -269,7 +322,7 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     known = unique_rows(as_triples(triples, "triples"))[0]
     least = one_number(threshold)
     if least is None or not least > 1:
-        raise ValueError(f"threshold must be a number above 1, the least mean; got {shown(threshold)}")
+        raise ValueError(f"threshold must be a number above 1, the least mean; got {shorten(threshold)}")
     largest = int(known[:, 1].max()) if len(known) else -1
     num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
     if largest >= num_relations:

@@ -45,13 +45,18 @@ def rank_long_table(
     are not candidates of the other true rows of their query, which is the filtered setting.
 
     Args:
-        table: pandas, pyarrow, Polars, or arrays by name, (T,) each: integers query, of at least 0; candidate; score;
-            booleans true and, if some rows are not candidates, excluded; side (0 to 3, or words). Read from true rows
-            only: group, weight and sample_id as in ``RankTable.from_numpy``. Rows may have any order.
-        side: of all rows, if the table has no column side.
-        num_rows: number of rows of every query, excluded rows included, if known; it detects queries that are cut.
-        higher_is_better: False for distances.
-        with_queries: False drops the column query, so that rows of equal ranks can merge.
+        table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each: integers query, of at least
+            0; candidate; score; booleans true and, if some rows are not candidates, excluded; side (0 to 3, or words).
+            Read from true rows only: group, weight and sample_id as in ``RankTable.from_numpy``. Rows may have any
+            order.
+        side (str, default None): of all rows, if the table has no column side.
+        num_rows (int, default None): number of rows of every query, excluded rows included, if known; it detects
+            queries that are cut.
+        higher_is_better (bool, default True): False for distances.
+        with_queries (bool, default True): False drops the column query, so that rows of equal ranks can merge.
+
+    Returns:
+        The table, with one row per relevant row.
 
     Raises:
         TypeError: if a column has another kind of dtype.
@@ -75,19 +80,23 @@ def rank_long_tables(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> Iterator[RankTable]:
-    """Rank partition by partition; yields one table per partition that has rows.
+    """Yield the ranks of a table partition by partition, one ``RankTable`` per partition that has rows.
 
     Args:
-        tables: partitions, as ``rank_long_table`` takes them.
-        continued: True for batches of one table that is sorted by query (and side): the last query of a batch may
-            continue in the next batch, and is ranked there.
-        side: as in ``rank_long_table``.
-        num_rows: as in ``rank_long_table``.
-        higher_is_better: as in ``rank_long_table``.
-        with_queries: as in ``rank_long_table``.
+        tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
+        continued (bool, default False): True for batches of one table that is sorted by query (and side): the last
+            query of a batch may continue in the next batch, and is ranked there.
+        side (str, default None): as in ``rank_long_table``.
+        num_rows (int, default None): as in ``rank_long_table``.
+        higher_is_better (bool, default True): as in ``rank_long_table``.
+        with_queries (bool, default True): as in ``rank_long_table``.
 
     Raises:
         TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions.
+
+    >>> parts = [{"query": [q, q], "candidate": [0, 1], "score": [0.1, 0.9], "true": [True, False]} for q in (0, 1)]
+    >>> [len(table.ranks) for table in rank_long_tables(parts)]
+    [1, 1]
     """
     seen: dict[int, npt.NDArray[np.int64]] = {}
     rest: Arrays = {}

@@ -4,11 +4,10 @@
 """
 
 import copy
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import BestCandidates
-from torchrankmetrics.kg.known_triples import excluded_by, split_facts
+from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
 from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.ranking import flags as fault
@@ -34,7 +33,6 @@ from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import EntitySide, TaskSide, check_function
 
 FIRST = 16
-_RUNS = 2  # batches of a size, the faster of which counts: the first ones warm up
 _FALLS = 0.95
 _SHORT = 0.03  # seconds: a shorter batch may be mostly the cost of its calls, and cannot have filled much memory
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
@@ -56,73 +54,25 @@ class LoopOptions(NamedTuple):
 
 
 class BatchSize:
-    """Number of queries of a batch: 16, then as many as take 30 ms, then doubled while the time per query falls.
+    """Number of queries of a batch: doubled from 16 on while batches are short or the time per query falls."""
 
-    If the leap to 30 ms does not reduce the time per query, the size is doubled from 16 on.
-
-    Args:
-        fixed: the number for all batches; None: it grows.
-        device: where queries are scored; except on CPU and CUDA nothing is timed, and the size grows at once.
-    """
-
-    def __init__(self, fixed: int | None, device: torch.device) -> None:
-        self.size = fixed or FIRST
-        self._grows, self._device = fixed is None, device
-        self._seconds: list[float] = []  # per query, of this size
-        self._best: tuple[float, int] | None = None
-        self._leap: int | None = None  # the size after 16; 0: it did not reduce the time per query
-
-    @contextmanager
-    def timed(self, queries: int) -> Iterator[None]:
-        """Measure the time of a batch of so many queries."""
-        if not self._grows:
-            yield
-            return
-        self._wait()
-        begin = time.perf_counter()
-        yield
-        self._wait()
-        if queries == self.size:  # the last one may be smaller
-            self._seconds.append((time.perf_counter() - begin) / queries)
-
-    def grow(self, bound: Callable[[], int]) -> None:
-        """Choose the next size, up to a bound, which is computed only while the size grows."""
-        if not self._grows:
-            return
-        most = bound()
-        if self._device.type not in ("cpu", "cuda"):
-            self.fix(most)
-        elif self.size > most:
-            self._leap = most if self.size == self._leap else self._leap
-            self.size, self._seconds = most, []
-        elif self._seconds:
-            self._choose(min(self._seconds), most)
-
-    def _choose(self, time_now: float, most: int) -> None:
-        if self._leap is None and self._best is None:
-            leap = most if most * time_now <= _SHORT else int(_SHORT / time_now)
-            if leap >= 2 * self.size:
-                self._best, self._leap = (time_now, self.size), leap
-                self.size, self._seconds = leap, []
-                return
-        if len(self._seconds) < _RUNS:
-            return
-        if self._best is None or time_now <= _FALLS * self._best[0]:
-            self._best = time_now, self.size
-            self.size, self._seconds = min(2 * self.size, most), []
-            self._grows = self.size > self._best[1]
-        elif self.size == self._leap:
-            self.size, self._best, self._seconds, self._leap = self._best[1], None, [], 0
-        else:
-            self.fix(self._best[1])
+    def __init__(self, fixed: int | None) -> None:
+        self.size, self.grows = fixed or FIRST, fixed is None
+        self._best = math.inf, FIRST  # seconds per query, and the size
 
     def fix(self, size: int) -> None:
         """Use a size from now on."""
-        self.size, self._grows = size, False
+        self.size, self.grows = size, False
 
-    def _wait(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+    def update(self, seconds: float, most: int) -> None:
+        """Choose the next size, ``most`` or less, from the time of a batch of this size."""
+        if self.size >= most:
+            self.fix(most)
+        elif seconds > _SHORT and seconds / self.size > _FALLS * self._best[0]:
+            self.fix(self._best[1])
+        else:
+            self._best = seconds / self.size, self.size
+            self.size = min(2 * self.size, most)
 
 
 class QuerySide:
@@ -180,12 +130,12 @@ class QuerySide:
         fixed = self.options.batch_size or (_QUERIES_EXACT if self.is_exact else None)
         sharded = self.options.shards.process_group is not None
         # processes that share the candidates need the same batches, so their sizes do not depend on time
-        batch = BatchSize(fixed or (FIRST if sharded else None), device)
+        batch = BatchSize(fixed or (FIRST if sharded else None))
         while first < len(self.queries):
             last = min(first + batch.size, len(self.queries))
+            begin = time.perf_counter()
             try:
-                with batch.timed(last - first):
-                    table, num_columns, itemsize = self._rank_batch(first, last, group)
+                table, num_columns, itemsize = self._rank_batch(first, last, group)
             except (RuntimeError, MemoryError) as error:
                 if last - first == 1 or not _is_out_of_memory(error):
                     raise
@@ -196,7 +146,10 @@ class QuerySide:
             if sharded and first == 0 and fixed is None:
                 batch.fix(_most(num_columns, device))
             first = last
-            batch.grow(partial(_fitting, num_columns, itemsize, device))
+            if batch.grows:
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)
+                batch.update(time.perf_counter() - begin, _fitting(num_columns, itemsize, device))
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
@@ -206,14 +159,19 @@ class QuerySide:
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
         slices = None if self.known is None else self.known(*ids)
-        if isinstance(self.score, EmbeddingScorer) and self.is_exact:
-            with options.shards.joining() as joining:
-                embedded = self.score.embed(ids, some=options.shards.process_group is None)
+        with options.shards.joining() as joining:
+            if isinstance(self.score, EmbeddingScorer) and self.is_exact:
+                given = self.score.embed(ids, some=options.shards.process_group is None)
                 joining.size = len(self.score.candidates)
-            shard = joining.shard
-            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, self.own.device))
+            else:
+                given = score_queries(self.score, ids, self.name, options.higher_is_better)
+                joining.size = given.shape[1]
+        shard = joining.shard
+        excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
+        compared: dict[str, Any] = {"backend": options.backend, "tolerance": options.tolerance}
+        if isinstance(self.score, EmbeddingScorer) and self.is_exact:
             ranks = rank_exactly(
-                embedded,
+                given,
                 self.score.candidates,
                 target,
                 excluded,
@@ -224,23 +182,14 @@ class QuerySide:
                 is_reused=True,
                 by_query=False,
             )
-            largest, itemsize = shard.total, 0
+        elif shard.is_whole:
+            ranks = rank_dense(given, target, excluded, by_query=False, **compared)
         else:
-            with options.shards.joining() as joining:
-                scores = score_queries(self.score, ids, self.name, options.higher_is_better)
-                joining.size = scores.shape[1]
-            shard = joining.shard
-            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, scores.device))
-            compared: dict[str, Any] = {"backend": options.backend, "tolerance": options.tolerance}
-            if shard.is_whole:
-                ranks = rank_dense(scores, target, excluded, by_query=False, **compared)
-            else:
-                ranks = rank_shard(scores, target, excluded, shard, **compared)
-            if self.best is not None:
-                self.best.add(scores, target, excluded)
-            largest, itemsize = shard.largest, scores.element_size()
+            ranks = rank_shard(given, target, excluded, shard, **compared)
+        if self.best is not None:
+            self.best.add(given, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)
-        return table, largest, itemsize
+        return table, shard.largest, given.element_size()
 
 
 def sides_of(
@@ -250,8 +199,12 @@ def sides_of(
     options: LoopOptions,
     score_hrt: Callable[[Tensor], Scores] | None = None,
     num_entities: int | None = None,
+    kind: Any = KnownTriples,
 ) -> list[QuerySide]:
     """Queries of the sides that have a scorer (tails, heads) of tasks (n, 3 or more); errors as ``rank_triples``."""
+    if known is not None and not isinstance(known, kind):
+        name = kind.__name__
+        raise TypeError(f"known must be {name} or None, got {type(known).__name__}; pass {name}(*splits)")
     if score_hrt is not None:
         if scorers != (None, None):
             raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
@@ -262,8 +215,6 @@ def sides_of(
         scorers = both_sides(score_hrt, num_entities)
     if scorers == (None, None):
         raise ValueError("score_tails, score_heads and score_hrt must not all be None: pass one to rank a side")
-    if known is not None and not hasattr(known, "tails"):
-        raise TypeError(f"known must be KnownTriples of the true triples, or None; got {type(known).__name__}")
     names: tuple[EntitySide, EntitySide] = ("tail", "head")
     sides = []
     for name, score in zip(names, scorers, strict=True):
@@ -299,12 +250,12 @@ def warn_of_distances(ranks: Ranks, higher_is_better: bool) -> None:
     z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
     index = -2 * surplus / float((number - 1).sum())
     if is_reversal(index, z):
-        question = (
+        remedy = (
             "are these distances? Then pass higher_is_better=False"
             if higher_is_better
             else "are these scores, higher is better? Then leave out higher_is_better=False"
         )
-        warn(f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f}): {question}")
+        warn(f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f}): {remedy}")
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:

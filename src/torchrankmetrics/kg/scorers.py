@@ -76,12 +76,12 @@ class EmbeddingScorer:
     in docs/scale.md. In ``rank_triples`` the candidates are ranked as ``rank_embeddings`` does, by default exactly.
 
     Args:
-        queries: (ids (B,), ...) -> (B, d) floats, with the ids that a score function takes.
-        candidates: (N, d) embeddings, or ``Candidates``; one object may serve both sides. With the ``process_group`` of
-            ``rank_triples`` these are the candidates of this process.
-        bias: as in ``rank_embeddings``.
-        similarity: as in ``rank_embeddings``.
-        arithmetic: as in ``rank_embeddings``.
+        queries (callable): (ids (B,), ...) -> (B, d) floats, with the ids that a score function takes.
+        candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``; one object may serve both sides.
+            With the ``process_group`` of ``rank_triples`` these are the candidates of this process.
+        bias (Tensor or array, default None): as in ``rank_embeddings``.
+        similarity (str, default "dot"): as in ``rank_embeddings``.
+        arithmetic (str, default None): as in ``rank_embeddings``.
 
     Raises:
         TypeError, ValueError: as ``rank_embeddings``.
@@ -114,7 +114,15 @@ class EmbeddingScorer:
         return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
-        """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it."""
+        """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it.
+
+        Args:
+            ids (tuple of Tensor): (B,) integers each.
+            some (bool, default True): whether B must be positive.
+
+        Returns:
+            Embeddings (B, d) of the queries.
+        """
         queries = read_scores(self.queries(*ids), "queries", "embeddings (B, d)")
         check_embeddings(queries, self.candidates.embeddings, some=some)
         if len(queries) != len(ids[0]):

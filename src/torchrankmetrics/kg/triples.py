@@ -42,34 +42,36 @@ def rank_triples(
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known positives.
 
-    Without ``batch_size`` the first batch has 16 queries, the next as many as take 30 ms, and then the size doubles
-    while the time per query falls, up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of
-    the free memory. If memory runs out, a batch is halved and repeated.
+    Without ``batch_size`` the first batch has 16 queries. The size doubles while a batch takes less than 30 ms or the
+    time per query falls, up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free
+    memory. If memory runs out, a batch is halved and repeated.
 
     With a ``process_group`` each process scores its shard of the entities: the functions return (B, n), an
     ``EmbeddingScorer`` has n candidates, and every process returns the ranks among all entities (``rank_embeddings``).
     A batch then has 2048 queries of an exact scorer; else 16, then as many as 2^22 (2^28) scores of the largest shard.
 
     Args:
-        score_tails: (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not ranked. An
-            ``EmbeddingScorer`` ranks by exact arithmetic, without a matrix of scores.
-        score_heads: (relations (B,), tails (B,)) -> scores (B, N); None: heads are not ranked.
-        triples: (n, 3) integers [head, relation, tail], on the device that the functions take; or a tuple of three
-            (n,) tensors or arrays.
-        known: the true triples of every split to filter by; None: raw ranks.
-        candidates: ids (m,) or bool (N,) of the entities that are candidates; None: all. Scores are still (B, N).
-        batch_size: queries scored at once.
-        backend: as in ``rank_scores``.
-        score_hrt: (triples (m, 3)) -> scores (m,) or (m, 1), instead of both other functions: it is called with every
-            candidate.
-        num_entities: N of ``score_hrt``; None: that of ``known``.
-        higher_is_better: False for distances.
-        progress: whether to show a progress bar, on a terminal only.
-        top_k: how many of the best candidates of each query to return in ``answers`` of the table.
-        tolerance: as in ``rank_scores``; must be 0 for an exact ``EmbeddingScorer``.
-        offset: as in ``rank_embeddings``.
-        num_candidates: as in ``rank_embeddings``.
-        process_group: as in ``rank_embeddings``; all processes pass the same triples. Not with top_k or score_hrt.
+        score_tails (callable): (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not
+            ranked. An ``EmbeddingScorer`` ranks by exact arithmetic, without a matrix of scores.
+        score_heads (callable): (relations (B,), tails (B,)) -> scores (B, N); None: heads are not ranked.
+        triples (integers): (n, 3) integers [head, relation, tail], on the device that the functions take; or a tuple of
+            three (n,) tensors or arrays.
+        known (KnownTriples): the true triples of every split to filter by; None: raw ranks.
+        candidates (integers, default None): ids (m,) or bool (N,) of the entities that are candidates; None: all.
+            Scores are still (B, N).
+        batch_size (int, default None): queries scored at once.
+        backend (str, default "auto"): as in ``rank_scores``.
+        score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of both other functions:
+            it is called with every candidate.
+        num_entities (int, default None): N of ``score_hrt``; None: that of ``known``.
+        higher_is_better (bool, default True): False for distances.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
+        top_k (int, default None): how many of the best candidates of each query to return in ``answers`` of the table.
+        tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; must be 0 for an exact ``EmbeddingScorer``.
+        offset (int, default None): as in ``rank_embeddings``.
+        num_candidates (int, default None): as in ``rank_embeddings``.
+        process_group (ProcessGroup, default None): as in ``rank_embeddings``; all processes pass the same triples. Not
+            with top_k or score_hrt.
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than random that the scores look like distances, or the

@@ -9,20 +9,21 @@ import numpy as np
 
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.metrics.views import View, apply_view, view_slope
+from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.validation import is_int, one_number, probability_text, shown
+from torchrankmetrics.validation import is_int, one_number, probability_text, shorten
 
-_NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
+_NORMAL = 1.959963984540054  # 97.5% of a standard normal lies below
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,16 @@ def adjust(
     """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:
-        value: the base value; as a string with its digits, such as "0.355", it represents all values that round to it.
-        metric: a base metric by name, or a ``RankDefinition``.
-        num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
-            tasks is enough for the index and ratio of means of f. A str is the name of a dataset: the filtered test
-            tasks of both sides; ``candidate_counts`` returns the counts of other splits and sides.
-        view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
-            pessimistic ranks, or from scores without ties.
-        expectation: what gives null moments; None: exact.
+        value (float or str): the base value; as a string with its digits, such as "0.355", it represents all values
+            that round to it.
+        metric (str or RankDefinition): a base metric by name, or a ``RankDefinition``.
+        num_candidates (str, integers or CandidateCounts): (tasks,) integers N_i: the filtered counts of both sides for
+            filtered results. One int N for all tasks is enough for the index and ratio of means of f. A str is the name
+            of a dataset: the filtered test tasks of both sides; ``candidate_counts`` returns the counts of other splits
+            and sides.
+        view (str, default "adjusted_index"): "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid
+            if the value comes from pessimistic ranks, or from scores without ties.
+        expectation (ExpectationProvider, default None): what gives null moments; None: exact.
 
     Returns:
         A float; for a string a ``Rounded`` with the interval of its rounding and a bound on the sampling error.
@@ -108,7 +111,9 @@ def adjust(
     measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
-            raise ValueError(f"num_candidates is the str {shown(num_candidates)}, which is not a dataset: pass an int")
+            raise ValueError(
+                f"num_candidates is the str {shorten(num_candidates)}, which is not a dataset: pass an int"
+            )
         num_candidates = candidate_counts(num_candidates)
     several = not is_int(num_candidates) and getattr(num_candidates, "ndim", 1) > 0
     if not several:
@@ -117,40 +122,38 @@ def adjust(
     if counts.num_tasks == 0:
         raise ValueError(
             f"num_candidates must hold a count of at least {definition.min_candidates}: with fewer candidates a task "
-            f"has no {shown(definition.name)}"
+            f"has no {shorten(definition.name)}"
         )
     center, half = _read(value)
     low, high = _range(definition, counts)
     if not low <= center + half or not center - half <= high:
         hint = " (as a share, not in percent)" if high <= 1 < center <= 100 else ""
         raise ValueError(
-            f"value of {shown(definition.name)} must lie in [{low:g}, {high:g}] for these candidate counts{hint}, "
-            f"got {shown(value)}"
+            f"value of {shorten(definition.name)} must lie in [{low:g}, {high:g}] for these candidate counts{hint}, "
+            f"got {shorten(value)}"
         )
 
-    def seen(x: float) -> float:
-        x = min(max(x, low), high)
-        if view == "p_value":
-            return math.exp(log_p_value(definition, x, counts))
-        return apply_view(definition, view, x, measure.expectation.moments(definition, counts))
-
-    result = seen(center)
-    if math.isnan(result):
+    points = [center, center - half, center + half] if isinstance(value, str) else [center]
+    points = [min(max(x, low), high) for x in points]
+    if view == "p_value":
+        logs = [log_p_value(definition, x, counts) for x in points]
+        values = list(map(math.exp, logs))
+    else:
+        moments = measure.expectation.moments(definition, counts)
+        values = [apply_view(definition, view, x, moments) for x in points]
+    if math.isnan(values[0]):
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     if not isinstance(value, str):
-        return result
-    lower, upper = sorted((seen(center - half), seen(center + half)))
+        return values[0]
+    low, high = sorted(values[1:])
     if view != "p_value":
-        return Rounded(result, lower, upper, _sampling(measure, center, counts) if several else math.nan)
-    logs = [
-        log_p_value(definition, min(max(x, low), high), counts) / math.log(10)
-        for x in (center, center - half, center + half)
-    ]
-    return Rounded(result, lower, upper, log10_p=(logs[0], min(logs), max(logs)))
+        return Rounded(values[0], low, high, _sampling(measure, center, counts) if several else math.nan)
+    tens = [x / math.log(10) for x in logs]
+    return Rounded(values[0], low, high, log10_p=(tens[0], min(tens), max(tens)))
 
 
 def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
-    """Largest half-width of a 95 % interval: numbers in [a, b] of mean m have at most the variance (m - a)(b - m).
+    """Largest half-width of a 95% interval: numbers in [a, b] of mean m have at most the variance (m - a)(b - m).
 
     Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
     """
@@ -172,7 +175,7 @@ def _read(value: object) -> tuple[float, float]:
             digits = Decimal("nan")
         if not digits.is_finite():
             raise ValueError(
-                f'value must be a number or its digits, such as "0.355" (not in percent); got {shown(value)}'
+                f'value must be a number or its digits, such as "0.355" (not in percent); got {shorten(value)}'
             )
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
     number = one_number(value)
@@ -191,8 +194,8 @@ def _check_one_count(definition: RankDefinition, view: View) -> None:
         )
     if not definition.is_mean_of_f:
         raise ValueError(
-            f"num_candidates must have one count per task for {shown(definition.name)}: its expectation depends on the "
-            "number of tasks; pass [N] * tasks"
+            f"num_candidates must have one count per task for {shorten(definition.name)}: its expectation depends on "
+            "the number of tasks; pass [N] * tasks"
         )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
-from torchrankmetrics.definitions.protocol import Average as Average, Side as Side
+from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
@@ -29,7 +29,7 @@ from torchrankmetrics.table.columns import (
     without_flag,
     without_queries,
 )
-from torchrankmetrics.validation import TASK_SIDES, shown
+from torchrankmetrics.validation import TASK_SIDES, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -56,8 +56,11 @@ class Analysis:
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
         blocks = [block for block in blocks if not block.is_meta]  # without values
-        # one copy to the host, here and nowhere before; by columns, as they are read from here on
-        rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
+        if not all(block.is_cpu for block in blocks):  # one copy to the host, here and nowhere before
+            blocks = [torch.cat(list(blocks)).cpu()]
+        # by columns, as they are read from here on; NumPy starts no threads
+        columns = [block.numpy().T for block in blocks or [empty_rows()]]
+        rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
         seen = fault.raise_faults(Columns(rows).flags)
         repeated = bool(seen & fault.REPEATED)
         if repeated:
@@ -151,6 +154,16 @@ class Analysis:
 
         return self.once("queries", lambda: merged(queries_of(self.table_rows)))
 
+    def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
+        """The queries with the items that a metric counts as relevant."""
+        from torchrankmetrics.table.queries import merged
+
+        def read() -> "QuerySample":
+            found = definition.read(self.queries)
+            return found if found is self.queries else merged(found)
+
+        return self.once(("queries", definition.relevance), read)
+
     def query_sample(
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
@@ -160,13 +173,14 @@ class Analysis:
             ValueError: as ``queries``, and for a macro average if a query has no group.
         """
         used = self.used_queries(definition, side)
-        return self.once((average, used.tobytes()), lambda: query_sample_of(self.queries.take(used), average))
+        queries, key = self.queries_for(definition), (definition.relevance, average, used.tobytes())
+        return self.once(key, lambda: query_sample_of(queries.take(used), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which queries are of a side and have a value of a metric."""
         from torchrankmetrics.table.queries import of_side
 
-        queries = self.queries
+        queries = self.queries_for(definition)
         return definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, side)
 
     @property
@@ -221,7 +235,7 @@ class Analysis:
         self._warned.add("competition")
         warn(
             f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
-            f"{shown(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
+            f"{shorten(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
             "mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
             "ranks list the relevant items in exclude"
         )

@@ -2,8 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 from weakref import ref
 
 import torch
@@ -19,12 +18,12 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, as_values, checked_block, loaded, note_writer
+from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, checked_block, loaded, note_writer
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import HasRows
-from torchrankmetrics.validation import TaskSide, shown
+from torchrankmetrics.validation import TaskSide, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -36,47 +35,33 @@ if TYPE_CHECKING:
 
 One = MetricLike | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
-# attributes that are the same in members that synchronize alike
-_SYNC_SETTINGS = itemgetter(
-    "dist_sync_fn",
-    "process_group",
-    "distributed_available_fn",
-    "_to_sync",
-    "_is_synced",
-    "_device",
-    "compute_with_cache",
-)
-
-
-class Monitor(TypedDict):
-    """Keyword arguments of EarlyStopping and ModelCheckpoint."""
-
-    monitor: str
-    mode: Literal["max", "min"]
 
 
 class RankCollection(MetricCollection):
     """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
 
     Args:
-        metrics: names (any synonym), ``RankMetric`` instances, or a dict of key -> name or instance; None: mrr, mr,
-            hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they
-            contain their own; instances and dict entries stay as they are.
-        *additional_metrics: more metrics, unless metrics is a dict.
-        views: one or several of "base", "normalized", "adjusted_index", "z_score", "p_value"; undefined combinations
-            are left out.
-        rank_types: of "realistic", "optimistic", "pessimistic", "expected". p-values are computed from pessimistic
-            ranks, whatever the rank type.
-        sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
-            in update. Or two labels of your own for head and tail, for example ("i2t", "t2i"), with or without "both".
-        average: "micro" or "macro", for names without their own.
-        expectation: computes null moments; None: exact.
-        storage: "ranks" or "counts", as in ``RankMetric``.
-        prefix: before every key, for example "val/".
-        postfix: after every key.
-        compute_groups: a bool or lists of keys, as ``MetricCollection`` takes it, without effect: all members are one
-            group, because they share one buffer of rows.
-        **kwargs: options of ``torchmetrics.Metric``, for every member.
+        metrics (str, sequence or mapping, default None): names (any synonym), ``RankMetric`` instances, or a dict of
+            key -> name or instance; None: mrr, mr, hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with
+            views, rank_types and sides unless they contain their own; instances and dict entries stay as they are.
+        *additional_metrics (str or RankMetric): more metrics, unless metrics is a dict.
+        views (str or sequence of str, default ("base",)): one or several of "base", "normalized", "adjusted_index",
+            "z_score", "p_value"; undefined combinations are left out.
+        rank_types (str or sequence of str, default ("realistic",)): of "realistic", "optimistic", "pessimistic",
+            "expected". p-values are computed from pessimistic ranks, whatever the rank type.
+        sides (str or sequence of str, default ("both",)): of "both", "head", "tail", "relation"; "both" is the union of
+            the tasks. Others than "both" need ``side`` in update. Or two labels of your own for head and tail, for
+            example ("i2t", "t2i"), with or without "both".
+        average (str, default "micro"): "micro" or "macro", for names without their own.
+        expectation (ExpectationProvider, default None): computes null moments; None: exact.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
+            ``RankMetric``.
+        storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
+        prefix (str, default None): before every key, for example "val/".
+        postfix (str, default None): after every key.
+        compute_groups (bool or list of lists of str, default True): as in ``MetricCollection``, but
+            without effect: all members are one group, because they share one buffer of rows.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``, for every member.
 
     Raises:
         TypeError: if metrics are of another kind.
@@ -108,6 +93,7 @@ class RankCollection(MetricCollection):
         sides: str | Sequence[str] = ("both",),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
+        relevance_threshold: float = 1.0,
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,
@@ -116,9 +102,8 @@ class RankCollection(MetricCollection):
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
-        self._selection = Selection(
-            views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
-        )
+        provider = DEFAULT_EXPECTATION if expectation is None else expectation
+        self._selection = Selection(views, rank_types, sides, provider, average, relevance_threshold)
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
@@ -232,26 +217,6 @@ class RankCollection(MetricCollection):
         with LOCK:
             self._buffer.add(block, updates)
 
-    @eager
-    def compute(self) -> dict[str, Tensor]:
-        """Values of all metrics, 0-d float64, after one gather across processes."""
-        members = self._members()
-        states = list(map(vars, members))
-        rows, settings = self._buffer, _SYNC_SETTINGS(states[0])
-        alike = all(
-            state["_rows"] is rows and type(member).compute is RankMetric.compute and _SYNC_SETTINGS(state) == settings
-            for member, state in zip(members, states, strict=True)
-        )
-        if not alike or not rows.updates or members[0]._computed is not None:
-            return super().compute()
-        # without the wrappers of torchmetrics, which take longer than the values
-        analysis = self._synced_analysis()
-        values = as_values([member.measure.value(analysis) for member in members], members[0]._value_device)
-        if members[0].compute_with_cache:
-            for state, value in zip(states, values, strict=True):
-                state["_value"] = value, rows.content
-        return dict(zip(map(str, self.keys()), values, strict=True))
-
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -269,7 +234,11 @@ class RankCollection(MetricCollection):
         self._buffer.empty()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
-        """Add the rows of another collection, as if its updates had been made here."""
+        """Add the rows of another collection, as if its updates had been made here.
+
+        Args:
+            other (RankCollection): a collection with the same metrics.
+        """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
         rows = other._first.rows
@@ -288,7 +257,11 @@ class RankCollection(MetricCollection):
 
     @staticmethod
     def names() -> list[str]:
-        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``."""
+        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``.
+
+        Returns:
+            The names, in the order of the metrics page.
+        """
         return list(all_names())
 
     @property
@@ -296,11 +269,11 @@ class RankCollection(MetricCollection):
         """The measure of each key, in the order of the keys."""
         return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
 
-    def monitor(self, metric: str) -> Monitor:
+    def monitor(self, metric: str) -> dict[str, Any]:
         """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
 
         Args:
-            metric: a key of the collection, with or without its prefix, or a synonym of one.
+            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
 
         Raises:
             ValueError: if the collection has no such metric, or it has no direction.
@@ -309,41 +282,68 @@ class RankCollection(MetricCollection):
         if name not in self._modules:
             name = parse_name(name).measure().key
         if name not in self._modules:
-            raise ValueError(f"{shown(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+            raise ValueError(f"{shorten(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
         higher = self._modules[name].higher_is_better
         if higher is None:
-            raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
+            raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
-    def mode(self, metric: str) -> Literal["max", "min"]:
-        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``."""
-        return self.monitor(metric)["mode"]
+    def mode(self, metric: str) -> str:
+        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
+
+        Args:
+            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
+        """
+        return str(self.monitor(metric)["mode"])
 
     def table(self) -> "RankTable":
-        """All rows of all processes, sorted, distinct and counted, on the CPU."""
+        """All rows of all processes, sorted, distinct and counted, on the CPU.
+
+        Returns:
+            The rows as a ``RankTable``, on the CPU.
+        """
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
     def local_table(self) -> "RankTable":
-        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized."""
+        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized.
+
+        Returns:
+            The rows as a ``RankTable``.
+        """
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(self._first.rows.as_one(self._first.device))
 
     def summary(self) -> "Summary":
-        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
+        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``.
+
+        Returns:
+            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
+        """
         from torchrankmetrics.metrics.summary import summarize
 
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes."""
+        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes.
+
+        Returns:
+            Dict of metric key to relative error of the p-value, float.
+        """
         analysis = self._synced_analysis()
         return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
 
     def breakdown(self, names: "Names" = None) -> "Breakdown":
-        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes."""
+        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes.
+
+        Args:
+            names (mapping or sequence of str, default None): names of the groups by id; None: ids.
+
+        Returns:
+            A table with one row per group.
+        """
         from torchrankmetrics.metrics.breakdown import break_down
 
         return break_down(self._synced_analysis(), self.measures.values(), names)
@@ -360,13 +360,17 @@ class RankCollection(MetricCollection):
         """Intervals of the values that every metric has on other tasks of the same kind. Synchronizes.
 
         Args:
-            confidence_level: in (0, 1).
-            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentized for means of f,
-                percentiles for others); Wilson's for hits with both. The median has a bootstrap only, extremes none.
-            cluster: rows that are drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned
-                with the rows of ``table()``; None: every task is independent.
-            n_resamples: number of bootstrap samples.
-            seed: of the bootstrap.
+            confidence_level (float, default 0.95): in (0, 1).
+            method (str, default "normal"): "normal" (means of f, corrected for skewness) or "bootstrap" (studentized
+                for means of f, percentiles for others); Wilson's for hits with both. The median has a bootstrap only,
+                extremes none.
+            cluster (str or integers, default None): rows that are drawn together: "group", "sample_id" (both sides of a
+                triple), or int64 keys aligned with the rows of ``table()``; None: every task is independent.
+            n_resamples (int, default 2000): number of bootstrap samples.
+            seed (int, default 0): of the bootstrap.
+
+        Returns:
+            One ``Interval`` per metric, by its key.
 
         Raises:
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.

@@ -8,15 +8,15 @@ from typing import Any, TypedDict, cast
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.metrics.analysis import Analysis, Average
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
@@ -24,10 +24,10 @@ from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import TaskFacts, make_block
 from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import TaskSide, is_int, shown
+from torchrankmetrics.validation import TaskSide, is_int, shorten
 
 
 class EvaluateOptions(TypedDict, total=False):
@@ -38,11 +38,13 @@ class EvaluateOptions(TypedDict, total=False):
     group: Integers | None
     sample_id: Integers | None
     query: Integers | None
+    gain: Numbers | None
     views: View | Sequence[View]
     rank_types: RankType | Sequence[RankType]
     sides: str | Sequence[str]
     average: Average
     expectation: ExpectationProvider | None
+    relevance_threshold: float
 
 
 @eager
@@ -60,36 +62,48 @@ def evaluate(
     group: Integers | None = None,
     sample_id: Integers | None = None,
     query: Integers | None = None,
+    gain: Numbers | None = None,
     indexes: Integers | None = None,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
     sides: str | Sequence[str] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
+    relevance_threshold: float = 1.0,
     backend: str = "auto",
 ) -> dict[str, float]:
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
     Args:
-        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``; a
-            dict of "y_pred_pos" and "y_pred_neg" for ``Ranks.from_negatives``; or (B, N) scores.
-        num_candidates: (tasks,) integers or one int; None: only base values. With scores: the target.
-        metrics: as in ``RankCollection``; None: its default metrics, without candidate counts those in the base view.
-        scores: (B, N) scores, higher is better, instead of ranks.
-        target: target of the scores, as in ``rank_scores``; arrays are accepted.
-        exclude: with scores as in ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
-        side: side of the tasks, as in ``RankMetric.update``. A ``RankTable`` has side to query itself.
-        weight: (tasks,) numbers >= 0, or one.
-        group: (tasks,) integers, or one, for macro averages.
-        sample_id: (tasks,) integers; repeats of (side, sample id) count once.
-        query: query of each task, as in ``RankMetric.update``.
-        indexes: query of each flat score (T,), with a target (T,), as in ``RankMetric.update``.
-        views: one or several views, as in ``RankCollection``.
-        rank_types: one or several rank types.
-        sides: one or several sides.
-        average: "micro" or "macro".
-        expectation: source of the null moments; None: exact.
-        backend: backend of ``rank_scores``.
+        ranks (numbers, Ranks, RankTable or mapping, default None): (tasks,) ranks >= 1, integers, or floats (realistic,
+            multiples of 1/2); a ``Ranks`` or ``RankTable``; a dict of "y_pred_pos" and "y_pred_neg" for
+            ``Ranks.from_negatives``; or (B, N) scores.
+        num_candidates (integers or Tensor, list or tuple, default None): (tasks,) integers or one int; None: only base
+            values. With scores: the target.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics, without candidate
+            counts those in the base view.
+        scores (numbers, default None): (B, N) scores, higher is better, instead of ranks.
+        target (integers or Tensor, list or tuple, default None): target of the scores, as in ``rank_scores``; arrays
+            are accepted.
+        exclude (Tensor, list or tuple or array-like, default None): with scores as in ``rank_scores``; with a dict bool
+            (B, M), True: the negative is padding.
+        side (str, default None): side of the tasks, as in ``RankMetric.update``. A ``RankTable`` has side to query
+            itself.
+        weight (numbers, default None): (tasks,) numbers >= 0, or one.
+        group (integers, default None): (tasks,) integers, or one, for macro averages.
+        sample_id (integers, default None): (tasks,) integers; repeats of (side, sample id) count once.
+        query (integers, default None): query of each task, as in ``RankMetric.update``.
+        gain (numbers, default None): relevance label of each task, as in ``RankMetric.update``.
+        indexes (integers, default None): query of each flat score (T,), with a target (T,), as in
+            ``RankMetric.update``.
+        views (str or sequence of str, default ("base",)): one or several views, as in ``RankCollection``.
+        rank_types (str or sequence of str, default ("realistic",)): one or several rank types.
+        sides (str or sequence of str, default ("both",)): one or several sides.
+        average (str, default "micro"): "micro" or "macro".
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
+            ``RankMetric``.
+        backend (str, default "auto"): backend of ``rank_scores``.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronized across processes.
@@ -110,8 +124,8 @@ def evaluate(
     given: Tensor | Ranks | RankTable
     if isinstance(num_candidates, str):
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; write "
-            f"metrics={shown(num_candidates)} for a metric; adjust() and PrecomputedExpectation take names of datasets"
+            f"num_candidates must be (tasks,) integers or one int, got the str {shorten(num_candidates)}; write "
+            f"metrics={shorten(num_candidates)} for a metric; adjust() and PrecomputedExpectation take dataset names"
         )
     if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
         raise TypeError(
@@ -142,9 +156,8 @@ def evaluate(
         unknown = has_unknown((given.ranks if isinstance(given, RankTable) else given).num_candidates)
     if metrics is None and not scored and unknown:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
-    selection = Selection(
-        views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
-    )
+    provider = DEFAULT_EXPECTATION if expectation is None else expectation
+    selection = Selection(views, rank_types, sides, provider, average, relevance_threshold)
     measures = selection.measures(DEFAULT_METRICS if metrics is None else metrics)
     requested = sorted({measure.side for measure in measures.values()} - {"both"})
     if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
@@ -155,10 +168,8 @@ def evaluate(
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     if isinstance(side, str):
         side = selection.labels.get(side, side)
-    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-    block = make_block(
-        given, target, cast("Exclude", exclude), indexes=indexes, backend=backend, name="scores", **about
-    )
+    facts = TaskFacts(side, group, weight, sample_id, query, gain)
+    block = make_block(given, target, cast("Exclude", exclude), facts, indexes=indexes, backend=backend, name="scores")
     analysis = Analysis([block])
     if scored and is_reversed(analysis):
         warn(REVERSED)
@@ -188,7 +199,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
     if num_candidates is None:
         for key, measure in measures.items():
             if measure.view != "base" or measure.definition.uses_candidates:
-                raise ValueError(f"num_candidates is needed for {shown(key)}; without it only base values are known")
+                raise ValueError(f"num_candidates is needed for {shorten(key)}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:
         wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
@@ -200,7 +211,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
         for key, measure in measures.items():
             if measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate":
                 raise ValueError(
-                    f"{shown(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
+                    f"{shorten(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
                     "Pass Ranks(optimistic, pessimistic, num_candidates)"
                 )
     low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)

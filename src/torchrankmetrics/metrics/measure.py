@@ -12,7 +12,7 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.validation import check_choice, shorten
 
 SIDES: tuple[Side, ...] = get_args(Side)
 AVERAGES: tuple[Average, ...] = get_args(Average)
@@ -70,7 +70,7 @@ class Measure:
             self.expectation, ExactExpectation | ExpectationProvider
         ):  # isinstance of a protocol alone is slow
             raise TypeError(
-                f"expectation must have a method moments(definition, counts, weight), got {shown(self.expectation)}"
+                f"expectation must have a method moments(definition, counts, weight), got {shorten(self.expectation)}"
             )
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, get_args
 from weakref import ref
 
@@ -39,7 +40,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import HasRows, empty_rows
 from torchrankmetrics.validation import TaskSide, check_choice
 
@@ -62,7 +63,6 @@ class HostOptions(TypedDict, total=False):
 
 
 Value = TypeVar("Value")
-_FRAMES = 16  # from ``update`` to the wrapper, with arithmetic of metrics between
 _IN_STEP = (Tensor, int, float, type(None))
 
 
@@ -96,9 +96,11 @@ class RankMetric(Metric):
         side (str, default None): "both" (None), or only the tasks of "head", "tail" or "relation".
         average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have equal weights.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics; NDCG and DCG
+            use all labels. Another one than 1 is part of the name: ``recall_at_10_rel_2``.
         storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
             the number of distinct rows bounds the memory; values are the same.
-        **kwargs: options of ``torchmetrics.Metric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
 
     Raises:
         TypeError: if the definition is neither.
@@ -152,10 +154,12 @@ class RankMetric(Metric):
         side: Side | None = None,
         average: Average | None = None,
         expectation: ExpectationProvider | None = None,
+        relevance_threshold: float = 1.0,
         storage: Storage = "ranks",
         **kwargs: Unpack[HostOptions],
     ) -> None:
-        measure = as_measure(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
+        own: dict[str, Any] = {"view": view, "rank_type": rank_type, "side": side, "average": average}
+        measure = as_measure(definition, expectation, **own, relevance_threshold=relevance_threshold)
         check_choice("storage", storage, get_args(Storage))
         vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)  # which torchmetrics initializes
         super().__init__(**kwargs)
@@ -222,6 +226,7 @@ class RankMetric(Metric):
         query: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        gain: Numbers | None = None,
         indexes: Integers | None = None,
         backend: str = "auto",
         tolerance: float | Tolerance = 0.0,
@@ -229,46 +234,42 @@ class RankMetric(Metric):
         """Rank a batch and store the ranks, or store existing ranks.
 
         Args:
-            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
-                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, reads the
-                side or group of all rows of the table, which synchronizes with an accelerator. With ``indexes``, (T,)
-                scores.
-            target: as in ``rank_scores``, several relevant items per row too; bool (T,) with ``indexes``.
-            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
-            side: "head", "tail" or "relation", the predicted side.
-            group: (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per row; (T,) with ``indexes``.
-            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The relevant items of one
-                query may be spread over several updates. In that case ``exclude`` must list all of them (including the
-                target) or none. None: the relevant items of a row are a whole query.
-            weight: numbers >= 0, or one, of the shape of group; a ranking task of weight zero is dropped.
-            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
-            indexes: (T,) integers, the query of each flat score, as in torchmetrics' retrieval; each query is whole.
-            backend: as in ``rank_scores``.
-            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
+            preds (Tensor, Ranks or RankTable): (B, N) scores, a tensor or an array, higher is better, never modified;
+                or a ``Ranks``, then without target and exclude; or a ``RankTable``, then alone. A metric of one side,
+                or a macro average, reads the side or group of all rows of the table, which synchronizes with an
+                accelerator. With ``indexes``, (T,) scores.
+            target (Tensor, list or tuple, default None): as in ``rank_scores``, several relevant items per row too;
+                bool or labels (T,) with ``indexes``.
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``, padding too; bool (T,) with
+                ``indexes``.
+            side (str, default None): "head", "tail" or "relation", the predicted side.
+            group (integers, default None): (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per
+                row; (T,) with ``indexes``.
+            query (integers, default None): (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The
+                relevant items of one query may be spread over several updates. In that case ``exclude`` must list all
+                of them (including the target) or none. None: the relevant items of a row are a whole query.
+            weight (numbers, default None): numbers >= 0, or one, of the shape of group; a ranking task of weight zero
+                is dropped.
+            sample_id (integers, default None): (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id)
+                count once.
+            gain (numbers, default None): (tasks,) relevance labels >= 0, or one, for ranks and for pairs in ``target``;
+                0 drops the task. None: the labels of ``target``, else 1.
+            indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
+                retrieval; each query is whole.
+            backend (str, default "auto"): as in ``rank_scores``.
+            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         task_side = self._validate(preds, side, group)
+        facts = TaskFacts(task_side, group, weight, sample_id, query, gain)
         if isinstance(self, Metric):  # the only kind that a BootStrapper holds
-            _check_resampling(preds, target, exclude, group, weight, sample_id, query, indexes)
+            _check_resampling(preds, target, exclude, facts, indexes)
         if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
             self._append(empty_rows(preds.device))
             return
-        block = make_block(
-            preds,
-            target,
-            exclude,
-            indexes=indexes,
-            backend=backend,
-            tolerance=tolerance,
-            side=task_side,
-            group=group,
-            weight=weight,
-            sample_id=sample_id,
-            query=query,
-        )
-        self._append(block)
+        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, tolerance=tolerance))
 
     @eager
     def compute(self) -> Tensor:
@@ -299,7 +300,8 @@ class RankMetric(Metric):
         """Add the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
+            incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, a list of int64 (n, 10)
+                tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would not accept.
@@ -323,9 +325,10 @@ class RankMetric(Metric):
         """Return mean and variance of the base value under random ranking; needs no data.
 
         Args:
-            num_candidates: (tasks,) integers >= 1, or (queries,).
-            weight: numbers >= 0 of that shape; None: equal.
-            num_answers: (queries,) integers from 1 to num_candidates, or one; for query metrics only.
+            num_candidates (array-like): (tasks,) integers >= 1, or (queries,).
+            weight (array-like, default None): numbers >= 0 of that shape; None: equal.
+            num_answers (array-like, default 1): (queries,) integers from 1 to num_candidates, or one; for query metrics
+                only.
         """
         given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
         num_candidates, weight, num_answers = (
@@ -435,9 +438,7 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
     return as_values([metric.measure.value(analysis) for metric in metrics], first._value_device)
 
 
-def _check_resampling(
-    preds: Any, target: Any, exclude: Any, group: Any, weight: Any, sample_id: Any, query: Any, indexes: Any
-) -> None:
+def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
     """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task.
 
     Raises:
@@ -447,24 +448,22 @@ def _check_resampling(
         wrong = "preds"
     elif not isinstance(target, Tensor) or (target.ndim != 1 and target.dtype != torch.bool):
         wrong = "target"
-    elif query is not None or indexes is not None:  # a query that is drawn twice would have its relevant items twice
+    elif facts.query is not None or indexes is not None:  # a query drawn twice would have its relevant items twice
         wrong = "query" if indexes is None else "indexes"
     elif exclude is not None and not (
         isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
     ):
         wrong = "exclude"
-    elif not (isinstance(group, _IN_STEP) and isinstance(weight, _IN_STEP) and isinstance(sample_id, _IN_STEP)):
-        wrong = "arguments for single tasks (group, weight, sample_id)"
+    elif not all(isinstance(fact, _IN_STEP) for fact in (facts.group, facts.weight, facts.sample_id, facts.gain)):
+        wrong = "arguments for single tasks (group, weight, sample_id, gain)"
     else:
         return
-    frame, code = sys._getframe(1), BootStrapper.update.__code__
-    for _ in range(_FRAMES):  # the wrapper leaves no other trace on the metric
-        if frame.f_code is code:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:  # the wrapper leaves no other trace on the metric
+        if frame.f_code is BootStrapper.update.__code__:
             raise ValueError(
                 f"{wrong} cannot be resampled by BootStrapper, which draws along the first dimension of tensors: pass "
                 "preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, or use "
                 "RankCollection.confidence_intervals, which needs none of this"
             )
-        if frame.f_back is None:
-            return
         frame = frame.f_back

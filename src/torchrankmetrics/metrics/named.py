@@ -2,18 +2,16 @@
 
 import inspect
 import re
-import textwrap
 from typing import Any, ClassVar, Unpack
 
 from torch import Tensor, float64, tensor
 
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.definitions.tasks import power_mean_rank
-from torchrankmetrics.metrics.analysis import Average, Side
+from torchrankmetrics.definitions.tasks import exponent_name, power_mean_rank
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
 from torchrankmetrics.metrics.registry import METRICS, as_measure
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import check_int
 
@@ -22,14 +20,23 @@ _DOCUMENTATION = """\
 
 Args:
 {args}
+    compute_on_cpu (bool, default False): store rows on the CPU, as in torchmetrics.
+    dist_sync_on_step (bool, default False): synchronize the processes in every ``forward``.
+    process_group (ProcessGroup, default None): processes that synchronize; None: all.
+    dist_sync_fn (callable, default None): gathers a tensor from all processes; None: ``torch.distributed``.
+    distributed_available_fn (callable, default None): whether processes synchronize; None: ``torch.distributed``.
+    sync_on_compute (bool, default True): synchronize the processes in ``compute``.
+    compute_with_cache (bool, default True): return the stored value until the next ``update``.
 
 As input to ``update`` the metric accepts:
-    preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``, without target.
-    target ({target}
-    exclude (Tensor): bool (B, N), True: not a candidate (padding, {others}).
+
+- preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``, without target.
+- target ({target}
+- exclude (Tensor): bool (B, N), True: not a candidate (padding, {others}).
 
 As output of ``compute`` the metric returns:
-    value (Tensor): 0-d float64 over all updates and processes; NaN without {unit} or where it is undefined.
+
+- value (Tensor): 0-d float64 over all updates and processes; NaN without {unit} or where it is undefined.
 
 Example:
     >>> import torch
@@ -46,7 +53,7 @@ _TASKS = {
     "example": "torch.tensor([0, 1, 2])  # realistic ranks 1, 2.5 and 2 among 4 candidates",
 }
 _QUERIES = {
-    "target": "Tensor or list): bool (B, N), True: relevant; or the columns of the relevant items of each query.",
+    "target": "Tensor or list): bool (B, N), or floating labels; or the columns of the relevant items of each query.",
     "others": "items seen in training",
     "unit": "queries",
     "example": "[[0, 2], [1, 2], [0, 1, 3]]  # relevant items of each query",
@@ -55,6 +62,7 @@ _NUMBERS = {
     "k: int": "k (int): number of first places that count, at least 1.",
     "k: int | None = None": "k (int, default None): number of first places that count, at least 1; None: all.",
     "p: float": "p (float): exponent, a real number or an infinity.",
+    "p: float = 0.8": "p (float, default 0.8): persistence, in (0, 1).",
 }
 _HOST_DEFAULTS = {"compute_on_cpu": False, "dist_sync_on_step": False, "sync_on_compute": True} | {
     "compute_with_cache": True
@@ -69,6 +77,7 @@ class MetricOptions(HostOptions, total=False):
     side: Side | None
     average: Average | None
     expectation: ExpectationProvider | None
+    relevance_threshold: float
     storage: Storage
 
 
@@ -142,13 +151,11 @@ def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
         f"    {_NUMBERS[text]}" for one in cls.__signature__.parameters.values() if (text := str(one)) in _NUMBERS
     ]
     args = [entry for entry in shared if re.split(r"\W", entry.strip())[0] in cls.__signature__.parameters]
-    host = f"{', '.join(HostOptions.__annotations__)}: options of ``torchmetrics.Metric``."
-    host = textwrap.fill(host, 116, initial_indent=" " * 4, subsequent_indent=" " * 8)
     name = cls.metric_name.removesuffix("_at_<k>")
     of_queries = any(entry.name == name and isinstance(entry.made, str) for entry in METRICS)
     return _DOCUMENTATION.format(
         summary=inspect.cleandoc(cls.__doc__ or ""),
-        args="\n".join([*numbers, *args, host]),
+        args="\n".join([*numbers, *args]),
         name=cls.__name__,
         arguments=arguments,
         value=repr(value),
@@ -321,11 +328,37 @@ class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
 
 
 class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
-    """nDCG of binary relevance: the sum of 1 / log2(1 + r) over its best value, in [0, 1]; higher is better.
+    """nDCG: the sum of label / log2(1 + r) over its best value, in [0, 1]; higher is better.
 
-    The best value belongs to the ranking with all relevant items first, up to place k.
+    The best value belongs to the ranking by descending label, up to place k. Relevant items of a bool target have the
+    label 1. ``ExponentialNDCG`` has gains 2^label - 1.
     Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
     """
+
+
+class ExponentialNDCG(NamedMetricUpToK, key="ndcg_exp", arguments="3", value=0.7991):
+    """nDCG with gains 2^label - 1: their sum over log2(1 + r), over its best value, in [0, 1]; higher is better.
+
+    Source: Burges et al. 2005 (doi:10.1145/1102351.1102363).
+    """
+
+
+class DiscountedCumulativeGain(NamedMetricUpToK, key="dcg", arguments="3", value=1.3643):
+    """DCG: the sum of label / log2(1 + r) over the relevant items of a query, at least 0; higher is better.
+
+    Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
+    """
+
+
+class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3):
+    """Rank-biased precision: the sum of (1 - p) p^(r - 1) over the relevant items, in [0, 1); higher is better.
+
+    A reader goes on to the next place with probability p, the persistence.
+    Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
+    """
+
+    def __init__(self, p: float = 0.8, **options: Unpack[MetricOptions]) -> None:
+        super(NamedMetric, self).__init__(f"rbp_{exponent_name(p)}", **options)
 
 
 class RPrecision(NamedMetric, key="r_precision", value=13 / 18):

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 
 from torchrankmetrics.definitions import tasks
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.protocol import Definition
@@ -89,6 +88,9 @@ METRICS = (
     ),
     Entry("ap", "average_precision", "map average_precision mean_average_precision", number="[k]"),
     Entry("ndcg", "normalized_dcg", "normalized_dcg normalizeddcg normalized_discounted_cumulative_gain", number="[k]"),
+    Entry("ndcg_exp", "exponential_ndcg", "exp_ndcg exponential_ndcg", number="[k]"),
+    Entry("dcg", "discounted_gain", "discounted_cumulative_gain", number="[k]"),
+    Entry("rbp", "rank_biased_precision", "rank_biased_precision"),
     Entry("r_precision", "R_PRECISION", "r_prec rprec rprecision"),
     Entry("query_auc", "QUERY_AUC", "auroc"),
     Entry("first_mr", "FIRST_MEAN_RANK", "meanr first_mean_rank mean_first_rank"),
@@ -117,7 +119,7 @@ _QUALIFIERS: dict[str, dict[str, str]] = {
 }
 # metrics of other libraries that have no synonym above
 _FOREIGN = {
-    r"d?cg|i?dcg|n?err|rbp": "is not available: relevance is binary; ndcg is, ir_measures has others",
+    r"cg|idcg|n?err": "is not available; ndcg is, ir_measures has others",
     r"bpref|inf_?ap|inf_?ndcg": "depends on which documents are judged, not on ranks; ir_measures has it",
     r"f1|f_?(?:1_)?(?:score|measure)|fall_?out": "is not available; precision_at_<k> and recall_at_<k> are",
     r"(?:item_|catalog_)?coverage|diversity|novelty|serendipity": "depends on the recommended items, not on ranks",
@@ -194,11 +196,11 @@ def parse_name(name: str) -> MetricName:
         own = "; write RankDefinition('my_metric', f=function)" if callable(name) else ""
         raise TypeError(f"a metric name must be a str, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
-        raise ValueError(f"unknown metric {shown(name)}; {_LISTED}")
+        raise ValueError(f"unknown metric {shorten(name)}; {_LISTED}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
     result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
     if result is None:
-        raise ValueError(f"unknown metric {shown(name)}{hint_for(rest) or _nearest(rest)}")
+        raise ValueError(f"unknown metric {shorten(name)}{hint_for(rest) or _nearest(rest)}")
     return result
 
 
@@ -210,6 +212,7 @@ def as_measure(
     rank_type: RankType | None = None,
     side: Side | None = None,
     average: Average | None = None,
+    relevance_threshold: float = 1.0,
 ) -> Measure:
     """Return the measure of a metric, completed by keywords; None: not given.
 
@@ -220,6 +223,7 @@ def as_measure(
         rank_type: rank type of the measure.
         side: side of the measure.
         average: average of the measure.
+        relevance_threshold: smallest label of a relevant item.
 
     Raises:
         TypeError, ValueError: as ``parse_name`` and ``Measure``; and if a keyword contradicts the metric.
@@ -229,13 +233,15 @@ def as_measure(
     """
     parsed = parse_name(metric) if isinstance(metric, str) else measure_of(metric) if has_measure(metric) else metric
     name = parsed if isinstance(parsed, MetricName | Measure) else MetricName(parsed)  # type: ignore[arg-type]
+    if relevance_threshold != 1:
+        name = replace(name, definition=name.definition.at_threshold(relevance_threshold))
     given: dict[str, Any] = {"view": view, "rank_type": rank_type, "side": side, "average": average}
     given = {keyword: value for keyword, value in given.items() if value is not None}
     for keyword, value in given.items():
         if (own := getattr(name, keyword)) not in (None, value):
             key = metric if isinstance(metric, str) else as_measure(metric).key
             raise ValueError(
-                f"{shown(key)} has {keyword}={own!r}, but {keyword}={shown(value)} was passed; omit one of them"
+                f"{shorten(key)} has {keyword}={own!r}, but {keyword}={shorten(value)} was passed; omit one of them"
             )
     if isinstance(name, Measure):
         return name if expectation is None else replace(name, expectation=expectation)
@@ -251,10 +257,10 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     definition = name.definition
     if name != MetricName(definition):
-        raise ValueError(f"metric must be a base metric, such as {shown(definition.name)}; got {shown(metric)}")
+        raise ValueError(f"metric must be a base metric, such as {shorten(definition.name)}; got {shorten(metric)}")
     if (of_tasks := definition.of_tasks) is None:
         raise ValueError(
-            f"metric must be a metric of ranking tasks, such as 'mrr'; {shown(definition.name)} is a query metric"
+            f"metric must be a metric of ranking tasks, such as 'mrr'; {shorten(definition.name)} is a query metric"
         )
     return of_tasks
 
@@ -301,10 +307,14 @@ def _parse_base(text: str) -> "Definition | None":
             )
         if word in _CUT:
             return _CUT[word].definition(k)
-    if match := re.fullmatch(r"power_mean_rank_(minus_)?(\d+(?:[p.]\d+)?|inf)", text):
-        return tasks.power_mean_rank(float(match[2].replace("p", ".")) * (-1 if match[1] else 1))
+    if match := re.fullmatch(r"(power_mean_rank|rbp)_(minus_)?(\d+(?:[p.]\d+)?|inf)", text):
+        number = float(match[3].replace("p", ".")) * (-1 if match[2] else 1)
+        return tasks.power_mean_rank(number) if match[1] == "power_mean_rank" else _WHOLE["rbp"].definition(number)
+    if match := re.fullmatch(r"(.+)_rel_(\d+(?:[p.]\d+)?)", text):
+        definition = _parse_base(match[1])
+        return definition and definition.at_threshold(float(match[2].replace("p", ".")))
     if entry := _CUT.get(re.sub("(@|_at_)k$", "", text)):
-        raise ValueError(f"{shown(text)} needs a number of first places, for example {entry.name}_at_10")
+        raise ValueError(f"{shorten(text)} needs a number of first places, for example {entry.name}_at_10")
     return None
 
 
@@ -315,7 +325,7 @@ def hint_for(text: str) -> str | None:
     "; a filter is passed as exclude= of update, not in a name: use 'mrr'"
     """
     if match := re.fullmatch(r"(?:filtered|filt|raw|unfiltered)_(.+)", text):
-        return f"; a filter is passed as exclude= of update, not in a name: use {shown(match[1])}"
+        return f"; a filter is passed as exclude= of update, not in a name: use {shorten(match[1])}"
     if match := re.fullmatch(r"(?:retrieval|link_?pred)_?(.+)", text):
         for entry in reversed(METRICS):  # query metrics
             if match[1] in entry.words:

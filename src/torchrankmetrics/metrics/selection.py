@@ -11,7 +11,7 @@ from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.metrics.measure import SIDES, Measure, Measured, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shown
+from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shorten
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 Metrics = MetricLike | Sequence[MetricLike] | Mapping[str, MetricLike]
@@ -31,6 +31,7 @@ class Selection:
         sides: applied to names without a side; two other labels replace head and tail.
         expectation: provider of null moments for all.
         average: for names without an average.
+        relevance_threshold: for names without one.
 
     Raises:
         ValueError: if one of them is empty or has an unknown entry.
@@ -43,6 +44,7 @@ class Selection:
         sides: str | Sequence[str],
         expectation: ExpectationProvider,
         average: Average = "micro",
+        relevance_threshold: float = 1.0,
     ) -> None:
         self.views = _listed(views, "views", VIEWS)
         self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
@@ -50,6 +52,7 @@ class Selection:
         self.labels: dict[str, TaskSide] = dict(zip(self.side_names, ENTITY_SIDES, strict=True))
         self.expectation = expectation
         self.average = average
+        self.relevance_threshold = relevance_threshold
 
     def entries(self, metrics: Metrics) -> Iterator[tuple[str, Measure | Measured]]:
         """Yield keys with measures for names, and entries that have a measure unchanged, in the given order.
@@ -66,7 +69,7 @@ class Selection:
             for key, entry in metrics.items():
                 if not isinstance(key, str) or not _KEY.fullmatch(key):
                     raise ValueError(
-                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(key)}"
+                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(key)}"
                     )
                 yield key, entry if has_measure(entry) else self._one(entry)
             return
@@ -108,8 +111,12 @@ class Selection:
             yield Measure(name.definition, view, rank_type, side, average, self.expectation, self.side_names)
 
     def _parsed(self, entry: MetricLike) -> MetricName:
-        if isinstance(entry, MetricDefinition):
-            return MetricName(entry)
+        name = MetricName(entry) if isinstance(entry, MetricDefinition) else self._named(entry)
+        if self.relevance_threshold == 1:
+            return name
+        return replace(name, definition=name.definition.at_threshold(self.relevance_threshold))
+
+    def _named(self, entry: MetricLike) -> MetricName:
         text = cast("str", entry)  # parse_name raises for other types
         own = {} if self.side_names == ("head", "tail") else self.labels
         for label, side in own.items():
@@ -128,7 +135,7 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     if len(own) != 2 or {*values} - {"both", *own} or not fit:
         raise ValueError(
             f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) for "
-            f"head and tail, with or without 'both'; got {shown(given)}"
+            f"head and tail, with or without 'both'; got {shorten(given)}"
         )
     first, second = own
     codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
@@ -140,5 +147,5 @@ def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choic
     if isinstance(listed, Set):  # the same order on every process
         listed = sorted(listed, key=str)
     if not isinstance(listed, Sequence) or not listed:
-        raise ValueError(f"{name} must be a string or several, not none; got {shown(values)}")
+        raise ValueError(f"{name} must be a string or several, not none; got {shorten(values)}")
     return tuple(dict.fromkeys(check_choice(name, value, choices) for value in listed))

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import MEAN_RANK
-from torchrankmetrics.metrics.analysis import Analysis, Side
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
@@ -123,7 +124,7 @@ def _notes(analysis: Analysis) -> list[str]:
         optimistic, pessimistic = sample.rank("optimistic"), sample.rank("pessimistic")
         gap = float((sample.mass * (pessimistic - optimistic)).sum() / sample.total)
         notes.append(
-            f"{100 * sample.tie_mass / sample.total:.1f} % of the true candidates share their score with others "
+            f"{100 * sample.tie_mass / sample.total:.1f}% of the true candidates share their score with others "
             f"(mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 are a common cause"
         )
     if analysis.num_nan:

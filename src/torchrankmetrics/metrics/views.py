@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
-from torchrankmetrics.definitions.protocol import VIEWS as VIEWS, Definition, View as View
+from torchrankmetrics.definitions.protocol import Definition, View
 
 Number = TypeVar("Number", float, FloatArray)
 

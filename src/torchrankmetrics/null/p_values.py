@@ -12,7 +12,7 @@ from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.transforms import KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
 from torchrankmetrics.null.tails.upper import Bracket, log_upper_tail
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
@@ -22,6 +22,12 @@ _EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding 
 
 def has_p_value(definition: Definition) -> bool:
     """Whether a task or query metric has a p-value: a mean of any f under a monotone g, or the extreme ranks.
+
+    Args:
+        definition (RankDefinition or QueryDefinition): the metric.
+
+    Returns:
+        True if ``view="p_value"`` is available.
 
     >>> from torchrankmetrics.definitions.tasks import HARMONIC_MEAN_RANK, MEDIAN_RANK
     >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
@@ -40,6 +46,15 @@ def p_value(
 
     If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie structure.
     0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source: see ``log_p_value``.
+
+    Args:
+        definition (RankDefinition): a metric with ``has_p_value``.
+        value (float): the observed value, from pessimistic ranks if scores are tied.
+        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+
+    Returns:
+        The p-value, a float.
 
     >>> from torchrankmetrics.definitions.tasks import hits_at
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 7)  # z = 7.3, of normal p 1.7e-13
@@ -63,19 +78,26 @@ def log_p_value(
     multiplied by 1 + a bound of its relative error, so that it is never too small.
 
     Args:
-        definition: a metric with ``has_p_value``.
-        value: the observed value of the metric, from pessimistic ranks if scores are tied.
-        counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-        weight: (n,) weights w_i >= 0; None: equal.
-        tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
-            lattice), so that the order of summation does not matter.
-        mean: the mean of f that gives ``value``, if known; None: g is inverted.
+        definition (RankDefinition): a metric with ``has_p_value``.
+        value (float): the observed value of the metric, from pessimistic ranks if scores are tied.
+        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+        tolerance (float, default 1e-09): relative distance within which the mean of f reaches an atom (at most a
+            quarter of the span of a lattice), so that the order of summation does not matter.
+        mean (float, default None): the mean of f that gives ``value``, if known; None: g is inverted.
+
+    Returns:
+        The logarithm, a float of at most 0.
 
     Raises:
         ValueError: if the metric has no p-value, the value is NaN, or the tolerance is not in [0, 1e-3].
 
     Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Grübel and
     Hermesmeier 1999 (doi:10.2143/AST.29.2.504611); null of Hoyt et al. 2022 (arXiv 2203.07544).
+
+    >>> from torchrankmetrics.definitions import hits_at
+    >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
+    -4.6052
     """
     return p_value_bracket(definition, value, counts, weight, tolerance=tolerance, mean=mean)[1]
 
@@ -92,18 +114,18 @@ def p_value_bracket(
     """Lower and upper end of ``log_p_value``, which is the upper end."""
     if not definition.has_p_value:
         raise ValueError(
-            f"{shown(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
+            f"{shorten(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
             "that has a direction, and for the largest and smallest rank"
         )
     value = float(value)
     if math.isnan(value):
-        raise ValueError(f"value of {shown(definition.name)} must be a number, got nan")
+        raise ValueError(f"value of {shorten(definition.name)} must be a number, got nan")
     if not 0 <= tolerance <= 1e-3:
         raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
     counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
-            f"{shown(definition.name)} needs a task with at least {definition.min_candidates} candidates "
+            f"{shorten(definition.name)} needs a task with at least {definition.min_candidates} candidates "
             "to have a p-value"
         )
     if definition.is_extreme:

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
-from torchrankmetrics.metrics.analysis import Analysis, Side
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import SIDES
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.validation import check_choice, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -66,15 +67,31 @@ def is_narrow(ax: "Axes") -> bool:
     return figure is not None and float(figure.get_figwidth()) * ax.get_position().width < _NARROW
 
 
-def legend_outside(ax: "Axes", own: bool, columns: int = 1) -> None:
+def legend_outside(ax: "Axes", own: bool) -> None:
     """Draw a legend beside new axes, above narrow ones, and inside given ones."""
-    if not own:
-        ax.legend(frameon=False, fontsize=SMALL)
-    elif is_narrow(ax):
-        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": max(columns, 2)}
-        ax.legend(frameon=False, fontsize=SMALL - 1, columnspacing=1.2, handlelength=2.2, **place)
-    else:
-        ax.legend(frameon=False, fontsize=SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.6)
+    place: dict[str, Any] = {}
+    if own and is_narrow(ax):
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2, "columnspacing": 1.2}
+        place |= {"fontsize": SMALL - 1, "handlelength": 2.2}
+    elif own:
+        place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "handlelength": 2.6}
+    ax.legend(**{"frameon": False, "fontsize": SMALL} | place)
+
+
+def zero_line(ax: "Axes", vertical: bool = True) -> None:
+    """Draw the dotted line of no difference."""
+    (ax.axvline if vertical else ax.axhline)(0, linestyle=(0, (1, 1)), **CHANCE)
+
+
+def label_rows(ax: "Axes", labels: Sequence[str], margin: float = 0.6) -> None:
+    """Label the rows 0, 1, ... from the top, with a margin above and below."""
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 1 + margin, -margin)
+
+
+def beside(ax: "Axes", y: float, text: str) -> None:
+    """Write a text on the right of a row."""
+    ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
 
 
 def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
@@ -105,25 +122,11 @@ def pyplot() -> Any:
         raise OSError("matplotlib needs a writable directory for its cache: set MPLCONFIGDIR to one") from error
 
 
-def panels(axes: "Sequence[Axes] | None", number: int, width: float | None = None) -> "tuple[Figure, list[Axes]]":
-    """Return axes beside each other with their figure: the given ones (ValueError for another number), or new ones."""
-    if axes is None:
-        # below each other in a column of a paper
-        shape = (1, number) if width is None or width >= 2 * number else (number, 1)
-        size = (2.9 * number, 3.0) if width is None else (width, 3.0 if shape[0] == 1 else 1.7 * number)
-        fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=shape[1] == 1)
-        return fig, [tidy(one) for one in new]
-    if hasattr(axes, "get_xlim") or len(axes) != number:
-        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {shown(axes)}")
-    pairs = [canvas(one) for one in axes]
-    return pairs[0][0], [one for _, one in pairs]
-
-
 def definition_of_ranks(metric: str) -> RankDefinition:
     """Read the name of a base metric of ranks; TypeError or ValueError for other names."""
     definition = base_definition(metric)
     if definition.aggregation in ("count", "tie_rate"):
-        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shown(metric)}")
+        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shorten(metric)}")
     return definition
 
 
@@ -160,9 +163,18 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """Write a figure as an SVG element, the same bytes each time, and close it.
 
     Args:
-        fig: any figure; its background is transparent.
-        label: description for screen readers.
-        prefix: of the ids in it, unique in a page.
+        fig (matplotlib Figure): any figure; its background is transparent.
+        label (str): description for screen readers.
+        prefix (str, default "figure"): of the ids in it, unique in a page.
+
+    Returns:
+        The text of the element.
+
+    >>> from torchrankmetrics import Ranks
+    >>> from torchrankmetrics.plots import rank_ecdf
+    >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})
+    >>> to_svg(fig, "Ranks of a model")[:4]
+    '<svg'
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):

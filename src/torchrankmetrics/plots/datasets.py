@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.across import MeanRanks
@@ -16,21 +17,25 @@ from torchrankmetrics.inference.sources import Evaluation
 from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import View, apply_view
+from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
+    beside,
     canvas,
     check_series,
     definition_of_ranks,
     ink,
+    label_rows,
     marks_on,
-    panels,
+    pyplot,
     sample_of_model,
+    tidy,
+    zero_line,
 )
 from torchrankmetrics.rendering import paper_name
-from torchrankmetrics.validation import check_choice, check_int, shown
+from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,13 +55,19 @@ def intervals_by_dataset(
     """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
 
     Args:
-        cells: dict of dataset -> dict of model -> (value, low, high), NaN ends without an interval; at most 6 models.
-        metric: label of the axis.
-        chance: value by chance of each dataset, marked by a bar.
-        ax: axes to draw on; None: new ones.
+        cells (mapping): dict of dataset -> dict of model -> (value, low, high), NaN ends without an interval; at most 6
+            models.
+        metric (str): label of the axis.
+        chance (mapping, default None): value by chance of each dataset, marked by a bar.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         ValueError: if there is nothing to draw, or more models than colors.
+
+    >>> fig, ax = intervals_by_dataset({"nations": {"model": (0.5, 0.4, 0.6)}}, "MRR")
     """
     models = list(dict.fromkeys(model for row in cells.values() for model in row))
     check_series(models)
@@ -72,8 +83,7 @@ def intervals_by_dataset(
         rows = [(y, chance[name]) for y, name in enumerate(cells) if name in chance]
         ends = np.array([value for _, value in rows]), np.array([y for y, _ in rows])
         ax.plot(*ends, "|", markersize=12, label="chance", **CHANCE)
-    ax.set_yticks(range(len(cells)), list(cells))
-    ax.set_ylim(len(cells) - 0.5, -0.5)
+    label_rows(ax, list(cells), 0.5)
     ax.tick_params(labelsize=SMALL)
     ax.tick_params(axis="y", length=0)
     for row in range(1, len(cells)):
@@ -93,13 +103,18 @@ def differences(
     """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
 
     Args:
-        rows: dict of dataset -> (difference, low, high).
-        averages: dict of name -> such.
-        label: of the axis: the subtracted model and the better direction for whom.
-        ax: axes to draw on; None: new ones.
+        rows (mapping): dict of dataset -> (difference, low, high).
+        averages (mapping): dict of name -> such.
+        label (str): of the axis: the subtracted model and the better direction for whom.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         ValueError: if there is nothing to draw.
+
+    >>> fig, ax = differences({"nations": (0.1, 0.02, 0.18)}, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
     """
     check_series(rows, most=None)
     names = [*rows, *averages]
@@ -109,11 +124,10 @@ def differences(
         ax.plot(value, y, "o", color=ink(ax), markersize=4)
     for y, (value, low, high) in enumerate(averages.values(), len(rows)):
         ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=marks_on(ax)[1].color)
-    ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
+    zero_line(ax)
     if averages:
         ax.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.4, -0.6)
+    label_rows(ax, names)
     ax.tick_params(labelsize=SMALL)
     ax.locator_params(axis="x", nbins=5)
     ax.set_xlabel(label, fontsize=SMALL + 0.5)
@@ -124,9 +138,12 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
 
     Args:
-        models: names, in the order of ``ranks.mean``.
-        ranks: the result of ``RankStudy.mean_ranks``.
-        ax: axes to draw on; None: new ones.
+        models (sequence of str): names, in the order of ``ranks.mean``.
+        ranks (mapping): the result of ``RankStudy.mean_ranks``.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+
+    Returns:
+        The figure and its axes.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
     """
@@ -204,22 +221,31 @@ def by_dataset(
     values are dots, describes other training seeds on these tasks: Student's t around their mean.
 
     Args:
-        evaluations: dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six models,
-            on the same tasks within a dataset. An evaluation may be a list of runs, one per training seed.
-        metric: a base metric that has an index and a z-score, by any name.
-        confidence_level: of the intervals.
-        ax: three axes to draw on; None: new ones.
-        width: of the new figure, in inches: 3.3 for a column of a paper, with panels below each other.
+        evaluations (mapping): dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six
+            models, on the same tasks within a dataset. An evaluation may be a list of runs, one per training seed.
+        metric (str, default "mrr"): a base metric that has an index and a z-score, by any name.
+        confidence_level (float, default 0.95): of the intervals.
+        ax (sequence of matplotlib Axes, default None): three axes to draw on; None: new ones.
+        width (float, default None): of the new figure, in inches: 3.3 for a column of a paper, with panels below each
+            other.
+
+    Returns:
+        The figure and its three axes.
 
     Raises:
         TypeError, ValueError: for arguments of another kind, and for evaluations without tasks.
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, axes = by_dataset({"nations": Ranks([1, 2, 5], None, 14), "kinships": Ranks([1, 9, 4], None, 104)})
+    >>> len(axes)
+    3
     """
     confidence_level = check_confidence_level(confidence_level)
     definition = definition_of_ranks(metric)
     if not definition.has_view("adjusted_index"):
-        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shown(metric)} has none")
+        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
     table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
@@ -228,30 +254,32 @@ def by_dataset(
     moments = {
         name: DEFAULT_EXPECTATION.moments(definition, _shared_counts(name, samples)) for name, samples in table.items()
     }
-    fig, axes = panels(ax, 3, width)
+    found = {
+        model: [_mean_of_runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
+        for model in models
+    }
+    fig, axes = _panels(ax, len(_VIEWS), width)
     x = np.arange(len(table))
     step = 0.62 / len(models)
     for panel, view in zip(axes, _VIEWS, strict=True):
         for i, (model, mark) in enumerate(zip(models, marks_on(panel), strict=False)):
             place = x + (i - (len(models) - 1) / 2) * step
-            drawn = []
-            for runs, m in zip(table.values(), moments.values(), strict=True):
-                found = _mean_of_runs(definition, runs.get(model, []), confidence_level)
-                run_values, ends = ([apply_view(definition, view, x, m) for x in given] for given in found)
-                drawn.append((run_values, [ends[0], *sorted(ends[1:])]))
-            look: dict[str, Any] = {
-                "color": mark.color,
-                "marker": mark.marker,
-                "markersize": 5.5 if width is None else 4.5,
-            }
-            value, low, high = np.array([ends for _, ends in drawn]).T
-            panel.plot(place, value, label=model or definition.name, linestyle="none", **look)
+            ends, dots = [], []
+            for at, (runs, mean), m in zip(place, found[model], moments.values(), strict=True):
+                value, *interval = (apply_view(definition, view, end, m) for end in mean)
+                ends.append([value, *sorted(interval)])
+                if len(runs) > 1:
+                    dots += [(at + 0.42 * step, apply_view(definition, view, run, m)) for run in runs]
+            value, low, high = np.array(ends).T
+            look: dict[str, Any] = {"marker": mark.marker, "markersize": 5.5 if width is None else 4.5}
+            panel.plot(place, value, label=model or definition.name, color=mark.color, linestyle="none", **look)
             panel.vlines(place, low, high, color=mark.color, linewidth=1.3)
-            dots = [(at, run) for at, (runs, _) in zip(place, drawn, strict=True) if len(runs) > 1 for run in runs]
-            beside, single = np.array(dots).reshape(-1, 2).T
-            panel.scatter(beside + 0.42 * step, single, s=7, color=mark.color, linewidths=0)
+            places, single = np.array(dots).reshape(-1, 2).T
+            panel.scatter(places, single, s=7, color=mark.color, linewidths=0)
         if view == "base":
             panel.plot(x, [m.mean for m in moments.values()], "_", markersize=16, label="chance", **CHANCE)
+            if definition.bounds(view)[0] == 0:
+                panel.set_ylim(bottom=0)
         many = len(table) > 3
         panel.set_xticks(x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=SMALL)
         panel.set_xlim(-0.5, len(table) - 0.5)
@@ -259,10 +287,11 @@ def by_dataset(
             panel.axvline(border, color=CHANCE["color"], linewidth=0.4, alpha=0.5)
         panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
     z = np.array([line.get_ydata() for line in axes[2].lines[: len(models)]])
-    if np.nanmin(z) > 0 and np.nanmax(z) > 30 * np.nanmin(z):
+    z = z[np.isfinite(z)]
+    if z.size and z.min() > 0 and z.max() > 30 * z.min():
         axes[2].set_yscale("log")
     for panel in axes[1:] if axes[2].get_yscale() == "linear" else axes[1:2]:
-        panel.axhline(0, linestyle=(0, (1, 1)), **CHANCE)
+        zero_line(panel, vertical=False)
     handles, labels = axes[0].get_legend_handles_labels()
     if ax is None:
         columns = 4 if width is None or width > 5 else 3
@@ -270,6 +299,20 @@ def by_dataset(
     else:
         axes[0].legend(handles, labels, frameon=False, fontsize=SMALL)
     return fig, axes
+
+
+def _panels(axes: "Sequence[Axes] | None", number: int, width: float | None = None) -> "tuple[Figure, list[Axes]]":
+    """Return axes beside each other with their figure: the given ones (ValueError for another number), or new ones."""
+    if axes is None:
+        # below each other in a column of a paper
+        shape = (1, number) if width is None or width >= 2 * number else (number, 1)
+        size = (2.9 * number, 3.0) if width is None else (width, 3.0 if shape[0] == 1 else 1.7 * number)
+        fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=shape[1] == 1)
+        return fig, [tidy(one) for one in new]
+    if hasattr(axes, "get_xlim") or len(axes) != number:
+        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {shorten(axes)}")
+    pairs = [canvas(one) for one in axes]
+    return pairs[0][0], [one for _, one in pairs]
 
 
 def _mean_of_runs(
@@ -299,14 +342,21 @@ def groups(
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:
-        breakdown: the result of ``RankCollection.breakdown``; ``sort`` it first for another order.
-        metric: one of its columns, for example "mrr" or "adjusted_mrr".
-        most: bars at most; of more groups the largest are drawn, with a note on the axis.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        breakdown (Breakdown): the result of ``RankCollection.breakdown``; ``sort`` it first for another order.
+        metric (str): one of its columns, for example "mrr" or "adjusted_mrr".
+        most (int, default 25): bars at most; of more groups the largest are drawn, with a note on the axis.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         TypeError, ValueError: for arguments of another kind, columns that are not there, and an empty breakdown.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> table = RankTable.from_ranks(Ranks([1, 2, 5], None, 14), group=[0, 0, 1])
+    >>> fig, ax = groups(table.breakdown(["mrr"]), "mrr")
     """
     if not isinstance(breakdown, Breakdown):
         raise TypeError(f"breakdown must come from RankCollection.breakdown(), got {type(breakdown).__name__}")
@@ -322,10 +372,9 @@ def groups(
     ax.barh(rows, np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
         text = f"{count} tasks" if not math.isnan(value) else f"undefined, {count} tasks"
-        ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
+        beside(ax, y, text)
     ax.axvline(0, color=ink(ax), linewidth=0.8)
-    ax.set_yticks(rows, names)
-    ax.set_ylim(len(largest) - 0.4, -0.6)
+    label_rows(ax, names)
     left_out = len(counts) - len(largest)
     ax.set_xlabel(paper_name(metric) + (f" (the {len(largest)} largest of {len(counts)} groups)" if left_out else ""))
     return fig, ax
@@ -334,24 +383,24 @@ def groups(
 def _samples(name: str, models: Seeds | Mapping[str, Seeds]) -> dict[str, list[RankSample]]:
     if isinstance(models, Mapping):
         if not models:
-            raise ValueError(f"dataset {shown(name)} has no evaluation: leave it out, or pass at least one")
+            raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
         return {str(model): _runs(f"{name}, {model}", one) for model, one in models.items()}
     return {"": _runs(name, models)}
 
 
 def _runs(name: str, runs: Seeds) -> list[RankSample]:
-    if isinstance(runs, list | tuple):
-        if not runs:
-            raise ValueError(f"{shown(name)} is an empty list: pass at least one run")
-        return [sample_of_model(run, f"{name}[{i}]") for i, run in enumerate(runs)]
-    return [sample_of_model(cast("Evaluation", runs), name)]
+    if not isinstance(runs, list | tuple):
+        return [sample_of_model(cast("Evaluation", runs), name)]
+    if not runs:
+        raise ValueError(f"{shorten(name)} is an empty list: pass at least one run")
+    return [sample_of_model(run, f"{name}[{i}]") for i, run in enumerate(runs)]
 
 
 def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
     counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
     if len({one.digest for one in counts}) > 1:
         raise ValueError(
-            f"the models of dataset {shown(name)} were ranked among different candidates, so that chance differs "
+            f"the models of dataset {shorten(name)} were ranked among different candidates, so that chance differs "
             "between them; evaluate them on the same tasks with the same filter"
         )
     return counts[0]

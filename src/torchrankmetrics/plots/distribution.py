@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.metrics.analysis import Side
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -17,6 +17,7 @@ from torchrankmetrics.plots.canvas import (
     definition_of_ranks,
     ink,
     is_narrow,
+    label_rows,
     legend_outside,
     marks_on,
     samples_of,
@@ -43,35 +44,42 @@ def rank_ecdf(
     x is logarithmic.
 
     Args:
-        models: a ``RankCollection``, ``RankTable`` or ``Ranks``, or a dict of name -> such; at most six.
-        rank_type: "realistic", "optimistic" or "pessimistic".
-        side: "head" or "tail": only those tasks; "both" or None: all.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        models (Ranks, RankTable, RankCollection or list): a ``RankCollection``, ``RankTable`` or ``Ranks``, or a dict
+            of name -> such; at most six.
+        rank_type (str, default "realistic"): "realistic", "optimistic" or "pessimistic".
+        side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
     check_choice("rank_type", rank_type, ("realistic", "optimistic", "pessimistic"))
     samples = samples_of(models, side or "both")
     own = ax is None
     fig, ax = canvas(ax, width or (5.5 if len(samples) < 2 else 6.8), 3.6 if width is None else 0.9 * width)
-    laws: dict[bytes, tuple[list[str], CandidateCounts]] = {}
+    lines: dict[bytes, tuple[list[str], CandidateCounts]] = {}
     for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
         ranks, mass, _ = sample.histogram(rank_type)
         share = np.cumsum(mass) / sample.total
         counts = sample.candidate_counts
-        laws.setdefault(counts.digest, ([], counts))[0].append(name)
+        lines.setdefault(counts.digest, ([], counts))[0].append(name)
         # from 0 at the left end to the last candidate at the right end, also where no rank lies there
         x = np.concatenate([[1.0], ranks, [float(counts.num_candidates[-1])]])
         y = np.concatenate([[0.0], share, [share[-1]]])
         ax.step(x, y, where="post", color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
-    for names, counts in laws.values():
+    for names, counts in lines.values():
         x = _grid(int(counts.num_candidates[-1]))
-        label = "chance" if len(laws) == 1 else f"chance ({', '.join(names)})"
+        label = "chance" if len(lines) == 1 else f"chance ({', '.join(names)})"
         ax.step(x, _chance(counts, x), where="post", linestyle=(0, (1, 1)), label=label, **CHANCE)
     ax.set_xscale("log")
-    most = max(int(counts.num_candidates[-1]) for _, counts in laws.values())
+    most = max(int(counts.num_candidates[-1]) for _, counts in lines.values())
     ax.set_xlim(1, most)
     ax.xaxis.set_major_formatter("{x:g}")
     if most <= 10:  # less than a decade has labels between, by default as 2 x 10^0
@@ -98,16 +106,22 @@ def calibration(
     tasks are independent and weigh the same (Dvoretzky, Kiefer and Wolfowitz). Below the diagonal is worse than chance.
 
     Args:
-        models: as in ``rank_ecdf``.
-        side: "head" or "tail": only those tasks; "both" or None: all.
-        confidence_level: of the band.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        models (Ranks, RankTable, RankCollection or list): as in ``rank_ecdf``.
+        side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
+        confidence_level (float, default 0.95): of the band.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
 
     Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, ax = calibration({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
     confidence_level = check_confidence_level(confidence_level)
     samples = samples_of(models, side or "both")
@@ -144,14 +158,20 @@ def ties(
     the value depends on how ties are broken.
 
     Args:
-        models: as in ``rank_ecdf``.
-        metric: a base metric that depends on ranks, by any name.
-        side: "head" or "tail": only those tasks; "both" or None: all.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        models (Ranks, RankTable, RankCollection or list): as in ``rank_ecdf``.
+        metric (str, default "mrr"): a base metric that depends on ranks, by any name.
+        side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
+
+    >>> from torchrankmetrics import Ranks
+    >>> fig, ax = ties({"model": Ranks([1, 2], [3, 2], 14)})
     """
     definition = definition_of_ranks(metric)
     samples = samples_of(models, side or "both")
@@ -168,8 +188,7 @@ def ties(
         ax.plot(
             values[kind], rows, marker, color=ink(ax), markerfacecolor=face, markersize=size, label=kind, clip_on=False
         )
-    ax.set_yticks(rows, [_tie_label(label, sample) for label, sample in samples.items()])
-    ax.set_ylim(len(samples) - 0.5, -0.5)
+    label_rows(ax, [_tie_label(label, sample) for label, sample in samples.items()], 0.5)
     ax.set_xlabel(paper_name(definition.name) + _of_side(" ({} side)", side))
     columns = 2 if is_narrow(ax) else len(kinds)
     ax.legend(frameon=False, fontsize=SMALL, ncols=columns, loc="lower right", bbox_to_anchor=(1.0, 1.0))
@@ -180,10 +199,11 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
     """Share of the tasks with r / N at most x, each rank spread evenly over (optimistic - 1, pessimistic] / N."""
     N = sample.known_candidates
     low, high = (sample.optimistic - 1) / N, sample.pessimistic / N
-    share = np.empty(len(x))
-    for i, at in enumerate(x):
-        share[i] = (sample.mass * np.clip((at - low) / (high - low), 0, 1)).sum() / sample.total
-    return share
+    at, slope = np.concatenate([low, high]), sample.mass / (high - low) / sample.total
+    order = np.argsort(at)
+    slopes = np.concatenate([slope, -slope])[order].cumsum()  # of the sum between two ends
+    shares: FloatArray = np.interp(x, at[order], np.r_[0.0, (slopes[:-1] * np.diff(at[order])).cumsum()])
+    return shares
 
 
 def _tie_label(name: str, sample: RankSample) -> str:

@@ -1,7 +1,7 @@
 """Plots of intervals: of values, of differences, and of differences group by group."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
 from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.metrics.registry import MetricLike, parse_name
-from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
+from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
+from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, is_narrow, label_rows, zero_line
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
@@ -38,15 +38,21 @@ def forest(
     instead of next to them.
 
     Args:
-        results: the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of model or name ->
-            result.
-        metrics: keys of the metrics to draw; None: all.
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        results (Result or mapping): the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of
+            model or name -> result.
+        metrics (sequence of str, default None): keys of the metrics to draw; None: all.
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
             read on one axis (a mean rank of 300 beside an MRR of 0.3).
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
     """
     named = results if isinstance(results, Mapping) else {"": results}
     lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one)]
@@ -57,42 +63,41 @@ def forest(
                 raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
         lines = [line for line in lines if line[1].metric in metrics]
     check_series(lines, most=None)
-    compared = {isinstance(row, Comparison) for _, row in lines}
-    if len(compared) > 1:
+    compares = isinstance(lines[0][1], Comparison)
+    if any(isinstance(row, Comparison) != compares for _, row in lines):
         raise ValueError("intervals of values and of differences cannot be read on one axis; draw them in two plots")
     keys = list(dict.fromkeys(row.metric for _, row in lines))
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
-    rows = np.arange(len(lines))
-    center = np.array([row.difference if isinstance(row, Comparison) else row.value for _, row in lines])
-    low, high = np.array([row.low for _, row in lines]), np.array([row.high for _, row in lines])
+    centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     narrow = _will_be_narrow(ax, width or 7.0)
     fig, ax = canvas(ax, width or 7.0, 0.9 + (0.42 if narrow else 0.3) * len(lines))
-    ax.hlines(rows, low, high, color="0.55", linewidth=5)
-    ax.plot(center, rows, "|", color=ink(ax), markersize=10, markeredgewidth=1.8)
-    sign, digits = "+" if compared == {True} else "", 3 if narrow else 4
-    for y, (value, left, right, (_, row)) in enumerate(zip(center, low, high, lines, strict=True)):
-        text = f"{value:{sign}.{digits}f} [{left:{sign}.{digits}f}, {right:{sign}.{digits}f}]"
-        if isinstance(row, Comparison) and row.p_adjusted is not None:
-            text += f"  p = {row.p_adjusted:.2g}"
-        _beside(ax, text, y, narrow)
-    named_by = "\n" if narrow else " "
-    ax.set_yticks(
-        rows,
-        [named_by.join(part for part in (paper_name(row.metric), _pair(row), name) if part) for name, row in lines],
-    )
+    rows = range(len(lines))
+    ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
+    ax.plot(centers, rows, "|", color=ink(ax), markersize=10, markeredgewidth=1.8)
+    sign, digits = "+" if compares else "", 3 if narrow else 4
+    labels = []
+    for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
+        text = f"{center:{sign}.{digits}f} [{row.low:{sign}.{digits}f}, {row.high:{sign}.{digits}f}]"
+        parts = [paper_name(row.metric), name]
+        if isinstance(row, Comparison):
+            text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
+            parts.insert(1, "" if row.models is None else f"{row.models[0]} − {row.models[1]}")
+        labels.append(("\n" if narrow else " ").join(filter(None, parts)))
+        _above(ax, y, text) if narrow else beside(ax, y, text)
+    label_rows(ax, labels)
     ax.tick_params(axis="y", labelsize=SMALL if narrow else None)
-    ax.set_ylim(len(lines) - 0.4, -0.6)
-    levels = {_level(one) for one in named.values()}
-    share = " and ".join(f"{100 * confidence_level:g}" for confidence_level in sorted(levels))
-    if compared == {True}:
-        ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
-        several = [one for one in named.values() if isinstance(one, Comparisons | PairwiseComparisons)]
-        by = " and ".join(sorted({row.correction for one in several for row in one.rows}))
-        adjusted = f", p by {by}" if several else ""
-        label = f"difference, {share}% interval{adjusted}{_direction([row for _, row in lines])}"
+    differences = [row for _, row in lines if isinstance(row, Comparison)]
+    levels = {one.confidence_level for one in named.values() if isinstance(one, Intervals)}
+    levels |= {row.confidence_level for row in differences}
+    label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
+    if differences:
+        zero_line(ax)
+        corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
+        adjusted = f", p by {' and '.join(corrections)}" if corrections else ""
+        label = f"difference, {label}{adjusted}{_direction(differences)}"
     else:
-        label = f"value, {share}% interval"
+        label = f"value, {label}"
     ax.set_xlabel(label, loc="right" if narrow else "center")
     return fig, ax
 
@@ -115,15 +120,19 @@ def group_differences(
     correction over the groups drawn; a hollow one is not significant.
 
     Args:
-        a: a ``RankTable`` or ``RankCollection`` with groups and sample ids.
-        b: the other model, of the same tasks.
-        metric: as in ``compare``.
-        names: of the groups: dict of id -> name, or a sequence by id.
-        models: what to call the two.
-        most: groups at most, among groups with two tasks or more; the axis label has their total number.
-        confidence_level: in (0, 1).
-        ax: axes to draw on; None: new ones.
-        width: of new ones, in inches: 3.3 for a column of a paper.
+        a (Ranks, RankTable or RankCollection): a ``RankTable`` or ``RankCollection`` with groups and sample ids.
+        b (Ranks, RankTable or RankCollection): the other model, of the same tasks.
+        metric (str, RankDefinition or RankMetric, default "mrr"): as in ``compare``.
+        names (mapping or sequence of str, default None): of the groups: dict of id -> name, or a sequence by id.
+        models (tuple, default ("a", "b")): what to call the two.
+        most (int, default 20): groups at most, among groups with two tasks or more; the axis label has their total
+            number.
+        confidence_level (float, default 0.95): in (0, 1).
+        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
+        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
         TypeError, ValueError: as ``compare``; without groups, or without one of two tasks.
@@ -136,13 +145,11 @@ def group_differences(
     drawn = [int(ids[i]) for i in order if counts[i] > 1][:most]
     if not drawn:
         raise ValueError("no group has two tasks to compare the models on")
-    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in drawn]
-    found = [one.difference(confidence_level, 2000, 9999, 0) for one in pairs]
+    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0] for group in drawn]
+    found = [pair.comparison(confidence_level, 2000, 9999, 0) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     rows = np.arange(len(drawn))
-    ends = np.array(
-        [sorted((one.low * pair.slope, one.high * pair.slope)) for one, pair in zip(found, pairs, strict=True)]
-    )
+    ends = np.array([(one.low, one.high) for one in found])
     narrow = _will_be_narrow(ax, width or 5.5)
     fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(drawn))
     ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)
@@ -150,11 +157,10 @@ def group_differences(
         face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.a - pair.b, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
         text = f"{pair.num_tasks}" if narrow else f"{pair.num_tasks} tasks"
-        ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
-    ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
-    ax.set_yticks(rows, [str(name_of(group, names)) for group in drawn])
+        beside(ax, y, text)
+    zero_line(ax)
+    label_rows(ax, [str(name_of(group, names)) for group in drawn])
     ax.tick_params(axis="y", labelsize=SMALL)
-    ax.set_ylim(len(drawn) - 0.4, -0.6)
     measure = pairs[0].measure
     chosen = "" if len(drawn) == len(ids) else f"\n{len(drawn)} largest of {len(ids)} groups"
     better = _better(measure.higher_is_better, models)
@@ -179,31 +185,24 @@ def _will_be_narrow(ax: "Axes | None", width: float) -> bool:
     return width < _NARROW if ax is None else is_narrow(ax)
 
 
-def _beside(ax: "Axes", text: str, y: int, narrow: bool) -> None:
-    if narrow:
-        ax.annotate(
-            text,
-            (0.0, y - 0.24),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="bottom",
-            fontsize=SMALL - 1.5,
-            bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.4},  # over the line at zero
-        )
-    else:
-        ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
+def _above(ax: "Axes", y: int, text: str) -> None:
+    """Write a text over the left end of a row."""
+    ax.annotate(
+        text,
+        (0.0, y - 0.24),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="bottom",
+        fontsize=SMALL - 1.5,
+        bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.4},  # over the line at zero
+    )
 
 
-def _pair(row: Interval | Comparison) -> str:
-    if not isinstance(row, Comparison) or row.models is None:
-        return ""
-    return f"{row.models[0]} − {row.models[1]}"
-
-
-def _direction(rows: Sequence[Any]) -> str:
+def _direction(rows: Sequence[Comparison]) -> str:
     """Which side of zero is better for whom, if it is the same for all."""
-    directions = {_higher(row.metric) for row in rows}
+    named = [_name(row.metric) for row in rows]
+    directions = {None if name is None else name.measure().higher_is_better for name in named}
     if len(directions) > 1 or directions == {None}:
         return ""
     models = {row.models or ("a", "b") for row in rows}
@@ -214,9 +213,10 @@ def _better(higher: bool | None, models: tuple[str, str]) -> str:
     return "" if higher is None else f"\n{'right' if higher else 'left'} is better for {models[0]}"
 
 
-def _higher(key: str) -> bool | None:
+def _name(key: str) -> MetricName | None:
+    """Read a key with any prefix; None for a user's own."""
     try:
-        return parse_name(key.rpartition("/")[2]).measure().higher_is_better
+        return parse_name(key.rpartition("/")[2])
     except ValueError:
         return None
 
@@ -233,15 +233,6 @@ def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
     )
 
 
-def _level(result: Result) -> float:
-    confidence_level: float = (
-        result.rows[0].confidence_level
-        if isinstance(result, Comparisons | PairwiseComparisons)
-        else result.confidence_level
-    )
-    return confidence_level
-
-
 def _check_scales(keys: Sequence[str]) -> None:
     scales: dict[str, list[str]] = {}
     for key in keys:
@@ -254,9 +245,8 @@ def _check_scales(keys: Sequence[str]) -> None:
 
 def _scale(key: str) -> str:
     """What an axis of a metric counts; nothing is known of a user's own keys."""
-    try:
-        name = parse_name(key.rpartition("/")[2])
-    except ValueError:
+    name = _name(key)
+    if name is None:
         return ""
     if name.view == "z_score":
         return "standard deviations"

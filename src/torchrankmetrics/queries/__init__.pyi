@@ -5,9 +5,12 @@ from .definitions import (
     R_PRECISION as R_PRECISION,
     QueryDefinition as QueryDefinition,
     average_precision as average_precision,
+    discounted_gain as discounted_gain,
+    exponential_ndcg as exponential_ndcg,
     first_reciprocal_rank as first_reciprocal_rank,
     normalized_dcg as normalized_dcg,
     precision_at as precision_at,
+    rank_biased_precision as rank_biased_precision,
     recall_at as recall_at,
     success_at as success_at,
 )

@@ -19,7 +19,7 @@ from torchrankmetrics.queries.distributions import (
     rank_sum_distribution,
     success_distribution,
 )
-from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
+from torchrankmetrics.queries.kind import Cut, Persistence, QueryKind, place_means
 from torchrankmetrics.queries.sample import QuerySample
 
 _TABLED = 1 << 10
@@ -105,10 +105,18 @@ class MeanOf(QueryKind):
 
     f: KnownTransform
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return (0.0, 1.0) if self.f.is_share else (None, None)
+
+    @property
+    def uses_candidates(self) -> bool:  # type: ignore[override]
+        return self.f.uses_candidates
+
     def values(self, sample: QuerySample) -> FloatArray:
         """Every relevant item of a block has the block's mean of f."""
         N = sample.num_candidates[sample.query]
-        means, used = np.full(len(N), np.nan), self.f.min_candidates <= N
+        means, used = np.full(len(N), np.nan), self.has_value(N, N)
         means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
         return np.asarray(sample.sums(sample.answers * means) / self.divisor(sample.num_answers))
 
@@ -116,14 +124,14 @@ class MeanOf(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         """Hypergeometric for hits."""
         if isinstance(self.f, AtMost):
             return hit_distribution(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
-        return super().distribution(N, m, most)
+        return super().distribution(N, m, most, gain)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.f.min_candidates <= N)
+        return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
 
     def divisor(self, m: IntArray) -> FloatArray:
         """Divisor of the sum over m relevant items."""
@@ -151,14 +159,17 @@ class Precision(MeanOf):
 
 
 @dataclass(frozen=True)
-class NormalizedDCGKind(MeanOf):
-    """Sum of the discounts of the relevant items up to k, over the sum for the perfect ranking."""
+class RankBiased(MeanOf):
+    """Sum of (1 - p) p^(r_i - 1)."""
 
-    f: Discount | Cut
+    f: Persistence
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return 0.0, 1.0
 
     def divisor(self, m: IntArray) -> FloatArray:
-        first = np.ones_like(m)
-        return m * place_means(self.f, first, m)
+        return np.ones(len(m))
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,7 @@ class RPrecisionKind(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(1), 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -190,6 +201,8 @@ class AreaUnderCurve(QueryKind):
     doi:10.1214/aoms/1177730491).
     """
 
+    uses_candidates = True
+
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         """Undefined if all candidates are relevant."""
         return np.asarray(m < N)
@@ -205,7 +218,7 @@ class AreaUnderCurve(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AUC, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         return rank_sum_distribution(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -242,7 +255,7 @@ class Success(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(self.k), 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return success_distribution(N, m, self.k)
 
 
@@ -284,7 +297,7 @@ class FirstReciprocal(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return first_distribution(N, m, self.k, most)
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
@@ -318,6 +331,10 @@ class FirstReciprocal(QueryKind):
 class FirstRank(QueryKind):
     """r_(1)."""
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return 1.0, None
+
     def values(self, sample: QuerySample) -> FloatArray:
         """E of the least of t places among b is (b + 1) / (t + 1)."""
         o, b, t = _first_blocks(sample)
@@ -331,7 +348,7 @@ class FirstRank(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return IDENTITY, 1.0
 
-    def distribution(self, N: int, m: int, most: int) -> Atoms:
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         place, probability = first_places(N, m, N - m + 1, most)
         return place, probability
 

@@ -1,9 +1,8 @@
 """`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
 
-import functools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,8 +11,8 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
+from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
+from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
@@ -21,14 +20,15 @@ from torchrankmetrics.queries.binary import (
     FirstRank,
     FirstReciprocal,
     MeanOf,
-    NormalizedDCGKind,
     Precision,
+    RankBiased,
     RPrecisionKind,
     Success,
 )
-from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
-from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.queries.graded import DiscountedGain
+from torchrankmetrics.queries.kind import Cut, Discount, Persistence, QueryKind
+from torchrankmetrics.queries.sample import QueryRankType, QuerySample
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -39,12 +39,14 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     """A metric of one query with m relevant items among N candidates, averaged over queries.
 
     Args:
-        name: canonical name, ``[a-z][a-z0-9_]*``.
-        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as for
-            ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
-        kind: a metric of another form, instead of f.
-        higher_is_better: direction; by default read off f at ranks 1 and 2^20.
-        aggregation: how the values of queries become one number; the median is taken of first ranks.
+        name (str): canonical name, ``[a-z][a-z0-9_]*``.
+        f (callable, default None): transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same
+            shape out, as for ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
+        kind (QueryKind, default None): a metric of another form, instead of f.
+        higher_is_better (bool, default None): direction; by default read off f at ranks 1 and 2^20.
+        aggregation (str, default "mean"): how the values of queries become one number; the median is taken of first
+            ranks.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, unless the kind is graded.
 
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
@@ -60,24 +62,29 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
+    relevance_threshold: float = 1.0
+
+    entries_are_rows = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
+            raise ValueError(
+                f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
+            )
         if self.f is None and self.kind is None:
-            raise ValueError(f"{shown(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
+            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
         if self.f is not None:
             f = known(self.f)
             if self.kind not in (None, MeanOf(f)):
                 raise ValueError(
-                    f"{shown(self.name)} is either the mean of f= over the answers or of another kind=, not both"
+                    f"{shorten(self.name)} is either the mean of f= over the answers or of another kind=, not both"
                 )
             if self.higher_is_better is None:
                 far = np.array([1.0, float(_FAR)])
                 best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
                 if best == worst:
                     raise ValueError(
-                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                     )
                 object.__setattr__(self, "higher_is_better", best > worst)
             object.__setattr__(self, "kind", MeanOf(f))
@@ -87,13 +94,41 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     def __hash__(self) -> int:
         return hash(self.name)
 
+    @property
+    def relevance(self) -> float | None:
+        """Smallest label of a relevant item; None for metrics of all labels."""
+        return None if self.query_kind.is_graded else self.relevance_threshold
+
+    def at_threshold(self, relevance_threshold: float) -> "QueryDefinition":
+        """The metric with another smallest label of a relevant item; one that has its own, or none, stays.
+
+        Raises:
+            ValueError: unless it is a positive number.
+
+        >>> recall_at(10).at_threshold(2).name
+        'recall_at_10_rel_2'
+        """
+        number = one_number(relevance_threshold)
+        if number is None or not 0 < number < math.inf:
+            raise ValueError(f"relevance_threshold must be a label above 0, got {shorten(relevance_threshold)}")
+        if self.relevance != 1 or number == 1:
+            return self
+        return replace(self, name=f"{self.name}_rel_{exponent_name(number)}", relevance_threshold=number)
+
+    def read(self, queries: QuerySample) -> QuerySample:
+        """The queries as the metric uses them: with the items that it counts as relevant."""
+        return queries if self.relevance is None else queries.relevant(self.relevance)
+
     def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
         """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
 
         Args:
-            sample: the queries.
-            rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
+            sample (QuerySample): the queries.
+            rank_type (str, default "expected"): "expected" over the orders of tied candidates (McSherry and Najork
+                2008, doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
+
+        Returns:
+            (Q,) float64.
 
         Raises:
             ValueError: for another rank type, or if f is not finite.
@@ -102,15 +137,28 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.query_kind.values(placed) if len(sample) else np.empty(0)
 
     def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined for queries with these numbers, (Q,) bool."""
+        """Whether the metric is defined for queries with these numbers, (Q,) bool.
+
+        Args:
+            num_candidates (array): (Q,) int64.
+            num_answers (array): (Q,) int64, the numbers of relevant items.
+
+        Returns:
+            (Q,) bool.
+
+        Raises:
+            UnknownCandidatesError: if the metric depends on a number of candidates that is unknown.
+        """
+        if self.uses_candidates and (num_candidates < 0).any():
+            raise UnknownCandidatesError
         return self.query_kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
 
         Args:
-            num_candidates: (Q,) integers N.
-            num_answers: (Q,) integers m in 1..N.
+            num_candidates (array-like): (Q,) integers N.
+            num_answers (array-like): (Q,) integers m in 1..N.
 
         Returns:
             (Q,) float64 twice. The variance is exactly zero where the metric cannot vary; NaN means are undefined.
@@ -118,17 +166,20 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         Raises:
             ValueError: unless 1 <= m <= N < 2^62.
         """
-        N, m = check_pairs(num_candidates, num_answers)
-        (N, m), index = _distinct(N, m)
-        if not len(N):
-            return np.empty(0), np.empty(0)
-        mean, variance = _null_moments(self, N.tobytes(), m.tobytes())
-        return mean[index], variance[index]
+        mean, variance, _ = self.query_kind.moments(QuerySample.of_counts(num_candidates, num_answers))
+        return mean, variance
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
-        """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``."""
-        (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
-        return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
+        """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``.
+
+        Args:
+            num_candidates (array-like): (Q,) integers N.
+            num_answers (array-like): (Q,) integers m in 1..N, the numbers of relevant items.
+
+        Returns:
+            (Q,) float64.
+        """
+        return self.query_kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
 
     def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
         return rows.query_sample(self, side, average)
@@ -153,10 +204,9 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             return Moments(math.nan, 0.0, math.nan)
         if not self.is_mean_of_f:
             return self._median_moments(sample, used)
-        mean, variance = self.moments(sample.num_candidates, sample.num_answers)
+        mean, variance, optimum = self.query_kind.moments(sample)
         share = in_range(sample.weight[used])
         share /= math.fsum((share * sample.count[used]).tolist())
-        optimum = self.optimum(sample.num_candidates, sample.num_answers)
         squared = _sum(share * share * sample.count[used], variance[used])
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
@@ -167,9 +217,9 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         weight = sample.weight[used]
         if weight.min() != weight.max():
             raise ExpectationUnavailableError(
-                f"{shown(self.name)} has no exact expectation for queries of different weights: use view='base'"
+                f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
             )
-        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        (N, m), count = distinct_rows((sample.known_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)
 
     def moments_of_counts(
@@ -217,11 +267,8 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Bounds of metrics in [0, 1] and of first ranks; of a mean of any f only the best index is known."""
         if view == "adjusted_index":
             return None, 1.0
-        if isinstance(self.kind, FirstRank):
-            return (None if view == "normalized" else 1.0), None
-        if self.f is not None and not known(self.f).is_share:
-            return None, None
-        return 0.0, None if view == "normalized" else 1.0
+        low, high = self.query_kind.limits
+        return (0.0 if low == 0 else None, None) if view == "normalized" else (low, high)
 
     def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """The queries of positive weight that have a value."""
@@ -240,6 +287,11 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.query_kind.is_share
 
     @property
+    def uses_candidates(self) -> bool:  # type: ignore[override]
+        """Whether the base value depends on the number of candidates."""
+        return self.query_kind.uses_candidates
+
+    @property
     def query_kind(self) -> QueryKind:
         """The kind of metric that it is."""
         assert self.kind is not None
@@ -255,34 +307,152 @@ FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), Fals
 
 
 def recall_at(k: int) -> QueryDefinition:
-    """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``."""
+    """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> recall_at(100).name
+    'recall_at_100'
+    """
     return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
 
 
 def precision_at(k: int) -> QueryDefinition:
-    """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``."""
+    """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> precision_at(5).name
+    'precision_at_5'
+    """
     return QueryDefinition(f"precision_at_{_places(k)}", kind=Precision(AtMost(k)))
 
 
 def success_at(k: int) -> QueryDefinition:
-    """Define success at k, whether a relevant item is among the first k. Raises as ``hits_at``."""
+    """Define success at k, whether a relevant item is among the first k. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> success_at(1).name
+    'success_at_1'
+    """
     return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
-    """Define the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``."""
+    """Define the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> first_reciprocal_rank(10).name
+    'rr_at_10'
+    """
     return QueryDefinition(_cut_name("rr", k), kind=FirstReciprocal(k))
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
-    """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``."""
+    """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> average_precision(100).name
+    'ap_at_100'
+    """
     return QueryDefinition(_cut_name("ap", k), kind=AveragePrecisionKind(k))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
-    """Define binary nDCG: the sum of 1 / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``."""
-    f = Discount() if k is None else Cut(Discount(), _places(k))
-    return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCGKind(f))
+    """Define nDCG: the sum of label_i / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> normalized_dcg(10).name
+    'ndcg_at_10'
+    """
+    return QueryDefinition(_cut_name("ndcg", k), kind=DiscountedGain(_discount(k)))
+
+
+def exponential_ndcg(k: int | None = None) -> QueryDefinition:
+    """Define nDCG with gains 2^label - 1 instead of labels. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> exponential_ndcg(10).name
+    'ndcg_exp_at_10'
+    """
+    return QueryDefinition(_cut_name("ndcg_exp", k), kind=DiscountedGain(_discount(k), is_exponential=True))
+
+
+def discounted_gain(k: int | None = None) -> QueryDefinition:
+    """Define DCG, the sum of label_i / log2(1 + r_i) up to k. Raises as ``hits_at``.
+
+    Args:
+        k (int, default None): number of first places that count, at least 1; None: all.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    >>> discounted_gain(10).name
+    'dcg_at_10'
+    """
+    return QueryDefinition(_cut_name("dcg", k), kind=DiscountedGain(_discount(k), is_normalized=False))
+
+
+def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
+    """Define rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1); p is the persistence of a reader.
+
+    Args:
+        p (float, default 0.8): probability that a reader goes on to the next place.
+
+    Returns:
+        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
+
+    Raises:
+        ValueError: unless 0 < p < 1.
+
+    Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
+
+    >>> rank_biased_precision(0.95).name
+    'rbp_0p95'
+    """
+    number = one_number(p)
+    if number is None or not 0 < number < 1:
+        raise ValueError(f"p must be a number between 0 and 1, got {shorten(p)}")
+    return QueryDefinition(
+        "rbp" if number == 0.8 else f"rbp_{exponent_name(number)}", kind=RankBiased(Persistence(number))
+    )
+
+
+def _discount(k: int | None) -> Discount | Cut:
+    return Discount() if k is None else Cut(Discount(), _places(k))
 
 
 def _cut_name(name: str, k: int | None) -> str:
@@ -291,21 +461,6 @@ def _cut_name(name: str, k: int | None) -> str:
 
 def _places(k: int) -> int:
     return check_int("k", k, 1, 1 << 63)
-
-
-def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntArray]:
-    """The distinct pairs, sorted by N, then m, and the index of the pair of every query."""
-    order = np.lexsort((m, N))
-    N, m = N[order], m[order]
-    new = np.r_[np.ones(min(1, len(N)), dtype=bool), (N[1:] != N[:-1]) | (m[1:] != m[:-1])]
-    index = np.empty(len(N), dtype=np.int64)
-    index[order] = np.cumsum(new) - 1
-    return (N[new], m[new]), index
-
-
-@functools.lru_cache(maxsize=512)
-def _null_moments(definition: QueryDefinition, N: bytes, m: bytes) -> tuple[FloatArray, FloatArray]:
-    return definition.query_kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))
 
 
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:

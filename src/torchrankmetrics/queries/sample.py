@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample, Sample
+from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
@@ -19,23 +19,52 @@ def _unknown() -> IntArray:
     return np.empty(0, dtype=np.int64)
 
 
+class Levels(NamedTuple):
+    """Relevant items of queries with equal gains, levels by query and descending gain.
+
+    Attributes:
+        starts: (Q,) int64, the first level of every query.
+        query: (levels,) int64, index of the query.
+        gain: (levels,) float64.
+        number: (levels,) int64, number of items.
+        first: (levels,) int64, their first place in the ideal ranking of the query.
+        last: (levels,) int64, their last place in it.
+    """
+
+    starts: IntArray
+    query: IntArray
+    gain: FloatArray
+    number: IntArray
+    first: IntArray
+    last: IntArray
+
+
+def _changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a row differs from the row before; the first one does."""
+    new = np.ones(len(columns[0]), dtype=bool)
+    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return new
+
+
 @dataclass(frozen=True, eq=False)
 class QuerySample(Sample):
     """Queries as blocks of tied candidates that contain relevant items: the input of query metrics.
 
     Ranks are raw: the other relevant items of a query stay among its candidates. Which places of a block the relevant
-    items have is open, every choice equally likely. Every query has a block.
+    items have is open, every choice equally likely. Every query has a block. Relevant items of one block with different
+    gains are one block for each gain, the largest first.
 
     Attributes:
         starts: (Q + 1,) int64; the blocks of query q are ``starts[q]:starts[q + 1]``, ascending.
         optimistic: (blocks,) int64, the first place of a block.
         pessimistic: (blocks,) int64, the last one.
         answers: (blocks,) int64 >= 1, number of relevant items in the block.
-        num_candidates: (Q,) int64, N, all relevant items included.
+        num_candidates: (Q,) int64, N, all relevant items included; -1 if it is unknown.
         weight: (Q,) float64 >= 0, of ONE query.
         count: (Q,) int64 > 0, number of equal queries of the entry.
         side, group: (Q,) int64, as the columns of rows; empty if unknown.
         row: (Q,) int64, index of the row of a relevant item among the rows that the queries were read from; or empty.
+        gain: (blocks,) float64 > 0, relevance label of the relevant items; None: all are 1.
     """
 
     starts: IntArray
@@ -48,6 +77,7 @@ class QuerySample(Sample):
     side: IntArray = field(default_factory=_unknown)
     group: IntArray = field(default_factory=_unknown)
     row: IntArray = field(default_factory=_unknown)
+    gain: FloatArray | None = None
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
@@ -72,44 +102,99 @@ class QuerySample(Sample):
         return replace(cls.tied(N, m, N), weight=w)
 
     @classmethod
-    def ranked(cls, ranks: IntArray, num_candidates: int) -> "QuerySample":
-        """Queries with equal m and N, from ranks (Q, m), ascending, without ties."""
+    def ranked(cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None) -> "QuerySample":
+        """Queries with equal m and N, from ranks (Q, m) without ties, ascending unless they have gains (Q, m)."""
         size, m = ranks.shape
         one, flat = np.ones(size, dtype=np.int64), ranks.ravel()
         starts = np.arange(size + 1) * m
-        return cls(starts, flat, flat, np.ones(size * m, dtype=np.int64), one * num_candidates, np.ones(size), one)
+        gain = None if gain is None else gain.ravel()
+        ones = np.ones(size * m, dtype=np.int64)
+        return cls(starts, flat, flat, ones, one * num_candidates, np.ones(size), one, gain=gain)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
         """The queries with the relevant items of every block first, last, or (expected) anywhere in it.
+
+        The item with the largest gain is the very first, or the very last.
 
         Raises:
             ValueError: for another rank type.
         """
         if check_choice("rank_type of a metric of queries", rank_type, QUERY_RANK_TYPES) == "optimistic":
-            return replace(self, pessimistic=self.optimistic + self.answers - 1)
+            low = self.optimistic + self._above
+            return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
         if rank_type == "pessimistic":
-            return replace(self, optimistic=self.pessimistic - self.answers + 1)
+            high = self.pessimistic - self._above
+            return replace(self, optimistic=high - self.answers + 1, pessimistic=high)
         return self
 
+    @property
+    def _above(self) -> IntArray | int:
+        """Number of relevant items at the same places with a larger gain."""
+        if self.gain is None:
+            return 0
+        passed = np.cumsum(self.answers) - self.answers
+        first = np.maximum.accumulate(np.where(_changes(self.query, self.optimistic), np.arange(len(passed)), 0))
+        return passed - passed[first]
+
+    def relevant(self, threshold: float) -> "QuerySample":
+        """The queries with an item of at least this gain; only such items are relevant, and their gains are 1."""
+        if self.gain is None and threshold <= 1:
+            return self
+        keep = np.flatnonzero((np.ones(len(self.answers)) if self.gain is None else self.gain) >= threshold)
+        query, low, high = self.query[keep], self.optimistic[keep], self.pessimistic[keep]
+        first = np.flatnonzero(_changes(query, low))
+        answers = np.add.reduceat(self.answers[keep], first) if len(keep) else self.answers[:0]
+        index, blocks = np.unique(query[first], return_counts=True)
+        return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, *self._of_queries(index))
+
+    @cached_property
+    def levels(self) -> "Levels":
+        """The relevant items of every query by descending gain."""
+        size, m = len(self), self.num_answers
+        if self.gain is None:
+            return Levels(np.arange(size), np.arange(size), np.ones(size), m, np.ones_like(m), m)
+        order = np.lexsort((-self.gain, self.query))
+        query, gain = self.query[order], self.gain[order]
+        first = np.flatnonzero(_changes(query, gain))
+        number = np.add.reduceat(self.answers[order], first) if len(first) else m
+        query, gain = query[first], gain[first]
+        starts = np.flatnonzero(_changes(query))
+        passed = np.cumsum(number)
+        last = passed - (passed - number)[starts][query]
+        return Levels(starts, query, gain, number, last - number + 1, last)
+
     def take(self, index: npt.NDArray[Any]) -> "QuerySample":
-        """The queries of an index or a mask, in its order; side, group and row must be known."""
+        """The queries of an index or a mask, in its order."""
         index = np.flatnonzero(index) if index.dtype == bool else index
         blocks = np.diff(self.starts)[index]
         starts = np.append(0, np.cumsum(blocks))
         inside = np.repeat(self.starts[index] - starts[:-1], blocks) + np.arange(starts[-1])
         of_blocks = (column[inside] for column in (self.optimistic, self.pessimistic, self.answers))
-        of_queries = (self.num_candidates, self.weight, self.count, self.side, self.group, self.row)
-        return QuerySample(starts, *of_blocks, *(column[index] for column in of_queries))
+        gain = None if self.gain is None else self.gain[inside]
+        return replace(QuerySample(starts, *of_blocks, *self._of_queries(index)), gain=gain)
+
+    def _of_queries(self, index: npt.NDArray[Any]) -> tuple[Any, ...]:
+        """The columns of queries at an index."""
+        columns = (self.num_candidates, self.weight, self.count, self.side, self.group, self.row)
+        return tuple(column[index] if len(column) else column for column in columns)
 
     @cached_property
     def first_ranks(self) -> RankSample:
         """Rank of the first relevant item of every query, with its ties: entries are queries."""
         first = self.starts[:-1]
         last = self.pessimistic[first] - self.answers[first] + 1
-        return RankSample(self.optimistic[first], last, self.num_candidates, self.weight, self.count)
+        known = None if (self.num_candidates < 0).any() else self.num_candidates
+        return RankSample(self.optimistic[first], last, known, self.weight, self.count)
 
     def __len__(self) -> int:
         return len(self.num_candidates)
+
+    @property
+    def known_candidates(self) -> IntArray:
+        """Number N of candidates of every query; UnknownCandidatesError if one is unknown."""
+        if (self.num_candidates < 0).any():
+            raise UnknownCandidatesError
+        return self.num_candidates
 
     @cached_property
     def num_answers(self) -> IntArray:

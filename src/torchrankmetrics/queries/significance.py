@@ -1,9 +1,10 @@
 """p-values of query metrics, exact or simulated."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from torchrankmetrics.null.tails.distribution import Atoms, ListedSummands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -25,15 +26,27 @@ _FEWEST = 99  # outcomes, however many ranks they take
 _BLOCK = 1 << 20  # ranks in memory at a time
 
 
+class Shape(NamedTuple):
+    """What random ranking leaves of a query: N, m, and the gains (m,) of its relevant items; None: all are 1."""
+
+    num_candidates: int
+    num_answers: int
+    gain: FloatArray | None = None
+
+    def values(self, kind: QueryKind, random: np.random.Generator, ranks: IntArray) -> FloatArray:
+        """Values of queries whose relevant items are at these ranks (rows, m), with gains in random order."""
+        gain = None if self.gain is None else random.permuted(np.tile(self.gain, (len(ranks), 1)), axis=1)
+        return kind.values(QuerySample.ranked(ranks, self.num_candidates, gain))
+
+
 def simulated_tail(
-    kind: QueryKind, N: IntArray, m: IntArray, share: FloatArray, count: IntArray, least: float, samples: int, seed: int
+    kind: QueryKind, shapes: Sequence[Shape], share: FloatArray, count: IntArray, least: float, samples: int, seed: int
 ) -> tuple[int, int]:
     """Draw values of sum of c v X by chance: how many are at least ``least``, and how many were drawn.
 
     Args:
         kind: of the metric; lower is better where v < 0.
-        N: (u,) int64, ascending, then m: equal pairs are drawn together.
-        m: (u,) int64.
+        shapes: (u,) of the queries; neighbors with one shape object are drawn together.
         share: (u,) float64, v of one query.
         count: (u,) int64, c.
         least: the value to reach.
@@ -41,19 +54,21 @@ def simulated_tail(
         seed: of NumPy's default generator.
     """
     random = np.random.default_rng(seed)
-    samples = min(samples, max(_FEWEST, _BUDGET // int((count * m).sum())))
+    ranks_of_one = sum(one.num_answers * c for one, c in zip(shapes, count.tolist(), strict=True))
+    samples = min(samples, max(_FEWEST, _BUDGET // ranks_of_one))
     totals = np.zeros(samples)
-    first = np.flatnonzero(np.r_[True, (N[1:] != N[:-1]) | (m[1:] != m[:-1])])
-    for begin, end in zip(first, [*first[1:], len(N)], strict=True):
-        one_N, one_m = int(N[begin]), int(m[begin])
+    begin = 0
+    for _, same in itertools.groupby(shapes, id):
+        shape, end = shapes[begin], begin + len(list(same))
         weights = np.repeat(share[begin:end], count[begin:end])
-        rows = max(1, _BLOCK // (one_m * len(weights)))
+        begin = end
+        N, m = shape.num_candidates, shape.num_answers
+        rows = max(1, _BLOCK // (m * len(weights)))
         for start in range(0, samples, rows):
             size = min(rows, samples - start)
             for block in range(0, len(weights), _BLOCK):
                 some = weights[block : block + _BLOCK]
-                ranks = random_subsets(random, one_N, one_m, size * len(some))
-                values = kind.values(QuerySample.ranked(ranks, one_N))
+                values = shape.values(kind, random, random_subsets(random, N, m, size * len(some)))
                 totals[start : start + size] += (values.reshape(size, len(some)) * some).sum(1)
     return int((totals >= least).sum()), samples
 
@@ -84,31 +99,37 @@ _RARE = 10  # simulated outcomes below which the tail is estimated by importance
 
 
 def tilted_tail(
-    kind: QueryKind, N: IntArray, m: IntArray, share: FloatArray, count: IntArray, least: float, seed: int
+    kind: QueryKind, shapes: Sequence[Shape], share: FloatArray, count: IntArray, least: float, seed: int
 ) -> tuple[float, float]:
     """Log P(sum of c v X >= least) by importance sampling toward the top, and the standard error of this logarithm.
 
-    Each query's X is sampled from proposals with some relevant items among the first places. These weighted samples are
-    the distributions of the summands: the tail of their sum is computed as usual, and log p moves by
-    K(t) at the saddlepoint t. Arguments: see ``simulated_tail``.
+    Each query's X is sampled from proposals with some relevant items among the first places, and large gains before
+    small ones. These weighted samples are the distributions of the summands: the tail of their sum is computed as
+    usual, and log p moves by K(t) at the saddlepoint t. Arguments: see ``simulated_tail``.
     """
     random = np.random.default_rng(seed)
-    first = np.flatnonzero(np.r_[True, (N[1:] != N[:-1]) | (m[1:] != m[:-1])])
-    pair = np.cumsum(np.r_[True, (N[1:] != N[:-1]) | (m[1:] != m[:-1])]) - 1
-    cost = np.bincount(pair, count * m)
-    draws = np.clip(_BUDGET / 8 * cost / cost.sum() / m[first], *_DRAWS).astype(int)
+    place = {id(shape): i for i, shape in enumerate({id(shape): shape for shape in shapes}.values())}
+    distinct, of = list({id(shape): shape for shape in shapes}.values()), np.array([place[id(one)] for one in shapes])
+    m = np.array([shape.num_answers for shape in distinct])
+    cost = np.bincount(of, count * m[of])
+    draws = np.clip(_BUDGET / 8 * cost / cost.sum() / m, *_DRAWS).astype(int)
     better = 1 if share[0] > 0 else -1
     lists = []
-    for n, k, size in zip(N[first].tolist(), m[first].tolist(), draws.tolist(), strict=True):
-        ranks, weight = _near_the_top(random, n, k, size, len(first) > _FEW_PAIRS)
-        values = better * kind.values(QuerySample.ranked(ranks, n))
+    for shape, size in zip(distinct, draws.tolist(), strict=True):
+        N = shape.num_candidates
+        ranks, weight = _near_the_top(random, N, shape.num_answers, size, len(distinct) > _FEW_PAIRS)
+        gain = None
+        if shape.gain is not None:
+            gain, ratio = _large_first(random, shape.gain, len(ranks))
+            weight = weight * ratio
+        values = better * kind.values(QuerySample.ranked(ranks, N, gain))
         order = np.argsort(values, kind="stable")
         lists.append((values[order], weight[order]))
-    sums = ListedSummands([lists[i] for i in pair.tolist()], np.abs(share), count.astype(np.float64))
+    sums = ListedSummands([lists[i] for i in of.tolist()], np.abs(share), count.astype(np.float64))
     log_p = log_upper_tail(sums, least, 0.0)[1]
     t = sums.saddlepoint(least - sums.shift)
     moved = [np.zeros(len(x)) for x, _ in lists]
-    for i, v, c in zip(pair.tolist(), np.abs(share).tolist(), count.tolist(), strict=True):
+    for i, v, c in zip(of.tolist(), np.abs(share).tolist(), count.tolist(), strict=True):
         x, w = lists[i]
         tilted = np.exp(t * v * (x - x[-1]))
         moved[i] += c * w * (tilted / np.average(tilted, weights=w) - 1)
@@ -141,6 +162,30 @@ def _near_the_top(random: np.random.Generator, N: int, m: int, size: int, coarse
     ]
     density = np.logaddexp.reduce(np.array(logs), axis=0) - math.log(len(mixture))
     return ranks, np.exp(-_log_choices(N, m) - density)
+
+
+_PREFERENCES = 0.0, 4.0, 16.0, 1e9  # for the largest gain over the smallest, in the orders that a proposal mixes
+
+
+def _large_first(random: np.random.Generator, gain: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+    """Draw orders of gains (size, m), many with large ones first, and the ratio of their uniform to their probability.
+
+    Orders are of Plackett and Luce, with log-weights in proportion to the gains: Plackett 1975 (doi:10.2307/2346567).
+    The last proposal sorts the gains.
+    """
+    levels, number = np.unique(gain, return_counts=True)
+    level = (gain - levels[0]) / max(levels[-1] - levels[0], 1e-300)
+    preference = np.array(_PREFERENCES)[random.integers(len(_PREFERENCES), size=size), None]
+    order = np.argsort(-(preference * level + random.gumbel(size=(size, len(gain)))), axis=1)
+    level = level[order]
+    logs = [
+        (t * level - np.logaddexp.accumulate(t * level[:, ::-1], axis=1)[:, ::-1]).sum(axis=1)
+        for t in _PREFERENCES[:-1]
+    ]
+    is_sorted = (np.diff(level, axis=1) <= 0).all(axis=1)
+    logs.append(np.where(is_sorted, -sum(math.lgamma(c + 1) for c in number.tolist()), -np.inf))
+    density = np.logaddexp.reduce(np.array(logs), axis=0) - math.log(len(logs))
+    return gain[order], np.exp(-math.lgamma(len(gain) + 1) - density)
 
 
 def _log_choices(n: npt.ArrayLike, k: int) -> FloatArray:
@@ -216,26 +261,27 @@ def query_p_value(
         raise ValueError(f"samples must be at least 1, got {samples}")
     value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
     if math.isnan(value):
-        raise ValueError(f"{shown(definition.name)} needs a query that has a value to have a p-value")
+        raise ValueError(f"{shorten(definition.name)} needs a query that has a value to have a p-value")
     if moments.variance == 0:
         return QueryPValue(0.0)
-    (N, m, weight), count = _merged(definition, sample)
+    shapes, weight, count = _merged(definition, sample)
     better = 1 if definition.higher_is_better else -1
     kind = definition.query_kind
     f, scale = kind.of_one_answer
-    if (m == 1).all():
+    N = np.array([shape.num_candidates for shape in shapes])
+    if all(shape.num_answers == 1 and shape.gain is None for shape in shapes):
         task = RankDefinition(definition.name, f=f, optimum=None, higher_is_better=better > 0)
         return QueryPValue(log_p_value(task, value / scale, CandidateCounts.of(N, weight, count)))
     share = weight / float((weight * count).sum())
     slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
-    lists = _distributions(definition, N, m, len(np.unique(weight)))
+    lists = _distributions(kind, shapes, len(np.unique(weight)))
     if lists is None:
         least = better * value - slack
-        reached, drawn = simulated_tail(kind, N, m, better * share, count, least, samples, seed)
+        reached, drawn = simulated_tail(kind, shapes, better * share, count, least, samples, seed)
         log_p = math.log((1 + reached) / (1 + drawn))
-        if reached >= _RARE or len(N) > _MOST_TILTED:
+        if reached >= _RARE or len(shapes) > _MOST_TILTED:
             return QueryPValue(log_p, drawn)
-        log_tilted, error = tilted_tail(kind, N, m, better * share, count, least, seed)
+        log_tilted, error = tilted_tail(kind, shapes, better * share, count, least, seed)
         return QueryPValue(min(log_tilted + error, log_p), drawn, error)
     if better < 0:
         turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in lists}
@@ -244,24 +290,47 @@ def query_p_value(
     return QueryPValue(min(log_upper_tail(sums, better * value, slack)[1], 0.0))
 
 
-def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
-    """Distinct (N, m, weight) of the queries that have a value, and how many have each."""
+def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[list[Shape], FloatArray, IntArray]:
+    """Distinct shapes and weights of the queries that have a value, and how many have each."""
     used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
-    N, m = sample.num_candidates[used], sample.num_answers[used]
-    return distinct_rows((N, m, in_range(sample.weight[used])), sample.count[used])
+    of, gains = (
+        _distinct_gains(sample) if definition.query_kind.is_graded else (np.zeros(len(sample), np.int64), [None])
+    )
+    columns = (sample.known_candidates[used], sample.num_answers[used], of[used], in_range(sample.weight[used]))
+    (N, m, of, weight), count = distinct_rows(columns, sample.count[used])
+    shapes: dict[tuple[int, int, int], Shape] = {}
+    keys = list(zip(N.tolist(), m.tolist(), of.tolist(), strict=True))
+    for key in keys:
+        shapes.setdefault(key, Shape(*key[:2], gains[key[2]]))
+    return [shapes[key] for key in keys], weight, count
 
 
-def _distributions(definition: "QueryDefinition", N: IntArray, m: IntArray, weights: int) -> Sequence[Atoms] | None:
+def _distinct_gains(sample: QuerySample) -> tuple[IntArray, list[FloatArray | None]]:
+    """The index of the gains of every query, and the distinct ones, each (m,), None for gains of 1."""
+    levels = sample.levels
+    ends = np.append(levels.starts[1:], len(levels.gain))
+    found: dict[bytes, int] = {}
+    of = np.zeros(len(sample), dtype=np.int64)
+    gains: list[FloatArray | None] = []
+    for query, (begin, end) in enumerate(zip(levels.starts.tolist(), ends.tolist(), strict=True)):
+        gain, count = levels.gain[begin:end], levels.number[begin:end]
+        one = found.setdefault(gain.tobytes() + count.tobytes(), len(found))
+        if one == len(gains):
+            gains.append(None if (gain == 1).all() else np.repeat(gain, count))
+        of[query] = one
+    return of, gains
+
+
+def _distributions(kind: QueryKind, shapes: Sequence[Shape], weights: int) -> Sequence[Atoms] | None:
     """Distributions of the queries; None if one is not known, or they are too many."""
-    pairs = list(zip(N.tolist(), m.tolist(), strict=True))
-    distinct = dict.fromkeys(pairs)
-    if len(pairs) > _MOST_PAIRS:
+    if len(shapes) > _MOST_PAIRS:
         return None
-    most = min(max(min(_MOST_ATOMS // len(pairs), _MOST_VALUES // weights), _ATOMS[0]), _ATOMS[1])
-    found: dict[tuple[int, int], Atoms] = {}
-    for pair in distinct:
-        atoms = definition.query_kind.distribution(*pair, most)
-        if atoms is None:
-            return None
-        found[pair] = atoms
-    return [found[pair] for pair in pairs]
+    most = min(max(min(_MOST_ATOMS // len(shapes), _MOST_VALUES // weights), _ATOMS[0]), _ATOMS[1])
+    found: dict[int, Atoms] = {}
+    for shape in shapes:
+        if id(shape) not in found:
+            atoms = kind.distribution(shape.num_candidates, shape.num_answers, most, shape.gain)
+            if atoms is None:
+                return None
+            found[id(shape)] = atoms
+    return [found[id(shape)] for shape in shapes]

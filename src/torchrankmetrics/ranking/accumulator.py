@@ -23,7 +23,7 @@ from torchrankmetrics.ranking.tolerance import (
     spread,
     tie_interval,
 )
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -36,17 +36,19 @@ class RankAccumulator:
     all of them. Every process must call the constructor and ``compute``.
 
     Args:
-        true_scores: (tasks,) score of each target, from the same computation as the chunks: a product of another shape
-            may round differently, and then a candidate equal to the target does not tie with it. With a group only
-            the scores of targets in the slice are read.
-        target: as in ``rank_scores``, columns of the whole matrix. The target is excluded from its task by index.
-        shape: (B, N) of the whole matrix; with a group (B, n) of the slice.
-        exclude: as in ``rank_scores``, for the whole matrix.
-        backend: as in ``rank_scores``.
-        tolerance: as in ``rank_scores``, but not relative: the spread of a row is unknown before its end.
-        offset: as in ``rank_embeddings``.
-        num_candidates: as in ``rank_embeddings``.
-        process_group: as in ``rank_embeddings``.
+        true_scores (Tensor or array): (tasks,) score of each target, from the same computation as the chunks: a product
+            of another shape may round differently, and then a candidate equal to the target does not tie with it. With
+            a group only the scores of targets in the slice are read.
+        target (Tensor, list or tuple): as in ``rank_scores``, columns of the whole matrix. The target is excluded from
+            its task by index.
+        shape (tuple): (B, N) of the whole matrix; with a group (B, n) of the slice.
+        exclude (Tensor, list or tuple, default None): as in ``rank_scores``, for the whole matrix.
+        backend (str, default "auto"): as in ``rank_scores``.
+        tolerance (float or Tolerance, default 0.0): as in ``rank_scores``, but not relative: the spread of a row is
+            unknown before its end.
+        offset (int, default None): as in ``rank_embeddings``.
+        num_candidates (int, default None): as in ``rank_embeddings``.
+        process_group (ProcessGroup, default None): as in ``rank_embeddings``.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores`` and, with a group, as ``rank_embeddings``; ValueError at
@@ -83,7 +85,7 @@ class RankAccumulator:
                     "and the scores of the others are gone; pass the width itself, or whole rows to rank_scores"
                 )
             if not isinstance(shape, tuple | list) or len(shape) != 2:
-                raise TypeError(f"shape must be (B, N), two ints, got {shown(shape)}")
+                raise TypeError(f"shape must be (B, N), two ints, got {shorten(shape)}")
             B, joining.size = (check_int("shape", size, 0) for size in shape)
             joining.settings = {"tolerance": tolerance}
         shard = joining.shard
@@ -99,7 +101,19 @@ class RankAccumulator:
     def of(
         cls, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str, tolerance: float | Tensor = 0.0
     ) -> "RankAccumulator":
-        """Begin with tasks that all processes share; tolerance is absolute, of all tasks or of each (P,)."""
+        """Begin with tasks that all processes share; tolerance is absolute, of all tasks or of each (P,).
+
+        Args:
+            tasks (Tasks): targets and excluded columns.
+            true (Tensor): (P,) scores of the targets.
+            shard (Shard): the columns of this process.
+            num_rows (int): B.
+            backend (str): as in ``rank_scores``.
+            tolerance (float or Tensor, default 0.0): one absolute tolerance, or (P,).
+
+        Returns:
+            The accumulator, before the first chunk.
+        """
         self = cls.__new__(cls)
         self._begin(tasks, true, shard, num_rows, backend, tolerance)
         return self
@@ -128,7 +142,11 @@ class RankAccumulator:
     @eager
     @torch.no_grad()
     def update(self, scores: Tensor | Array) -> None:
-        """Count the next columns, (B, n) with n of any size; dtype and device of the true scores."""
+        """Count the next columns, (B, n) with n of any size; dtype and device of the true scores.
+
+        Args:
+            scores (Tensor or array): (B, n) scores of the next n columns.
+        """
         scores = read_scores(scores, "scores", "scores (B, n)")
         left_over = self._shard.last - self._seen
         if scores.ndim != 2 or len(scores) != self._num_rows or scores.shape[1] > left_over:
@@ -146,7 +164,7 @@ class RankAccumulator:
         column = self._tasks.column
         column = torch.where((column >= left) & (column < right), column - left, -1)
         excluded, rest = self._excluded.split(right - left)
-        count, given = choose(scores, self._backend), (self._tasks.row, column, excluded)
+        count, given = choose(scores, self._backend).count_matrix, (self._tasks.row, column, excluded)
         if self._ends is None:
             counts = count(scores.detach(), self._true, *given)
         else:
@@ -157,11 +175,22 @@ class RankAccumulator:
 
     @eager
     def compute(self) -> Ranks:
-        """Ranks among all N columns."""
+        """Ranks among all N columns.
+
+        Returns:
+            One entry per task.
+        """
         return self.rank(())
 
     def rank(self, chunks: Iterable[Tensor]) -> Ranks:
-        """Update with chunks, and compute; an error in a chunk is raised on all processes of the group."""
+        """Update with chunks, and compute; an error in a chunk is raised on all processes of the group.
+
+        Args:
+            chunks (iterable of Tensor): (B, n) each, in the order of the columns.
+
+        Returns:
+            One entry per task.
+        """
         if self._total is None:
             with self._shard.counting(self._others) as counting:
                 for chunk in chunks:
@@ -173,7 +202,7 @@ class RankAccumulator:
                     )
                 counting.counts = self._counts
             self._total = counting.counts
-        return Ranks.from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows)
+        return Ranks.from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 
 def settings_of(tasks: Tasks, true: Tensor, num_rows: int, shard: Shard) -> dict[str, object]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
+_QUERIES, _QUERIES_ACCELERATOR = 512, 4096  # multiplied at once
 _EXACT = ("dot", "cosine", "l2")
 
 
@@ -31,8 +32,10 @@ class Candidates:
     change: create new candidates after a step of training.
 
     Args:
-        embeddings: (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process group.
-        bias: (N,) floats added to the similarity of each candidate, for "dot", "l2" and "l1".
+        embeddings (Tensor or array): (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process
+            group.
+        bias (Tensor or array, default None): (N,) floats added to the similarity of each candidate, for "dot", "l2" and
+            "l1".
 
     Raises:
         TypeError: if they are not floats.
@@ -109,20 +112,26 @@ def rank_embeddings(
     bits for a score. Every process must call the function, and an error on one process is raised on all.
 
     Args:
-        queries: (B, d) floats, a tensor or an array.
-        candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
-        target: as in ``rank_scores``.
-        similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
-        exclude: as in ``rank_scores``.
-        chunk_size: candidates per tile; None: 16384, by the product 1024 to 4096.
-        backend: as in ``rank_scores``.
-        bias: (N,) floats, for all but cosine; ``Candidates`` have their own.
-        arithmetic: "exact", "product", or None: exact where the error of the product has a known bound, which is on the
-            CPU and not for l1.
-        offset: index of the first candidate of the slice among all; None: the slices are in the order of the processes.
-        num_candidates: N of all slices together, to be checked; None: their sum.
-        process_group: processes with the same queries, target and exclude, whose columns are of all candidates, and
-            with slices that cover the candidates once; slices may be empty. None: this process has all candidates.
+        queries (Tensor or array): (B, d) floats, a tensor or an array.
+        candidates (Tensor, array or Candidates): (N, d) floats, same dtype and device, only read; or ``Candidates``,
+            which serve many calls.
+        target (Tensor, list or tuple): as in ``rank_scores``.
+        similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all four.
+        exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+        chunk_size (int, default None): candidates per tile; None: 16384, by the product 1024 to 4096.
+        backend (str, default "auto"): as in ``rank_scores``.
+        bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have their own.
+        arithmetic (str, default None): "exact", "product", or None: exact where the error of the product has a known
+            bound, which is on the CPU and not for l1.
+        offset (int, default None): index of the first candidate of the slice among all; None: the slices are in the
+            order of the processes.
+        num_candidates (int, default None): N of all slices together, to be checked; None: their sum.
+        process_group (ProcessGroup, default None): processes with the same queries, target and exclude, whose columns
+            are of all candidates, and with slices that cover the candidates once; slices may be empty. None: this
+            process has all candidates.
+
+    Returns:
+        Ranks, one entry per target, in the order of target.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,
@@ -177,7 +186,10 @@ def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.de
 
 
 class _Product:
-    """Scores of queries (B, d) and candidates, ``width`` candidates at a time, in one buffer."""
+    """Scores of queries (B, d) and candidates, ``width`` candidates at a time, in one buffer.
+
+    Every product has ``height`` queries and ``width`` candidates, because another shape may round differently.
+    """
 
     def __init__(self, queries: Tensor, candidates: Candidates, similarity: str, width: int) -> None:
         dtype = queries.dtype
@@ -186,33 +198,46 @@ class _Product:
             dtype = torch.float32
         self._queries, self._candidates, self._dtype = queries.detach().to(dtype), candidates, dtype
         self._product, self.width = _PRODUCTS[similarity], width
+        self._height = min(len(queries), _QUERIES if queries.is_cpu else _QUERIES_ACCELERATOR)
         self.buffer = self._queries.new_empty(len(queries), width)
 
     def scores(self, columns: Tensor | slice) -> Tensor:
-        tile, bias = self._candidates.embeddings[columns], self._candidates.bias
-        bias = None if bias is None else bias[columns]
-        if len(tile) < self.width:  # padded: every product of every process has the same shape
-            tile = torch.cat([tile, tile.new_zeros(self.width - len(tile), tile.shape[1])])
-            bias = None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
-        scores = self._product(self._queries, tile.to(self._dtype), self.buffer)
-        return scores if bias is None else scores.add_(bias.to(self._dtype))
+        B, candidates = len(self._queries), self._read(columns)
+        for first in range(0, B, max(1, self._height)):
+            first = min(first, B - self._height)  # the last queries begin earlier
+            rows = slice(first, first + self._height)
+            self._multiply(self._queries[rows], *candidates, self.buffer[rows])
+        return self.buffer
 
     def chunks(self) -> Iterator[Tensor]:
         n = len(self._candidates)
         for left in range(0, n, self.width):
-            start = max(0, min(left, n - self.width))  # the last tile begins earlier, to have the same shape
+            start = max(0, min(left, n - self.width))  # the last tile begins earlier
             yield self.scores(slice(start, start + self.width))[:, left - start : n - start]
 
     def scores_of_pairs(self, row: Tensor, column: Tensor) -> Tensor:
-        """Scores (P,) of pairs; 0 where column is negative, which waits for the device only on a shard."""
-        found = self.buffer.new_empty(len(column))
-        place = torch.arange(self.width, device=column.device)
-        for first in range(0, len(column), self.width):
-            here = slice(first, first + self.width)
-            some = column[here]
-            # repeated up to the width of a tile, because a narrower product may round differently
-            found[here] = self.scores(some[place % len(some)])[row[here], place[: len(some)]]
+        """Scores (P,) of pairs, from the diagonals of products."""
+        found, buffer = self.buffer.new_empty(len(column)), self.buffer[: self._height]
+        place, step = torch.arange(self.width, device=column.device), min(self._height, self.width)
+        for first in range(0, len(column), max(1, step)):
+            here = slice(first, first + step)
+            rows, columns = row[here], column[here]
+            candidates = self._read(columns[place % len(columns)])
+            queries = self._queries[rows[torch.arange(self._height, device=row.device) % len(rows)]]
+            found[here] = self._multiply(queries, *candidates, buffer).diagonal()[: len(rows)]
         return found
+
+    def _read(self, columns: Tensor | slice) -> tuple[Tensor, Tensor | None]:
+        tile, bias = self._candidates.embeddings[columns], self._candidates.bias
+        bias = None if bias is None else bias[columns]
+        if len(tile) < self.width:
+            tile = torch.cat([tile, tile.new_zeros(self.width - len(tile), tile.shape[1])])
+            bias = None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
+        return tile.to(self._dtype), None if bias is None else bias.to(self._dtype)
+
+    def _multiply(self, queries: Tensor, tile: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        scores = self._product(queries, tile, out)
+        return scores if bias is None else scores.add_(bias)
 
 
 def _rank_by_product(

@@ -50,10 +50,10 @@ class ExcludedSlices:
         return (place < end) & (self.columns[place.clamp(max=len(self.columns) - 1)] == column)
 
     def _bisect(self, low: Tensor, high: Tensor, column: Tensor | int) -> Tensor:
-        for _ in range(self.longest.bit_length()):
-            middle = (low + high) // 2
-            before = (self.columns[middle.clamp(max=len(self.columns) - 1)] < column) & (low < high)
-            low, high = torch.where(before, middle + 1, low), torch.where(before, high, middle)
+        for bit in reversed(range(self.longest.bit_length())):
+            place = low + (1 << bit)
+            before = self.columns[(place - 1).clamp(max=len(self.columns) - 1)] < column
+            low = torch.where(before & (place <= high), place, low)
         return low
 
     def pairs(self) -> Tensor:
@@ -208,7 +208,7 @@ def slices_of_pairs(
     Raises:
         IndexError: if a pair is out of range and the shape is not fixed.
     """
-    (row, column), bad, last = cells, None, num_rows * num_columns
+    (row, column, _), bad, last = cells, None, num_rows * num_columns
     if fixed_shape or not row.is_cpu:
         wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
         bad = wrong.any()

@@ -31,7 +31,7 @@ ERRORS = {
     RANK_ORDER: (ValueError, "optimistic ranks must not be above pessimistic ranks"),
     NO_CANDIDATES: (ValueError, "num_candidates must be at least 1 (the true candidate counts) and below 2^62"),
     QUERY: (ValueError, "query must hold ids from 0 to 2^63 - 1"),
-    WEIGHT: (ValueError, "weight must be finite and not negative, and not zero for a whole update"),
+    WEIGHT: (ValueError, "weight and gain must be finite and not negative, and weight not zero for a whole update"),
 }
 
 

@@ -9,12 +9,13 @@ The type and the dtype decide the form, never the batch size.
 | SciPy sparse (B, N) | labels |
 | integers (2, P) | pairs (row, column) |
 | tuple of two vectors | (rows, columns) |
-| list | one entry per row: a column, or the columns of that row |
+| list | one entry per row: a column, the columns of that row, or a dict {column: label} |
 
-Integers of the shape of the scores, or (B, 1), could be labels, pairs or columns: they raise for every B.
+A label is a gain; 0 is not relevant. Integers of the shape of the scores, or (B, 1), could be labels, pairs or columns:
+they raise for every B.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -35,17 +36,25 @@ Form = Tensor | Array | Sparse | tuple[Integers, Integers] | Sequence[int | Inte
 """What ``target`` and ``exclude`` take in common."""
 
 
-GRADED = (
-    "graded relevance is not taken: an answer is true or not. Pass bool, for example target > 0, and metrics of binary "
-    "relevance"
-)
-
-
 class Cells(NamedTuple):
-    """Cells of a score matrix: rows and columns, int64 (P,)."""
+    """Cells of a score matrix: rows and columns, int64 (P,), and gains, float64 (P,); None: all are 1."""
 
     row: Tensor
     column: Tensor
+    gain: Tensor | None = None
+
+
+def read_gain(label: Tensor) -> Tensor | None:
+    """Read the labels of a target that are not 0 as gains, float64; None: all are 1.
+
+    Raises:
+        ValueError: if a label is negative, infinite or NaN.
+    """
+    gain = label.to(torch.float64)
+    wrong = ~(gain > 0) | gain.isinf()
+    if wrong.any():
+        raise ValueError(f"target must hold finite labels of at least 0, got {float(gain[wrong][0])}")
+    return None if (gain == 1).all() else gain
 
 
 def read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.device) -> Tensor | Cells:
@@ -75,6 +84,12 @@ def read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.devi
     if tensor.ndim == 2 and tensor.dtype != torch.bool and not tensor.is_floating_point():
         return _of_pairs(tensor, name, shape)
     return tensor
+
+
+def _graded(cells: Cells, label: Tensor) -> Cells:
+    """Cells whose label is not 0, with their gains."""
+    keep = label != 0
+    return Cells(cells.row[keep], cells.column[keep], read_gain(label[keep]))
 
 
 def is_by_row(values: Any) -> bool:
@@ -109,8 +124,8 @@ def _of_pairs(pairs: Tensor, name: str, shape: tuple[int, ...]) -> Cells:
     as_tuple = "pairs (row, column) as a tuple (rows, columns)"
     if pairs.shape == shape:
         raise ValueError(
-            f"{name} must be labels or pairs, got {got} for scores {tuple(shape)}, which could be either: pass bool "
-            f"labels, {name} > 0, or {as_tuple}"
+            f"{name} must be labels or pairs, got {got} for scores {tuple(shape)}, which could be either: pass "
+            f"{'labels as floats, target.float()' if name == 'target' else 'bool labels, exclude > 0'}, or {as_tuple}"
         )
     if pairs.shape == (shape[0], 1):
         raise ValueError(
@@ -129,8 +144,12 @@ def _of_pairs(pairs: Tensor, name: str, shape: tuple[int, ...]) -> Cells:
 def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) -> Tensor | Cells:
     if values and all(isinstance(part, int | np.integer) and not isinstance(part, bool) for part in values):
         return as_tensor(np.asarray(values, dtype=np.int64), name).to(device)
+    label: Tensor | None = None
+    if name == "target" and values and all(isinstance(part, Mapping) for part in values):
+        label = as_tensor([one for part in values for one in part.values()], name)
+        values = [list(part) for part in values]
     for i, part in enumerate(values):
-        if not isinstance(part, Collection | Tensor) or isinstance(part, str | dict):
+        if not isinstance(part, Collection | Tensor) or isinstance(part, str | Mapping):
             raise TypeError(f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry {i}")
         if not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool):
             raise TypeError(
@@ -148,14 +167,13 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
         parts.append(column.cpu())
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
-    return Cells(row.to(device), (torch.cat(parts) if parts else row).to(device))
+    cells = Cells(row.to(device), (torch.cat(parts) if parts else row).to(device))
+    return cells if label is None else _graded(cells, label.to(device))
 
 
 def _of_sparse(values: Any, name: str, shape: tuple[int, ...], device: torch.device) -> Cells:
     if values.shape != tuple(shape):
         raise ValueError(f"{name} as a sparse matrix must be (B, N) = {tuple(shape)}, got {values.shape}")
-    csr = values.tocsr()
-    if name == "target" and ((csr.data != 0) & (csr.data != 1)).any():
-        raise ValueError(f"target as a sparse matrix must hold 0 and 1: {GRADED}")
-    row, column = csr.nonzero()
-    return Cells(_read(row, name, device).long(), _read(column, name, device).long())
+    found = values.tocsr().tocoo()
+    row, column, label = (_read(part, name, device) for part in (found.row, found.col, found.data))
+    return _graded(Cells(row.long(), column.long()), label if name == "target" else label != 0)

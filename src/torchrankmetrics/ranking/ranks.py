@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.validation import is_int, shown
+from torchrankmetrics.validation import is_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.negatives import Negatives, Predictions
@@ -24,12 +24,13 @@ class Ranks:
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 3.1.
 
     Args:
-        optimistic: (tasks,) integers, 1 <= optimistic <= pessimistic.
-        pessimistic: (tasks,) integers up to num_candidates; None: as optimistic (no ties).
-        num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks. None: unknown; then
-            only base values such as mrr, mr and hits@10 are computed.
-        filtered: for queries with several relevant items: True, the others are excluded from a task; False, they are
-            candidates, as in a list of results. None: unknown; metrics of queries raise for several relevant items.
+        optimistic (integers): (tasks,) integers, 1 <= optimistic <= pessimistic.
+        pessimistic (integers, default None): (tasks,) integers up to num_candidates; None: as optimistic (no ties).
+        num_candidates (integers, default None): (tasks,) integers, the true candidate included; an int serves all
+            tasks. None: unknown; then only base values such as mrr, mr and hits@10 are computed.
+        filtered (bool, default None): for queries with several relevant items: True, the others are excluded from a
+            task; False, they are candidates, as in a list of results. None: unknown; metrics of queries raise for
+            several relevant items.
 
     Raises:
         TypeError: if anything is not integer, or filtered is not a bool.
@@ -45,6 +46,7 @@ class Ranks:
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
     flags: Tensor | None  # int64 (tasks,), faults of each task; None: no faults
     rows: tuple[Tensor, int] | None = None  # (tasks,) row of scores of each task, and their number; None: one task each
+    gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class Ranks:
         filtered: bool | None = None,
     ) -> None:
         if not isinstance(filtered, bool | None):
-            raise TypeError(f"filtered must be True, False or None, got {shown(filtered)}")
+            raise TypeError(f"filtered must be True, False or None, got {shorten(filtered)}")
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
         N = torch.full_like(low, _MOST) if num_candidates is None else _num_candidates(num_candidates, low)
@@ -67,15 +69,47 @@ class Ranks:
             self.flags = (0 if self.flags is None else self.flags) + torch.full_like(low, fault.of_answers(filtered))
 
     @classmethod
-    def trusted(cls, columns: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
-        """Build from int64 (3, tasks) columns that are right by construction, without checking them again."""
+    def trusted(
+        cls,
+        columns: Tensor,
+        flags: Tensor | None,
+        rows: tuple[Tensor, int] | None = None,
+        gain: Tensor | None = None,
+    ) -> "Ranks":
+        """Build from int64 (3, tasks) columns that are right by construction, without checking them again.
+
+        Args:
+            columns (Tensor): (3, tasks) int64: optimistic, pessimistic, num_candidates.
+            flags (Tensor): (tasks,) flags of each task, or None.
+            rows (tuple, default None): the query of each task, and the number of queries.
+            gain (Tensor, default None): (tasks,) float64 labels of a graded target; None: all are 1.
+
+        Returns:
+            The ranks.
+        """
         self = cls.__new__(cls)
-        self.columns, self.flags, self.rows = columns, flags, rows
+        self.columns, self.flags, self.rows, self.gain = columns, flags, rows, gain
         return self
 
     @classmethod
-    def from_counts(cls, counts: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
-        """Take over the counts of ``counting``, int64 (4, tasks), with the flags (tasks,) and rows found before."""
+    def from_counts(
+        cls,
+        counts: Tensor,
+        flags: Tensor | None,
+        rows: tuple[Tensor, int] | None = None,
+        gain: Tensor | None = None,
+    ) -> "Ranks":
+        """Take over the counts of ``counting``, int64 (4, tasks), with the flags (tasks,) and rows found before.
+
+        Args:
+            counts (Tensor): (4, tasks) int64.
+            flags (Tensor): (tasks,) flags of each task, or None.
+            rows (tuple, default None): the query of each task, and the number of queries.
+            gain (Tensor, default None): (tasks,) float64 labels of a graded target; None: all are 1.
+
+        Returns:
+            The ranks.
+        """
         if counts.is_cpu:
             numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
             ranked = numbers[:3]
@@ -86,7 +120,7 @@ class Ranks:
         if has_nan:
             nan = (counts[3] > 0) * fault.NAN
             flags = nan if flags is None else nan + flags
-        return cls.trusted(columns, flags, rows)
+        return cls.trusted(columns, flags, rows, gain)
 
     @classmethod
     def from_negatives(
@@ -104,13 +138,17 @@ class Ranks:
         draw; MRR and hits have no unbiased correction (docs/protocols.md). The ranks are marked, and summaries note it.
 
         Args:
-            positive: (B,) scores of the true candidates, higher is better; or a dict of "y_pred_pos" and "y_pred_neg",
-                as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
-            negatives: same dtype and device: (B, M), one row per positive; (M,), shared by all; or ragged: a list of
-                B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
-            exclude: bool (B, M), True for entries that are not negatives: padding.
-            indexes: (T,) integers, the positive that each flat negative belongs to, in any order.
-            backend: as ``rank_scores`` takes it.
+            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or a dict of
+                "y_pred_pos" and "y_pred_neg", as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
+            negatives (Tensor or list, default None): same dtype and device: (B, M), one row per positive; (M,), shared
+                by all; or ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
+            exclude (numbers, default None): bool (B, M), True for entries that are not negatives: padding.
+            indexes (integers, default None): (T,) integers, the positive that each flat negative belongs to, in any
+                order.
+            backend (str, default "auto"): as ``rank_scores`` takes it.
+
+        Returns:
+            One entry per positive, marked as ranks among sampled candidates.
 
         Raises:
             TypeError: if the dtypes differ or are complex, or the values are not numbers.
@@ -158,7 +196,8 @@ class Ranks:
         mean rank. No other metric may be computed from it: f(estimate) is biased for every f that is not linear.
 
         Args:
-            num_candidates: N, all candidates of each task after filtering: (tasks,) integers, or an int for all.
+            num_candidates (integers): N, all candidates of each task after filtering: (tasks,) integers, or an int for
+                all.
 
         Returns:
             (tasks,) float64.

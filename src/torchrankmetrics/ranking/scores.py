@@ -32,18 +32,20 @@ def rank_scores(
     index. NaN never helps: a NaN target score ranks last, a NaN candidate counts as better. +-inf are ordinary scores.
 
     Args:
-        scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole. An array is taken
-            as a tensor on the CPU, for every argument.
-        target: (B,) integers, the column of the true candidate of each row. Or several true candidates per row, one
-            ranking task each: a list of the columns of every row; bool or floating labels (B, N), also as a SciPy
-            sparse matrix; a tuple (rows, columns); or integer pairs (2, P) of (row, column). Integers of the shape of
-            the scores, or (B, 1), are an error: they could be labels, pairs or columns.
-        exclude: columns that are not candidates. Known positives, in every form of target except (B,) integers and
-            floating labels, or as ``KnownTriples`` returns them: the target of a task is never excluded, and repeats
-            count once. Or bool (N,), True = not a candidate of any row: then an excluded target is an error.
-        backend: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
-        tolerance: candidates whose scores differ from the true one by at most this are ties; in the units of the
-            scores, or a ``Tolerance``, which may be relative to the spread of a row.
+        scores (Tensor or array): (B, N), any real dtype and strides, higher is better; never modified or copied whole.
+            An array is taken as a tensor on the CPU, for every argument.
+        target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row. Or several true
+            candidates per row, one ranking task each: a list of the columns of every row; bool or floating labels (B,
+            N), also as a SciPy sparse matrix; a tuple (rows, columns); or integer pairs (2, P) of (row, column).
+            Integers of the shape of the scores, or (B, 1), are an error: they could be labels, pairs or columns.
+        exclude (Tensor, list or tuple, default None): columns that are not candidates. Known positives, in every form
+            of target except (B,) integers and floating labels, or as ``KnownTriples`` returns them: the target of a
+            task is never excluded, and repeats count once. Or bool (N,), True = not a candidate of any row: then an
+            excluded target is an error.
+        backend (str, default "auto"): "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the
+            ranks are the same.
+        tolerance (float or Tolerance, default 0.0): candidates whose scores differ from the true one by at most this
+            are ties; in the units of the scores, or a ``Tolerance``, which may be relative to the spread of a row.
 
     Returns:
         ``Ranks`` with int64 (tasks,) tensors on the device of the scores.
@@ -82,14 +84,14 @@ def rank_dense(
     tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query, named=named)
     if scores.requires_grad:
         scores = scores.detach()
-    count = choose(scores, backend)
+    count = choose(scores, backend).count_matrix
     if isinstance(tolerance, float) and tolerance == 0.0:
         counts = count(scores, None, tasks.row, tasks.column, tasks.excluded)
     else:
         from torchrankmetrics.ranking.tolerance import count_tolerant
 
         counts = count_tolerant(count, scores, tasks, tolerance)
-    return Ranks.from_counts(counts, tasks.flags, tasks.rows)
+    return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
 def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:

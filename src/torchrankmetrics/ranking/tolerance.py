@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import Count
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.tasks import Tasks
-from torchrankmetrics.validation import one_number, shown
+from torchrankmetrics.validation import one_number, shorten
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CELLS = 1 << 20
@@ -22,9 +22,9 @@ class Tolerance(NamedTuple):
     tolerance their ranks depend on the order of the entities.
 
     Attributes:
-        absolute: in the units of the scores.
-        relative: in shares of the spread of a row, its largest minus its smallest finite score; reads the scores once
-            more.
+        absolute (float, default 0.0): in the units of the scores.
+        relative (float, default 0.0): in shares of the spread of a row, its largest minus its smallest finite score;
+            reads the scores once more.
 
     >>> from torchrankmetrics import rank_scores
     >>> scores = torch.tensor([[1.0, 1.0001, 3.0, 0.9999]])
@@ -42,7 +42,7 @@ def check_tolerance(tolerance: Any, dtype: torch.dtype) -> Tolerance:
     numbers = [number for number in map(one_number, given) if number is not None and 0 <= number < math.inf]
     if len(numbers) < len(given):
         raise ValueError(
-            f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {shown(tolerance)}"
+            f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {shorten(tolerance)}"
         )
     given = Tolerance(*numbers)
     if given != (0, 0) and dtype not in _DTYPES:

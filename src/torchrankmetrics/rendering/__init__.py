@@ -2,10 +2,10 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from torchrankmetrics.rendering import writers
 from torchrankmetrics.rendering.tabular import ROW, Cell, Column, PValue, Styled, Tabular, paper_name
@@ -47,11 +47,18 @@ class Rendered(ABC):
         """Give the table with marks of significance; ``name``: of the baseline in the legend."""
         raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
 
-    def _styled(self, baseline: str | None = None, stars: bool = False, **style: object) -> writers.Styling:
-        style = {"labels": {}} | style
-        name = dict(style["labels"]).get(baseline)  # type: ignore[call-overload]
+    def _styled(
+        self,
+        write: Callable[..., str],
+        baseline: str | None = None,
+        stars: bool = False,
+        labels: Mapping[str, str] | None = None,
+        **style: Any,
+    ) -> str:
+        names = labels or {}
+        name = None if baseline is None else names.get(baseline)
         table = self.marked(baseline, stars, name) if baseline is not None or stars else self
-        return table.tabular(), style
+        return write(table.tabular(), labels=names, **style)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -62,15 +69,15 @@ class Rendered(ABC):
 
     def to_markdown(self, **style: Unpack[_Style]) -> str:
         """Write a table in Markdown."""
-        return writers.to_markdown(*self._styled(**style))
+        return self._styled(writers.to_markdown, **style)
 
     def to_latex(self, caption: str | None = None, label: str | None = None, **style: Unpack[_Style]) -> str:
         """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
-        return writers.to_latex(*self._styled(**style), caption=caption, label=label)
+        return self._styled(writers.to_latex, caption=caption, label=label, **style)
 
     def to_html(self, **style: Unpack[_Style]) -> str:
         """Write an HTML ``<table>``."""
-        return writers.to_html(*self._styled(**style))
+        return self._styled(writers.to_html, **style)
 
     def to_json(self) -> str:
         """Write a JSON list of one object per row, with all digits."""

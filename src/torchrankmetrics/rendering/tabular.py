@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from torchrankmetrics.validation import probability_text, shown
+from torchrankmetrics.validation import probability_text, shorten
 
 Plain = str | int | float | None
 Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequence by id
@@ -51,7 +51,7 @@ def name_of(number: int, names: Names, argument: str = "names", kind: str = "gro
         return number
     if isinstance(names, str):
         raise TypeError(
-            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shown(names)}"
+            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shorten(names)}"
         )
     if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
         raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")

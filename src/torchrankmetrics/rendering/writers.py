@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -14,27 +14,25 @@ from typing import Any
 
 from torchrankmetrics.rendering.tabular import Plain, Printed, Tabular, visible, width_of
 
-Styling = tuple[Tabular, dict[str, Any]]
-NO_STYLE: Mapping[str, Any] = {}
 _GAP = "  "
 
 
 def to_text(table: Tabular, width: int | None = None) -> str:
     """Write aligned columns; a table wider than ``width`` breaks into blocks that repeat the keys."""
-    columns = [_padded(column) for column in table.printed()]
-    blocks: list[list[tuple[Printed, list[str]]]] = [[]]
-    for column in columns:
-        keys = [one for one in columns if one[0].column.key and one not in blocks[-1]]
-        if width is not None and _wide([*keys, *blocks[-1], column]) > width and blocks[-1]:
-            blocks.append([])
-        if not column[0].column.key:
-            blocks[-1].append(column)
-    written = [_block([one for one in columns if one[0].column.key or one in block]) for block in blocks]
-    return "\n".join(["\n\n".join(written), *([""] if len(blocks) > 1 else []), *map(visible, table.notes)])
+    columns = [(one.above, _lines(one), one.column.key) for one in table.printed()]
+    keys, others = ([column for column in columns if column[2] == is_key] for is_key in (True, False))
+    blocks = [keys[:]]
+    for column in others:
+        wide = sum(len(lines[1]) + len(_GAP) for _, lines, _ in [*blocks[-1], column]) - len(_GAP)
+        if width is not None and wide > width and len(blocks[-1]) > len(keys):
+            blocks.append(keys[:])
+        blocks[-1].append(column)
+    texts = "\n\n".join(_block([(above, lines) for above, lines, _ in block]) for block in blocks)
+    return "\n".join([texts, *([""] if len(blocks) > 1 else []), *map(visible, table.notes)])
 
 
-def _padded(column: Printed) -> tuple[Printed, list[str]]:
-    """The lines of a column, all as wide as the widest: heading, rule and cells."""
+def _lines(column: Printed) -> list[str]:
+    """Heading, rule and cells of a column, all as wide as the widest."""
     behind = [("*" if bold else "") + mark for _, bold, mark in column.cells]
     tail = max(map(len, behind), default=0) if column.is_number else 0
     cells = [
@@ -42,35 +40,28 @@ def _padded(column: Printed) -> tuple[Printed, list[str]]:
         for (text, bold, _), end in zip(column.cells, behind, strict=True)
     ]
     width = max(map(width_of, [column.title, *cells]))
-    pads = [" " * (width - width_of(text)) for text in (column.title, *cells)]
-    lines = [
-        pad + text if column.is_number else text + pad for pad, text in zip(pads, (column.title, *cells), strict=True)
-    ]
-    return column, [lines[0], "-" * width, *lines[1:]]
+    pads = [(" " * (width - width_of(text)), text) for text in (column.title, *cells)]
+    head, *body = (pad + text if column.is_number else text + pad for pad, text in pads)
+    return [head, "-" * width, *body]
 
 
-def _wide(columns: Sequence[tuple[Printed, list[str]]]) -> int:
-    return sum(len(lines[1]) + len(_GAP) for _, lines in columns) - len(_GAP)
-
-
-def _block(columns: list[tuple[Printed, list[str]]]) -> str:
-    lines: list[list[str]] = []
-    above = []
-    for text, group in groupby(columns, key=lambda one: one[0].above):
-        part = [_GAP.join(cells) for cells in zip(*(cells for _, cells in group), strict=True)]
+def _block(columns: list[tuple[str, list[str]]]) -> str:
+    """Columns next to each other, below the texts that neighboring ones share."""
+    parts, above = [], []
+    for text, group in groupby(columns, key=lambda one: one[0]):
+        part = [_GAP.join(cells) for cells in zip(*(lines for _, lines in group), strict=True)]
         pad = max(width_of(text) - len(part[1]), 0)
-        part = [line + (" " if i != 1 else "-") * pad for i, line in enumerate(part)]
-        above.append(text + " " * (len(part[1]) - width_of(text)))
-        lines.append(part)
-    heads = [_GAP.join(above).rstrip()] if any(one.above for one, _ in columns) else []
-    return "\n".join([*heads, *(_GAP.join(line).rstrip() for line in zip(*lines, strict=True))])
+        parts.append([line + ("-" if i == 1 else " ") * pad for i, line in enumerate(part)])
+        above.append(text + " " * (len(part[1]) + pad - width_of(text)))
+    heads = [_GAP.join(above).rstrip()] if any(above_text for above_text, _ in columns) else []
+    return "\n".join([*heads, *(_GAP.join(line).rstrip() for line in zip(*parts, strict=True))])
 
 
 _MARKDOWN = re.compile(r"([\\`*_|<>\[\]])")
 
 
-def to_markdown(table: Tabular, style: Mapping[str, Any] = NO_STYLE) -> str:
-    """Write a table as Markdown; headings above headings become their first words."""
+def to_markdown(table: Tabular, **style: Any) -> str:
+    """Write a table as Markdown in a style of ``Tabular.printed``; headings above headings become their first words."""
 
     def cell(text: str, bold: bool, mark: str) -> str:
         text = _MARKDOWN.sub(r"\\\1", text)
@@ -106,9 +97,7 @@ def latex(text: str) -> str:
     return _MINUS.sub("$-$", escaped)
 
 
-def to_latex(
-    table: Tabular, style: Mapping[str, Any] = NO_STYLE, *, caption: str | None = None, label: str | None = None
-) -> str:
+def to_latex(table: Tabular, caption: str | None = None, label: str | None = None, **style: Any) -> str:
     """Write a ``tabular`` with the rules of booktabs; with a caption inside a ``table``."""
 
     def cell(text: str, bold: bool, mark: str) -> str:
@@ -146,7 +135,7 @@ def _spans(columns: Sequence[Printed]) -> list[tuple[str, int]]:
     return found if any(text for text, _ in found) else []
 
 
-def to_html(table: Tabular, style: Mapping[str, Any] = NO_STYLE) -> str:
+def to_html(table: Tabular, **style: Any) -> str:
     """Write an HTML ``<table>`` without styles except the alignment."""
     return render("rendering/table.html", table=table, style=style)
 

@@ -15,7 +15,7 @@ from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Hypothesis
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.testing import Ranked, SequentialTest
-from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int
 
@@ -33,19 +33,22 @@ class SequentialEvaluation:
     those of betting.
 
     Args:
-        query: (n,) integers, the query of each task; tasks of one query are ranked together. Or n: one query per task.
-        baseline: ranks of the other model, whose sample ids are the indices of the tasks; a sample of the tasks is used
-            as far as it covers this order. None: the hypothesis is about one model.
-        metric: a mean of f over tasks, in its base view: a name, a ``RankDefinition`` or a ``RankMetric``. f must be
-            bounded, as it is for "mrr", "hits@10" and "auc".
-        alpha: largest probability of a wrong answer.
-        threshold: test whether the value, or with ``baseline`` the difference, is at least this; None with
-            ``baseline``: test whether the model is better.
-        half_width: stop when the interval of the value, or of the difference, has at most this half width.
-        seed: random seed of the order.
-        num_candidates: largest number of candidates of a task, for an f that is bounded only by it, such as "mr"; None:
-            that of ``baseline``, if it has all tasks.
-        process_group: processes that share the work and call ``update`` equally often. None: this process only.
+        query (integers or int): (n,) integers, the query of each task; tasks of one query are ranked together. Or n:
+            one query per task.
+        baseline (RankTable, default None): ranks of the other model, whose sample ids are the indices of the tasks; a
+            sample of the tasks is used as far as it covers this order. None: the hypothesis is about one model.
+        metric (str, RankDefinition or RankMetric, default "mrr"): a mean of f over tasks, in its base view: a name, a
+            ``RankDefinition`` or a ``RankMetric``. f must be bounded, as it is for "mrr", "hits@10" and "auc".
+        alpha (float, default 0.05): largest probability of a wrong answer.
+        threshold (float, default None): test whether the value, or with ``baseline`` the difference, is at least this;
+            None with ``baseline``: test whether the model is better.
+        half_width (float, default None): stop when the interval of the value, or of the difference, has at most this
+            half width.
+        seed (int, default 0): random seed of the order.
+        num_candidates (int, default None): largest number of candidates of a task, for an f that is bounded only by it,
+            such as "mr"; None: that of ``baseline``, if it has all tasks.
+        process_group (ProcessGroup, default None): processes that share the work and call ``update`` equally often.
+            None: this process only.
 
     Raises:
         TypeError, ValueError: for invalid options, unbounded metrics, and a baseline with other tasks.
@@ -93,8 +96,9 @@ class SequentialEvaluation:
         """Yield indices (m,) int64 of the tasks to rank next, until it is decided; call ``update`` with their ranks.
 
         Args:
-            batch_size: queries of a batch, sharded over the processes; each process gets at least one.
-            complete: if the answer is True, continue to all tasks, so that they can be the next baseline.
+            batch_size (int): queries of a batch, sharded over the processes; each process gets at least one.
+            complete (bool, default False): if the answer is True, continue to all tasks, so that they can be the next
+                baseline.
         """
         order = self._test.order
         for places in self._test.rounds(check_int("batch_size", batch_size, 1), complete):
@@ -116,18 +120,20 @@ class SequentialEvaluation:
 
         ``sample_id`` (tasks,) holds the indices of the tasks; the other arguments are those of ``RankMetric.update``.
 
+        Args:
+            preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.
+            target (Tensor, list or tuple, default None): as in ``rank_scores``.
+            sample_id (integers): (tasks,) integers, the indices that ``batches`` returned.
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+            side (str, default None): "head", "tail" or "relation".
+            group (integers, default None): (tasks,) integers, or one.
+            backend (str, default "auto"): as in ``rank_scores``.
+            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``.
+
         Raises:
             TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
                 the tasks of the other model have other candidates, sides or groups.
         """
-        rows = make_block(
-            preds,
-            target,
-            exclude,
-            side=side,
-            group=group,
-            sample_id=sample_id,
-            backend=backend,
-            tolerance=tolerance,
-        )
+        facts = TaskFacts(side, group, sample_id=sample_id)
+        rows = make_block(preds, target, exclude, facts, backend=backend, tolerance=tolerance)
         self._test.add(rows)

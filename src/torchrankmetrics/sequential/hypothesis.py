@@ -11,7 +11,7 @@ from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval, side_of
 from torchrankmetrics.table.columns import Columns, Rows, weights
-from torchrankmetrics.validation import check_int, one_number, shown
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 _MAX_ENUMERATED = 1 << 22  # candidates whose f is computed rank by rank to find its bounds
 _USE_BOUNDED = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'auc'"
@@ -39,16 +39,16 @@ class Hypothesis:
     ) -> None:
         level = one_number(alpha)
         if level is None or not 0 < level < 1:
-            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {shown(alpha)}")
+            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {shorten(alpha)}")
         for name, value in (("threshold", threshold), ("half_width", half_width)):
             number = one_number(value)
             if value is not None and (number is None or not math.isfinite(number)):
-                raise ValueError(f"{name} must be a finite number or None, got {shown(value)}")
+                raise ValueError(f"{name} must be a finite number or None, got {shorten(value)}")
         self.alpha, self.threshold, self.half_width = float(level), one_number(threshold), one_number(half_width)
         if self.threshold is not None and self.half_width is not None:
             raise ValueError("threshold and half_width must not both be given")
         if self.half_width is not None and self.half_width <= 0:
-            raise ValueError(f"half_width must be above 0, got {shown(half_width)}")
+            raise ValueError(f"half_width must be above 0, got {shorten(half_width)}")
         if not paired and self.threshold is None and self.half_width is None:
             raise ValueError("one of baseline, threshold and half_width must be given")
         self.measure = measure = as_measure(metric)
@@ -69,7 +69,7 @@ class Hypothesis:
             what, high = ("differences", width) if paired else ("values", self._limits[1])
             raise ValueError(
                 f"threshold must lie in [{self.low:g}, {high:g}], as {what} of {measure.key!r} do; "
-                f"got {shown(threshold)}"
+                f"got {shorten(threshold)}"
             )
         if self.threshold is None and self.half_width is None and measure.higher_is_better is None:
             raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")

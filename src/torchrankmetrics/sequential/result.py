@@ -14,17 +14,17 @@ class SequentialResult:
     however often it was tested; several comparisons have alpha each. The result does not apply to other tasks.
 
     Attributes:
-        metric: canonical key.
-        answer: True if the model is better than the ``baseline``, or its value (with ``baseline`` its difference) is at
-            least ``threshold``; False if not; None while undecided, and for ``half_width``.
-        is_decided: whether the hypothesis is decided.
-        estimate: of the value, or of the difference from ``baseline``; exact once all tasks are ranked, else biased
-            towards the answer by stopping at the decision.
-        low, high: anytime-valid interval with confidence level 1 - alpha; both are the exact value at the end.
-        alpha, threshold, half_width: as passed.
-        num_tasks, total_tasks, num_queries, total_queries: number that was ranked, and of all.
-        table: the ranks; a sample, and marked as one, unless all tasks are ranked.
-        baseline: the ranks of the other model, including new ones; None: the hypothesis is about one model.
+        metric (str): canonical key.
+        answer (bool): True if the model is better than the ``baseline``, or its value (with ``baseline`` its
+            difference) is at least ``threshold``; False if not; None while undecided, and for ``half_width``.
+        is_decided (bool): whether the hypothesis is decided.
+        estimate (float): of the value, or of the difference from ``baseline``; exact once all tasks are ranked, else
+            biased towards the answer by stopping at the decision.
+        low, high (float): anytime-valid interval with confidence level 1 - alpha; both are the exact value at the end.
+        alpha, threshold, half_width (float): as passed.
+        num_tasks, total_tasks, num_queries, total_queries (int): number that was ranked, and of all.
+        table (RankTable): the ranks; a sample, and marked as one, unless all tasks are ranked.
+        baseline (RankTable): the ranks of the other model, including new ones; None: the hypothesis is about one model.
     """
 
     metric: str

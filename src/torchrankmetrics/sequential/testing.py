@@ -17,7 +17,7 @@ from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
@@ -87,7 +87,9 @@ class Ranked:
         if not self.sides:
             return ids
         if not np.isin(side, self.sides).all():
-            raise ValueError(f"baseline has tasks of sides that are not ranked here: {shown(np.unique(side).tolist())}")
+            raise ValueError(
+                f"baseline has tasks of sides that are not ranked here: {shorten(np.unique(side).tolist())}"
+            )
         begin = np.zeros(max(self.sides) + 1, np.int64)
         begin[self.sides] = number * np.arange(len(self.sides))
         return ids + begin[side]

@@ -60,29 +60,35 @@ def rank_sequentially(
     are those of ``rank_triples``.
 
     Args:
-        score_tails: as in ``rank_triples``.
-        score_heads: as in ``rank_triples``.
-        triples: as in ``rank_triples``.
-        known: as in ``rank_triples``.
-        baseline: ranks of the other model, of ``rank_triples`` or a ``SequentialResult``; a sample is used for the
-            queries that it has. None: the hypothesis is about one model, or the other model has no ranks yet.
-        score_baseline: the functions of the other model, (score_tails, score_heads) or a score_hrt; they score the
-            queries that ``baseline`` lacks. None: if the ranks of the other model end, the result is undecided.
-        metric: as in ``SequentialEvaluation``.
-        alpha: as in ``SequentialEvaluation``.
-        threshold: as in ``SequentialEvaluation``.
-        half_width: as in ``SequentialEvaluation``.
-        seed: as in ``SequentialEvaluation``.
-        batch_size: queries between two tests, over both sides and all processes; None: a fiftieth of them, 8 to 256.
-        candidates: as in ``rank_triples``.
-        backend: as in ``rank_triples``.
-        score_hrt: as in ``rank_triples``.
-        num_entities: as in ``rank_triples``.
-        higher_is_better: as in ``rank_triples``.
-        progress: as in ``rank_triples``.
-        tolerance: as in ``rank_triples``.
-        process_group: processes that each score a share of the queries among all entities (in ``rank_triples`` they
-            share the entities), and stop at the same batch. None: this process only.
+        score_tails (callable): as in ``rank_triples``.
+        score_heads (callable): as in ``rank_triples``.
+        triples (integers): as in ``rank_triples``.
+        known (KnownTriples): as in ``rank_triples``.
+        baseline (RankTable, default None): ranks of the other model, of ``rank_triples`` or a ``SequentialResult``; a
+            sample is used for the queries that it has. None: the hypothesis is about one model, or the other model has
+            no ranks yet.
+        score_baseline (callable, default None): the functions of the other model, (score_tails, score_heads) or a
+            score_hrt; they score the queries that ``baseline`` lacks. None: if the ranks of the other model end, the
+            result is undecided.
+        metric (str, RankDefinition or RankMetric, default "mrr"): as in ``SequentialEvaluation``.
+        alpha (float, default 0.05): as in ``SequentialEvaluation``.
+        threshold (float, default None): as in ``SequentialEvaluation``.
+        half_width (float, default None): as in ``SequentialEvaluation``.
+        seed (int, default 0): as in ``SequentialEvaluation``.
+        batch_size (int, default None): queries between two tests, over both sides and all processes; None: a fiftieth
+            of them, 8 to 256.
+        candidates (integers, default None): as in ``rank_triples``.
+        backend (str, default "auto"): as in ``rank_triples``.
+        score_hrt (callable, default None): as in ``rank_triples``.
+        num_entities (int, default None): as in ``rank_triples``.
+        higher_is_better (bool, default True): as in ``rank_triples``.
+        progress (bool, default True): as in ``rank_triples``.
+        tolerance (float or Tolerance, default 0.0): as in ``rank_triples``.
+        process_group (ProcessGroup, default None): processes that each score a share of the queries among all entities
+            (in ``rank_triples`` they share the entities), and stop at the same batch. None: this process only.
+
+    Returns:
+        The decision, an anytime-valid interval, and the ranks.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples`` and ``SequentialEvaluation``.

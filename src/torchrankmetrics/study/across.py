@@ -16,7 +16,7 @@ from torchrankmetrics.plots.datasets import critical_difference, differences as 
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import DatasetResult
 from torchrankmetrics.study.tables import StudyTable
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
@@ -58,7 +58,7 @@ class Averages(Rendered):
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
         if place not in self.rows:
-            raise KeyError(f"{shown(place)} is missing; available: {', '.join(map(str, self.rows))}")
+            raise KeyError(f"{shorten(place)} is missing; available: {', '.join(map(str, self.rows))}")
         return self.rows[place]
 
     def tabular(self) -> Tabular:
@@ -274,7 +274,7 @@ class Differences(Rendered):
         for row in self.rows:
             if row.dataset == dataset:
                 return row
-        raise KeyError(f"{shown(dataset)} is missing; available: {', '.join(row.dataset for row in self.rows)}")
+        raise KeyError(f"{shorten(dataset)} is missing; available: {', '.join(row.dataset for row in self.rows)}")
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -310,8 +310,8 @@ def differences(
             pairs[name] = (-value, -high, -low, *rest)
     if not pairs:
         raise ValueError(
-            f"{shown(a)} and {shown(b)} can be compared by {one.key!r} on no dataset: the metric must be a mean over "
-            "tasks with a direction, and both need runs on the same tasks"
+            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: the metric must be a mean "
+            "over tasks with a direction, and both need runs on the same tasks"
         )
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
     rows = [

@@ -12,11 +12,11 @@ from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
-from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.shares import share_difference_p_value
-from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
-from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
+from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, wilson_ends
+from torchrankmetrics.inference.units import Units, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
@@ -91,10 +91,14 @@ class DatasetResult:
         null = null / self.slope if null else 0.0
         if not self.is_exact:
             return self.models.difference(a, b, 0.5).p_value_of(null)
-        units = self.models.units
-        differences = units.sums[:, a] - units.sums[:, b]
-        only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
-        return share_difference_p_value(only_a, only_b, units.size, null)
+        return share_difference_p_value(*_discordant(self.models.units, a, b), null)
+
+
+def _discordant(units: Units, a: int, b: int) -> tuple[int, int, int]:
+    """Numbers of tasks that only a hits, that only b hits, and of all."""
+    differences = units.sums[:, a] - units.sums[:, b]
+    only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
+    return only_a, only_b, units.size
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -131,7 +135,10 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
     pairs = {}
     for a, b in combinations(range(len(tested)), 2):
         found = compared.difference(a, b, confidence_level)
-        low, high = sorted((found.low * slope, found.high * slope))
+        ends = found.low, found.high
+        if is_exact:
+            ends = share_difference(*_discordant(compared.units, a, b), confidence_level)
+        low, high = sorted(end * slope for end in ends)
         error, p = found.standard_error * abs(slope), result.p_value(a, b)
         pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
     return replace(result, pairs=pairs)
@@ -159,7 +166,7 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
     runs = [run for runs in models for run in runs]
     rows = [run.rows for run in runs]
     try:
-        samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
+        samples, chosen = measure.definition.sample(paired_source(rows), measure.side, measure.average)
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
         values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
         units = units_of(values, samples[0].weight, samples[0].count, keys)
@@ -191,9 +198,7 @@ def _cell(
             own = estimate(measure.definition, sample, measure.rank_type, confidence_level, method, keys, _RESAMPLES, 0)
         except ValueError:  # extremes, and fewer than two tasks, have no interval
             return cell
-        return _in_view(
-            replace(cell, effective_tasks=own.effective_tasks), measure, sample, own.low, own.high, own.standard_error
-        )
+        return _with_interval(cell, own.in_view(measure, sample))
     if (
         place is None
         and measure.definition.is_function_of_mean(measure.rank_type)
@@ -219,17 +224,14 @@ def _cell(
     if np.isfinite(limits).all():
         ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
-    cell = replace(cell, seed_share=found.split.seed_share, effective_tasks=effective_tasks)
-    return _in_view(cell, measure, sample, low, high, found.standard_error)
+    own = Estimate(found.standard_error, low, high, effective_tasks).in_view(measure, sample)
+    return replace(_with_interval(cell, own), seed_share=found.split.seed_share)
 
 
-def _in_view(cell: Cell, measure: Measure, sample: Sample, low: float, high: float, error: float) -> Cell:
-    if measure.view != "base":
-        moments = measure.moments(sample)
-        ends = [apply_view(measure.definition, measure.view, end, moments) for end in (low, high)]
-        low, high = sorted(ends) if not math.isnan(ends[0]) else ends
-        error *= abs(view_slope(measure.definition, measure.view, moments))
-    return replace(cell, low=low, high=high, standard_error=error)
+def _with_interval(cell: Cell, own: Estimate) -> Cell:
+    return replace(
+        cell, low=own.low, high=own.high, standard_error=own.standard_error, effective_tasks=own.effective_tasks
+    )
 
 
 def _chance(measure: Measure, sample: Sample) -> float:
@@ -245,7 +247,7 @@ def _chance(measure: Measure, sample: Sample) -> float:
 def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[str, list[float]]:
     """P-values of all runs by model; upper bounds if these are at most ``enough``, because exact tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
-    if p_value is None or z_score is None or not dataset.facts[1][0]:
+    if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
     found: dict[str, list[float]] = {}
     for run in dataset.runs:

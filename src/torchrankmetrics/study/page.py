@@ -4,17 +4,19 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.rendering import Rendered, Tabular, paper_name, writers
 from torchrankmetrics.study.across import Averages, Differences, Ranking
 from torchrankmetrics.study.runs import LoadedRun
-from torchrankmetrics.study.tables import WITHIN, StudyTable, ties
+from torchrankmetrics.study.tables import WITHIN, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.version import __version__
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.study.rank_study import RankStudy
 
 VERSION = 3
+AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 _MOST_CURVES, _MOST_MODELS, _MANY_TIES = 24, 6, 0.1
 _GRID = 4  # more distributions than this are small multiples
 
@@ -50,12 +53,12 @@ class Contents:
 
     def _protocol(self) -> Tabular:
         rows = []
-        for name, (tasks, (low, high), rates) in self.table.facts.items():
+        for name, facts in self.table.facts.items():
             data = self.study.dataset(name)
             sides = " and ".join(map(str, data.reference.analysis.sides)) or "unknown"
-            candidates = f"{low} to {high}" if low != high else str(low or "unknown")
             compared = f"{len(data.aligned)} of {len(data.models)} models"
-            rows.append((name, len(data.runs), tasks, sides, candidates, ties(rates), compared))
+            candidates = facts.candidates or "unknown"
+            rows.append((name, len(data.runs), facts.tasks, sides, candidates, facts.ties, compared))
         return Tabular.named(("dataset", "runs", "tasks", "sides", "candidates", "ties %", "compared"), rows)
 
     @property
@@ -64,7 +67,7 @@ class Contents:
         table = self.table
         found = [f"{name}: {warning}" for name, warnings in table.warnings.items() for warning in warnings]
         found += [f"{model} is missing on {data}" for model, data in self.study.missing]
-        most = {name: max(rates.values()) for name, (_, _, rates) in table.facts.items()}
+        most = {name: max(facts.tie_rates.values()) for name, facts in table.facts.items()}
         if tied := [f"{name} ({100 * rate:.0f}%)" for name, rate in most.items() if rate > _MANY_TIES]:
             found.append(f"more than a tenth of the targets have the score of another candidate on {', '.join(tied)}")
         return [*found, *table.random_cells, *table.doubts]
@@ -78,6 +81,30 @@ class Contents:
             best = sorted(models, key=mean.__getitem__)[:_MOST_MODELS]
             models = [model for model in models if model in best]
         return models[:_MOST_MODELS]
+
+
+def contents_of(
+    study: "RankStudy",
+    measures: list[Measure],
+    confidence_level: float,
+    cluster: str | None,
+    margin: float | None,
+) -> Contents:
+    """Compute the results of a page."""
+    table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
+    several = len(table.datasets) > 1 and len(table.models) > 1
+    averages = ranking = differences = None
+    directed = [one for one in table.measures if one.higher_is_better is not None]
+    if several and directed:
+        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
+        with suppress(ValueError):  # no dataset with values of all models
+            averages = study.summary([*directed, *AVERAGED], **options)
+        with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
+            ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
+            order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
+            first, second = (table.models[i] for i in order[:2])
+            differences = study.difference(first, second, directed[0], **options)
+    return Contents(study, table, averages, ranking, differences)
 
 
 def page_of(contents: Contents, title: str) -> str:
@@ -136,7 +163,7 @@ def page_of(contents: Contents, title: str) -> str:
 
 def _distributions(contents: Contents) -> list[tuple[list[Any], str]]:
     """Rank distributions with their captions: a figure each, or one figure of small multiples."""
-    known = [name for name in contents.study.datasets if contents.table.facts[name][1][0]]
+    known = [name for name in contents.study.datasets if contents.table.facts[name].fewest]
     datasets = known[:_MOST_CURVES]
     small, drawn = len(datasets) > _GRID, []
     for name in datasets:

@@ -2,34 +2,36 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from torchrankmetrics.definitions.protocol import VIEWS, View
+from torchrankmetrics.definitions.values import ValueDefinition
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.inference.sources import Values
+from torchrankmetrics.inference.values import known_measure, value_measure, value_rows
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
-from torchrankmetrics.study.page import Contents, page_of
-from torchrankmetrics.study.runs import DataSet, Run, find_files, paths_of, source_of
+from torchrankmetrics.study.page import AVERAGED, contents_of, page_of
+from torchrankmetrics.study.runs import DataSet, Run, find_files, load_run, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
-from torchrankmetrics.validation import check_choice
+from torchrankmetrics.study.values import ValueDataSet
+from torchrankmetrics.validation import check_choice, shorten
 
-AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 _FIELDS = ("model", "dataset", "seed")
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
 
-def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
-    """Read the metrics of a table.
+def measures_of(metrics: Metrics, view: View | None, foreign: Collection[str] = ()) -> list[Measure]:
+    """Read the metrics of a table, some of which may be foreign names of given values.
 
     Raises:
         TypeError, ValueError: for unknown names, and for metrics without a mean over seeds.
@@ -37,6 +39,9 @@ def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
     if view is not None:
         check_choice("view", view, VIEWS)
     selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
+    if foreign and not isinstance(metrics, Mapping):
+        entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
+        metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
     measures = list(selection.measures(metrics).values())
     if not measures:
         raise ValueError("metrics is empty: name at least one")
@@ -67,8 +72,9 @@ class RankStudy:
         self.runs: dict[tuple[str, str, str], Run] = {}
         self._models: dict[str, None] = {}  # in their order
         self._datasets: dict[str, None] = {}
-        self._loaded: OrderedDict[str, DataSet] = OrderedDict()
+        self._loaded: OrderedDict[str, DataSet | ValueDataSet] = OrderedDict()
         self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
+        self._foreign: set[str] = set()  # names of given values that are not metrics of the package
 
     def add(self, table: object, *, model: str, dataset: str, seed: int | str = 0) -> None:
         """Add the ranks of a run.
@@ -91,6 +97,41 @@ class RankStudy:
             file = Path(file).name
         self._add(Run(str(model), str(dataset), str(seed), source, file, num_rows))
 
+    def add_values(self, values: Values, *, metric: str, model: str, dataset: str, seed: int | str = 0) -> None:
+        """Add values of queries that another tool computed, for tables, averages and differences without ranks.
+
+        Args:
+            values (dict): query -> value, of the same queries for all models of the dataset.
+            metric (str): name of the metric; higher is better, unless the name is one of the package.
+            model (str): name of the model.
+            dataset (str): name of the dataset, which has no ranks.
+            seed (int or str, 0): seed of the training.
+
+        Raises:
+            TypeError: if ``values`` is not a dict of numbers.
+            ValueError: if a value is not finite, the run has values of the metric, or the dataset has ranks.
+
+        >>> study = RankStudy()
+        >>> for model, shift in {"bm25": 0.0, "dense": 0.1}.items():
+        ...     values = {f"q{i}": i % 5 / 5 + shift for i in range(50)}
+        ...     study.add_values(values, metric="ndcg@10", model=model, dataset="scifact")
+        >>> study.table("ndcg@10").value("ndcg_at_10", "dense", "scifact")
+        0.5
+        """
+        measure = value_measure(metric, ())
+        run = Run(str(model), str(dataset), str(seed), {measure.key: values}, None, len(values))
+        value_rows([values], [f"values of {run.label}"])
+        known = self.runs.get((run.model, run.dataset, run.seed))
+        if known is None:
+            self._add(run)
+        elif not isinstance(known.source, dict) or measure.key in known.source:
+            raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+        else:
+            known.source[measure.key] = values
+            self._forget(run.dataset)
+        if known_measure(metric) is None:
+            self._foreign.add(measure.key)
+
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
         """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (.npz or .parquet).
@@ -98,8 +139,11 @@ class RankStudy:
         Only headers are read; a table is read when its dataset is used.
 
         Args:
-            pattern (str): path with the fields {dataset}, {model} and {seed}, which match any text without "/", and *.
+            pattern (str): path with the fields {dataset}, {model} and {seed}, matching any text without "/"; ``*`` too.
             **names (str): model, dataset or seed for a field that the pattern lacks; default "model", "data", "0".
+
+        Returns:
+            A study of these files.
 
         Raises:
             OSError: if a file cannot be opened.
@@ -115,7 +159,12 @@ class RankStudy:
         return study
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
-        """Set the order of models and datasets; names that are not listed follow."""
+        """Set the order of models and datasets; names that are not listed follow.
+
+        Args:
+            models (sequence of str, default ()): names of models to list first.
+            datasets (sequence of str, default ()): names of datasets to list first.
+        """
         self._models = dict.fromkeys([*models, *self._models])
         self._datasets = dict.fromkeys([*datasets, *self._datasets])
         for name in self._datasets:
@@ -127,6 +176,9 @@ class RankStudy:
         key = (run.model, run.dataset, run.seed)
         if key in self.runs:
             raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+        same = [one for one in self.runs.values() if one.dataset == run.dataset][:1]
+        if same and isinstance(same[0].source, dict) != isinstance(run.source, dict):
+            raise ValueError(f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the other kind")
         self.runs[key] = run
         self._models.setdefault(run.model)
         self._datasets.setdefault(run.dataset)
@@ -167,6 +219,9 @@ class RankStudy:
     def save(self, pattern: str | os.PathLike[str]) -> None:
         """Write every table to a file of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (or .parquet).
 
+        Args:
+            pattern (str): path with the fields {dataset}, {model} and {seed}.
+
         Raises:
             OSError: if a file cannot be written.
             ValueError: if two runs would have one file, or a name contains "/".
@@ -179,12 +234,28 @@ class RankStudy:
             self.runs[key] = replace(run, source=path, file=file)
 
     def dataset(self, name: str) -> DataSet:
-        """Return the runs of a dataset, read and aligned; OSError or ValueError if a file cannot be read."""
+        """Return the runs of a dataset, read and aligned.
+
+        Args:
+            name (str): name of a dataset.
+
+        Raises:
+            OSError: if a file cannot be opened.
+            ValueError: if a file cannot be read, or the dataset has values of queries instead of ranks.
+        """
+        data = self._data(name)
+        if isinstance(data, ValueDataSet):
+            raise ValueError(f"dataset must have ranks for pages and files, {shorten(name)} has values of queries")
+        return data
+
+    def _data(self, name: str) -> DataSet | ValueDataSet:
         check_choice("dataset", name, self.datasets)
         if name not in self._loaded:
             order = {model: i for i, model in enumerate(self.models)}
             runs = [run for run in self.runs.values() if run.dataset == name]
-            self._loaded[name] = DataSet(sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
+            runs.sort(key=lambda run: (order[run.model], natural(run.seed)))
+            has_values = isinstance(runs[0].source, dict)
+            self._loaded[name] = ValueDataSet(runs) if has_values else DataSet(map(load_run, runs))
         self._loaded.move_to_end(name)
         while len(self._loaded) > 1 and sum(one.num_rows for one in self._loaded.values()) > _MOST_ROWS:
             self._loaded.popitem(last=False)
@@ -208,19 +279,23 @@ class RankStudy:
 
         Args:
             metrics (str, Measure, RankMetric, or several): metrics of the table.
-            view (str, None): view of names without one: "base", "normalized", "adjusted_index" or "z_score".
-            confidence_level (float, 0.95): of the intervals, and 1 - the family-wise error rate.
-            cluster (str, None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple), or
-                None (the ranking task).
-            margin (float, None): > 0, in units of the metrics, chosen before the ranks are seen: ≈ marks models for
-                which the tests show that no other model is better by the margin or more, one family over the table.
+            view (str, default None): view of names without one: "base", "normalized", "adjusted_index" or "z_score".
+            confidence_level (float, default 0.95): of the intervals, and 1 - the family-wise error rate.
+            cluster (str, default None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple);
+                None: the ranking task.
+            margin (float, default None): > 0, in units of the metrics, chosen before the ranks are seen: ≈ marks models
+                for which the tests show that no other model is better by the margin or more, one family over the
+                table.
+
+        Returns:
+            A table with one cell per model, dataset and metric.
 
         Raises:
             OSError: if a file cannot be opened.
             ValueError: for bad options, an empty study, and damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
-        measures, margin = measures_of(metrics, view), check_margin(margin)
+        measures, margin = measures_of(metrics, view, self._foreign), check_margin(margin)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
         results, p_random, facts, warnings = {}, {}, {}, {}
@@ -228,8 +303,8 @@ class RankStudy:
         for name in self.datasets:
             for measure in measures:
                 results[measure.key, name] = self._result(name, measure, confidence_level, cluster)
-                p_random[measure.key, name] = against_random(self.dataset(name), measure, enough)
-            facts[name], warnings[name] = self.dataset(name).facts, self.dataset(name).notes(self.seeds)
+                p_random[measure.key, name] = against_random(*self._data(name).of(measure), enough)
+            facts[name], warnings[name] = self._data(name).facts, self._data(name).notes(self.seeds)
         options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster, "margin": margin}
         return study_table(measures, self.models, results, p_random, facts, warnings, **options)
 
@@ -241,7 +316,17 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Averages:
-        """Average models over the datasets with values of all of them; arguments and errors as in ``table``."""
+        """Average models over the datasets with values of all of them; arguments and errors as in ``table``.
+
+        Args:
+            metrics (str, RankMetric or several): metrics to average.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+            cluster (str, default None): as in ``table``.
+
+        Returns:
+            One ``Average`` per model and metric.
+        """
         return averages(self.table(metrics, view, confidence_level=confidence_level, cluster=cluster))
 
     def difference(
@@ -256,12 +341,23 @@ class RankStudy:
     ) -> Differences:
         """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
 
+        Args:
+            a (str): name of a model.
+            b (str): name of the model that is subtracted.
+            metric (str, RankDefinition or RankMetric, default "mrr"): one metric.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+            cluster (str, default None): as in ``table``.
+
+        Returns:
+            One difference per dataset, and their averages, with intervals.
+
         Raises:
             ValueError: for unknown models, and if the two cannot be compared on any dataset.
         """
         for name in (a, b):
             check_choice("model", name, self.models)
-        (one,) = measures_of([metric], view)
+        (one,) = measures_of([metric], view, self._foreign)
         confidence_level = check_confidence_level(confidence_level)
         results = {name: self._result(name, one, confidence_level, cluster) for name in self.datasets}
         return differences(a, b, one, results, confidence_level)
@@ -270,6 +366,14 @@ class RankStudy:
         self, metric: MetricLike = "mrr", view: View | None = None, *, confidence_level: float = 0.95
     ) -> Ranking:
         """Average the ranks of the models over datasets, with Friedman's test and Nemenyi's critical difference.
+
+        Args:
+            metric (str, RankDefinition or RankMetric, default "mrr"): one metric.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+
+        Returns:
+            Mean rank of each model, the p-value of Friedman's test and the critical difference.
 
         Raises:
             ValueError: for a metric without a direction, and for fewer than two models or datasets.
@@ -290,13 +394,16 @@ class RankStudy:
         """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
 
         Args:
-            path (str, None): the HTML file, written whole or not at all; None returns the text.
+            path (str, default None): the HTML file, written whole or not at all; None returns the text.
             metrics (str or several): as in ``table``; the first one ranks the models.
-            view (str, None): as in ``table``.
-            confidence_level (float, 0.95): as in ``table``.
-            cluster (str, None): as in ``table``.
-            margin (float, None): as in ``table``.
-            title (str, "Rank study"): heading of the page.
+            view (str, default None): as in ``table``.
+            confidence_level (float, default 0.95): as in ``table``.
+            cluster (str, default None): as in ``table``.
+            margin (float, default None): as in ``table``.
+            title (str, default "Rank study"): heading of the page.
+
+        Returns:
+            None; the text of the page if path is None.
 
         Raises:
             ImportError: without matplotlib.
@@ -314,35 +421,13 @@ class RankStudy:
 
     def _result(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
         check_choice("cluster", cluster, (None, "group", "sample_id"))
+        if cluster is not None and isinstance(self._data(name), ValueDataSet):
+            raise ValueError("cluster must be None for values of queries, which are independent units")
         key = (name, measure, confidence_level, cluster)
         if key not in self._results:
-            self._results[key] = evaluate_dataset(self.dataset(name), measure, confidence_level, cluster)
+            self._results[key] = evaluate_dataset(*self._data(name).of(measure), confidence_level, cluster)
         return self._results[key]
 
     def _forget(self, dataset: str) -> None:
         self._loaded.pop(dataset, None)
         self._results = {known: value for known, value in self._results.items() if known[0] != dataset}
-
-
-def contents_of(
-    study: RankStudy,
-    measures: list[Measure],
-    confidence_level: float,
-    cluster: str | None,
-    margin: float | None,
-) -> Contents:
-    """Compute the results of a page."""
-    table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
-    several = len(table.datasets) > 1 and len(table.models) > 1
-    averages = ranking = differences = None
-    directed = [one for one in table.measures if one.higher_is_better is not None]
-    if several and directed:
-        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
-        with suppress(ValueError):  # no dataset with values of all models
-            averages = study.summary([*directed, *AVERAGED], **options)
-        with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
-            ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
-            order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
-            first, second = (table.models[i] for i in order[:2])
-            differences = study.difference(first, second, directed[0], **options)
-    return Contents(study, table, averages, ranking, differences)

@@ -1,27 +1,31 @@
 """Runs of a study: files found by a pattern, tables read from them, and datasets of runs on the same tasks."""
 
+import glob
 import hashlib
 import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, as_table, check_complete
+from torchrankmetrics.inference.sources import Collected, Values, as_table, check_complete
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
-from torchrankmetrics.table.rank_table import RankTable, num_stored_rows
-from torchrankmetrics.validation import shortened, shown
+from torchrankmetrics.table.files import num_stored_rows
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.validation import shorten, truncate
 
 FIELDS = ("dataset", "model", "seed")
-_PART = re.compile(r"\{(\w*)\}|(\*)")
+_PART = re.compile(r"\{(\w*)\}|\*")
 
 
 def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[str, str]]]:
@@ -35,14 +39,24 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
     Raises:
         ValueError: if a field is unknown, there is none, or no file matches.
     """
-    base, parts = _split(pattern)
+    base, rest = _split(pattern)
+    literals, fields = _PART.split(rest)[::2], _PART.split(rest)[1::2]
+    expression, seen = re.escape(literals[0]), set[str]()
+    for field_name, literal in zip(fields, literals[1:], strict=True):
+        if field_name is None:
+            expression += "[^/]*"
+        else:
+            expression += f"(?P={field_name})" if field_name in seen else f"(?P<{field_name}>[^/]+)"
+            seen.add(field_name)
+        expression += re.escape(literal)
     found = [
-        (path, "/".join(names), fields)
-        for path, names, fields in _matching(base, parts, (), {})
-        if path.is_file() or path.suffix == ".parquet"  # Dask and Spark write folders
+        (base / below, below, match.groupdict())
+        for below in glob.glob("*".join(map(glob.escape, literals)), root_dir=base, include_hidden=True)
+        if (match := re.fullmatch(expression, below))
+        and ((base / below).is_file() or below.endswith(".parquet"))  # Dask and Spark write folders
     ]
     if not found:
-        raise ValueError(f"no file matches {shown(os.fspath(pattern))}{_existing(base)}")
+        raise ValueError(f"no file matches {shorten(os.fspath(pattern))}{_existing(base)}")
     return sorted(found, key=lambda one: natural(one[1]))
 
 
@@ -52,13 +66,13 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
     Raises:
         ValueError: if two runs would have one file, or a name cannot be part of a path.
     """
-    base, parts = _split(pattern)
-    if "*" in "/".join(parts):
-        raise ValueError(f"pattern must not contain * for files to write, got {shown(os.fspath(pattern))}")
+    base, rest = _split(pattern)
+    if "*" in rest:
+        raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
     for name in (name for run in runs for name in run.values()):
         if "/" in name or name in ("", ".", ".."):
-            raise ValueError(f"the name {shown(name)} cannot be part of a path: add the run under another name")
-    below = ["/".join(parts).format(**run) for run in runs]
+            raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
+    below = [rest.format(**run) for run in runs]
     if len(set(below)) < len(runs):
         raise ValueError(
             "pattern must contain the fields that distinguish the runs, as runs/{dataset}/{model}/{seed}.npz does; got "
@@ -67,51 +81,20 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
     return [(base / name, name) for name in below]
 
 
-def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
-    """Split a pattern into the folder that it begins with and the components of the rest."""
+def _split(pattern: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Split a pattern into the folder that it begins with and the rest."""
     text = os.fspath(pattern)
-    unknown = [match[1] for match in _PART.finditer(text) if match[2] is None and match[1] not in FIELDS]
-    if unknown or not any(f"{{{field}}}" in text for field in FIELDS):
-        got = f"the unknown field {{{shortened(unknown[0])}}}" if unknown else "no field"
+    named = [match[1] for match in _PART.finditer(text) if match[1] is not None]
+    unknown = [name for name in named if name not in FIELDS]
+    if unknown or not named:
+        got = f"the unknown field {{{truncate(unknown[0])}}}" if unknown else "no field"
         raise ValueError(
-            f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shown(text)}"
+            f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shorten(text)}"
         )
     first = _PART.search(text)
     assert first is not None
     folder = text[: text.rfind("/", 0, first.start()) + 1]
-    return Path(folder or "."), text[len(folder) :].split("/")
-
-
-def _matching(
-    folder: Path, parts: list[str], names: tuple[str, ...], fields: dict[str, str]
-) -> Iterator[tuple[Path, tuple[str, ...], dict[str, str]]]:
-    if not parts:
-        yield folder, names, fields
-        return
-    first, *rest = parts
-    if _PART.search(first) is None:
-        if (folder / first).exists():
-            yield from _matching(folder / first, rest, (*names, first), fields)
-        return
-    expression = re.compile(_expression(first, fields), re.DOTALL)  # names may contain line breaks
-    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if match := expression.fullmatch(entry.name):
-            yield from _matching(entry, rest, (*names, entry.name), fields | match.groupdict())
-
-
-def _expression(part: str, known: dict[str, str]) -> str:
-    out, end, seen = "", 0, set[str]()
-    for match in _PART.finditer(part):
-        out += re.escape(part[end : match.start()])
-        field, end = match[1], match.end()
-        if field is None:
-            out += ".*"
-        elif field in known:
-            out += re.escape(known[field])
-        else:
-            out += f"(?P={field})" if field in seen else f"(?P<{field}>.+)"
-            seen.add(field)
-    return out + re.escape(part[end:])
+    return Path(folder or "."), text[len(folder) :]
 
 
 def _existing(base: Path) -> str:
@@ -136,12 +119,14 @@ class Run:
     model: str
     dataset: str
     seed: str
-    source: RankTable | Path = field(repr=False)
+    source: RankTable | Path | dict[str, Values] = field(repr=False)
     file: str | None
     num_rows: int
 
     def load(self) -> RankTable:
-        """Return the ranks, read from their file if they have one."""
+        """Return the ranks, read from their file if they have one; ValueError for values of queries."""
+        if isinstance(self.source, dict):
+            raise ValueError(f"{self.label} has values of queries, not ranks: pages and files of a study need ranks")
         return RankTable.load(self.source, max_bytes=MAX_BYTES) if isinstance(self.source, Path) else self.source
 
     @property
@@ -225,13 +210,50 @@ def _digest(rows: Rows) -> str:
     return digest.hexdigest()
 
 
-class DataSet:
-    """The runs of a dataset by model, read and aligned; raises as ``load_run``."""
+class Facts(NamedTuple):
+    """Facts of a dataset.
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    Attributes:
+        tasks: number of ranking tasks.
+        fewest, most: numbers of candidates, 0 if unknown.
+        tie_rates: share of tied tasks by model; empty for values of queries.
+    """
+
+    tasks: int
+    fewest: int
+    most: int
+    tie_rates: Mapping[str, float]
+
+    @property
+    def candidates(self) -> str:
+        """Range of the numbers of candidates; "" if unknown."""
+        return f"{self.fewest} to {self.most}" if self.fewest < self.most else str(self.most or "")
+
+    def __str__(self) -> str:
+        if not self.tie_rates:
+            return f"{self.tasks} queries"
+        return f"{self.tasks} tasks among {self.candidates or 'an unknown number of'} candidates, {self.ties}% ties"
+
+    @property
+    def ties(self) -> str:
+        """Range of the shares of ties of the models, in percent."""
+        low, high = (100 * end(self.tie_rates.values()) for end in (min, max))
+        return f"{low:.1f} to {high:.1f}" if high - low >= 0.05 else f"{high:.1f}"
+
+
+def missing_seeds(present: Mapping[str, Sequence[str]], seeds: Sequence[str]) -> list[str]:
+    """Notes on the models without a run of each seed."""
+    lacking = {model: [seed for seed in seeds if seed not in own] for model, own in present.items()}
+    return [f"{model} lacks seed {', '.join(lost)}" for model, lost in lacking.items() if lost]
+
+
+class DataSet:
+    """The runs of a dataset by model, read and aligned."""
+
+    def __init__(self, runs: Iterable[LoadedRun]) -> None:
         self.models: dict[str, list[LoadedRun]] = {}
         for run in runs:
-            self.models.setdefault(run.model, []).append(load_run(run))
+            self.models.setdefault(run.run.model, []).append(run)
         self.runs = [run for runs in self.models.values() for run in runs]
         self.num_rows = sum(len(run.analysis.rows) for run in self.runs)
         # the tasks that most runs share
@@ -241,22 +263,24 @@ class DataSet:
         same = {model: all(run.tasks == tasks for run in runs) for model, runs in self.models.items()}
         self.aligned = {model: runs for model, runs in self.models.items() if tasks and same[model]}
 
+    def of(self, measure: Measure) -> "tuple[DataSet, Measure]":
+        """Runs with a metric, and its measure: all runs, because ranks have every metric."""
+        return self, measure
+
     @cached_property
-    def facts(self) -> tuple[int, tuple[int, int], dict[str, float]]:
-        """Number of tasks, fewest and most candidates (0 if unknown), and share of tied tasks by model."""
+    def facts(self) -> Facts:
+        """Numbers of tasks and candidates, and shares of ties."""
         sample = self.reference.analysis.sample()
         counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
         samples = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
         ties = {model: sum(one.tie_mass / one.total for one in found) / len(found) for model, found in samples.items()}
-        return sample.num_tasks, (int(counts[0]), int(counts[-1])), ties
+        return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
         """Reasons why models are not compared, missing seeds, NaN, sampled candidates, and warnings from reading."""
         found = [self._misaligned(model) for model in self.models if model not in self.aligned]
+        found += missing_seeds({model: [run.run.seed for run in runs] for model, runs in self.models.items()}, seeds)
         for model, runs in self.models.items():
-            present = [run.run.seed for run in runs]
-            if missing := [seed for seed in seeds if seed not in present]:
-                found.append(f"{model} lacks seed {', '.join(missing)}")
             if nan := sum(run.analysis.num_nan for run in runs):
                 found.append(f"{model} has NaN scores in {nan} tasks, which never help")
             if sampled := sum(run.analysis.num_sampled for run in runs):

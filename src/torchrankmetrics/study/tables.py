@@ -11,7 +11,8 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import Cell, DatasetResult
-from torchrankmetrics.validation import check_choice, one_number, shown
+from torchrankmetrics.study.runs import Facts
+from torchrankmetrics.validation import check_choice, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 EQUAL, RANDOM, WITHIN = "†", "‡", "≈"
 _STARS = (0.05, 0.01, 0.001)
 Rows = Literal["models", "datasets"]
-Facts = tuple[int, tuple[int, int], Mapping[str, float]]
 Results = Mapping[tuple[str, str], DatasetResult]
 
 
@@ -32,7 +32,7 @@ class StudyTable(Rendered):
         models, datasets: names.
         cells: by (key of the metric, model, dataset), without missing ones.
         results: tests of each (key of the metric, dataset), and its value under random ranking.
-        facts: by dataset: number of tasks, numbers of candidates, share of ties by model.
+        facts: by dataset.
         warnings: by dataset.
         confidence_level: of the intervals; 1 - confidence_level is the family-wise error rate of the marks.
         cluster: unit of the intervals and tests.
@@ -119,10 +119,7 @@ class StudyTable(Rendered):
         """Legend, then facts and warnings of the datasets."""
         about = []
         for data in self.datasets:
-            tasks, (low, high), rates = self.facts[data]
-            candidates = (str(low) if low == high else f"{low} to {high}") if low else "an unknown number of"
-            fact = f"{data}: {tasks} tasks among {candidates} candidates, {ties(rates)}% ties"
-            about.append("; ".join([fact, *self.warnings[data]]) + ".")
+            about.append("; ".join([f"{data}: {self.facts[data]}", *self.warnings[data]]) + ".")
         return (*self.legend, *about, *self.doubts)
 
     @property
@@ -213,13 +210,9 @@ class StudyTable(Rendered):
         return Tabular.named(names, lines, self.notes, keys=3)
 
     def _record(self, key: str, model: str, data: str) -> tuple[Entry, ...]:
-        cell, (tasks, candidates, rates) = self.cells.get((key, model, data)), self.facts[data]
-        known: tuple[Entry, ...] = (
-            self.results[key, data].chance,
-            tasks,
-            *(n or None for n in candidates),
-            rates.get(model),
-        )
+        cell, facts = self.cells.get((key, model, data)), self.facts[data]
+        sizes = facts.tasks, facts.fewest or None, facts.most or None
+        known: tuple[Entry, ...] = (self.results[key, data].chance, *sizes, facts.tie_rates.get(model))
         if self.margin is not None:
             known += (None if cell is None else cell.p_within,)
         if cell is None:
@@ -261,19 +254,13 @@ class StudyTable(Rendered):
         return dict(zip(found, holm(list(found.values())).tolist(), strict=True))
 
 
-def ties(rates: Mapping[str, float]) -> str:
-    """Smallest and largest share of ties of the models, in percent."""
-    low, high = (100 * end(rates.values()) for end in (min, max))
-    return f"{low:.1f} to {high:.1f}" if high - low >= 0.05 else f"{high:.1f}"
-
-
 def check_margin(margin: float | None) -> float | None:
     """Validate a margin: None, or a number above 0."""
     if margin is None:
         return None
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number or None, got {shown(margin)} of type {type(margin).__name__}")
+        raise TypeError(f"margin must be a number or None, got {shorten(margin)} of type {type(margin).__name__}")
     if not 0 < number < math.inf:
         raise ValueError(f"margin must be above 0 and finite, in the units of the metrics; got {margin}")
     return float(number)

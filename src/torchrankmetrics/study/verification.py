@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Rendered, Tabular
-from torchrankmetrics.study.page import VERSION, manifest_of, manifest_text
-from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_of
+from torchrankmetrics.study.page import VERSION, contents_of, manifest_of, manifest_text
+from torchrankmetrics.study.rank_study import RankStudy, measures_of
 from torchrankmetrics.study.runs import Run, source_of
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 _SCRIPT = re.compile(r"<script\b[^>]*rank-manifest[^>]*>(.*?)</script", re.DOTALL | re.IGNORECASE)
 _LABELS = ("metric", "model", "dataset", "seed")
@@ -31,9 +31,10 @@ class Verification(Rendered):
     """Result of ``verify``; true if the manifest agrees with the files.
 
     Attributes:
-        differences: (path in the manifest, value on the page, value from the files), in the order of the manifest.
-        num_files, num_numbers: numbers of files and numbers in the manifest.
-        notes: summary and limits.
+        differences (tuple): (path in the manifest, value on the page, value from the files), in the order of the
+            manifest.
+        num_files, num_numbers (int): numbers of files and numbers in the manifest.
+        notes (tuple): summary and limits.
     """
 
     differences: tuple[_Difference, ...]
@@ -57,9 +58,12 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     the tables. Displayed text and figures are not verified.
 
     Args:
-        report: the HTML file.
-        folder: directory that the paths in the manifest are relative to.
-        metrics: user-defined metrics that were passed to ``report``.
+        report (path): the HTML file.
+        folder (path): directory that the paths in the manifest are relative to.
+        metrics (sequence of str, default ()): user-defined metrics that were passed to ``report``.
+
+    Returns:
+        The differences; none: every number of the manifest was computed again.
 
     Raises:
         OSError: if the page cannot be read.
@@ -67,7 +71,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     """
     base = Path(folder)
     if not base.is_dir():
-        raise ValueError(f"folder must be a directory with files of ranks, got {shown(os.fspath(folder))}")
+        raise ValueError(f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}")
     page = _manifest(Path(report))
     selection = Selection(VIEWS, "realistic", "both", DEFAULT_EXPECTATION)  # the page names the view
     known = {one.key: one for one in selection.measures(metrics).values()}
@@ -78,7 +82,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         order = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
         plain = check_confidence_level(options["confidence_level"]), options["cluster"], options["margin"]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the manifest of {report} is damaged: {shown(error)}") from error
+        raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
     study = RankStudy()
     differing: list[_Difference] = [one for names, file in runs for one in _add_file(study, names, file, base)]
     notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
@@ -107,7 +111,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the manifest of {path} is damaged: {error}") from error
     if version != VERSION:
-        raise ValueError(f"the manifest of {path} has version {shown(version)}; this library reads {VERSION}")
+        raise ValueError(f"the manifest of {path} has version {shorten(version)}; this library reads {VERSION}")
     return content
 
 
@@ -118,7 +122,7 @@ def _add_file(study: RankStudy, names: dict[str, str], file: Any, base: Path) ->
         return [(where, "in memory", "no file")]
     inside = PurePosixPath(str(file))
     if inside.is_absolute() or ".." in inside.parts:
-        raise ValueError(f"the manifest names the file {shown(file)}: it must be a path below the folder")
+        raise ValueError(f"the manifest names the file {shorten(file)}: it must be a path below the folder")
     try:
         source, num_rows = source_of(base / inside)
         study._add(Run(**names, source=source, file=str(file), num_rows=num_rows))

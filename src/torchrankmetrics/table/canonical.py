@@ -1,11 +1,11 @@
 """Rows in canonical form: sorted, distinct, counted. Any split and any sharding give the same array, bit for bit."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows
+from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows
 
 _LARGEST = 1 << 62
 
@@ -46,17 +46,13 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
         given.query,
         given.gain_bits,
     ]
-    key, count = _unique(key, given.count)
-    side, sample_id, optimistic, gap, num_candidates, group, weight_bits, flags, query, gain_bits = key
-    result = np.empty((WIDTH, len(count)), dtype=np.int64).T
+    order, count = _distinct(key, given.count)
+    result = rows.T[:, order].T
     merged = Columns(result)
-    merged.optimistic, merged.pessimistic, merged.num_candidates = optimistic, optimistic + gap, num_candidates
-    merged.group, merged.sample_id, merged.weight_bits = group, sample_id, weight_bits
-    merged.side_and_flags = side | (flags << SIDE_BITS)
-    merged.query, merged.gain_bits = query, gain_bits
+    merged.count = count
+    side, sample_id = merged.side, merged.sample_id
     named = sample_id != ABSENT
     if not named.any():
-        merged.count = count
         return result, 0
     merged.count = np.where(named, 1, count)
     if not drop_repeats:
@@ -66,40 +62,29 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     return result.T[:, ~repeat].T, int(repeat.sum())
 
 
-def _unique(columns: Sequence[Rows], count: Rows) -> tuple[list[Rows], Rows]:
-    """Distinct rows in lexicographic order, with summed counts."""
+def _distinct(columns: Sequence[Rows], count: Rows) -> tuple[Rows, Rows]:
+    """Indices of the distinct rows in lexicographic order, and their summed counts."""
     if (order := _ordered_by_id(*columns[:2])) is not None:
-        return [column[order] for column in columns], count[order]
-    ones = bool((count == 1).all())
-    key, decode = _pack(columns)
-    if key is not None and decode is not None and ones:
-        key = np.sort(key)
-        first = np.empty(len(key), dtype=bool)
-        first[0] = True
-        np.not_equal(key[1:], key[:-1], out=first[1:])
-        starts = first.nonzero()[0]
-        number = np.empty_like(starts)
-        number[:-1], number[-1] = starts[1:] - starts[:-1], len(key) - starts[-1]
-        return decode(key[starts]), number
-    order = np.argsort(key, kind="stable") if key is not None else np.lexsort(columns[::-1])
-    columns = [column[order] for column in columns]
+        return order, count[order]
+    key = _pack(columns)
+    keys, order = (columns, np.lexsort(columns[::-1])) if key is None else ([key], np.argsort(key))
     first = np.zeros(len(order), dtype=bool)
     first[0] = True
-    for column in columns:
-        first[1:] |= column[1:] != column[:-1]
+    for column in keys:
+        first[1:] |= np.diff(column[order]) != 0
     starts = np.flatnonzero(first)
-    return [column[first] for column in columns], np.add.reduceat(count[order], starts)
+    return order[starts], np.add.reduceat(count[order], starts)
 
 
-def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | slice | None:
+def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | None:
     """Return the order of rows if the first two columns are distinct for all rows, else None."""
     (low, high), sides = _ends(sample_id), _ends(side)[1] + 1
     if (high - low + 1) * sides > _LARGEST or high - low + 1 < len(side) // sides:
         return None
     key = side * (high - low + 1) + (sample_id - low)
     if (key[1:] > key[:-1]).all():
-        return slice(None)
-    order = np.argsort(key, kind="stable")
+        return np.arange(len(key))
+    order = np.argsort(key)
     key = key[order]
     return order if (key[1:] != key[:-1]).all() else None
 
@@ -109,33 +94,20 @@ def _ends(column: Rows) -> tuple[int, int]:
     return int(column[column.argmin()]), int(column[column.argmax()])
 
 
-def _pack(columns: Sequence[Rows]) -> tuple[Rows | None, Callable[[Rows], list[Rows]] | None]:
-    """One int64 key that orders like the columns, with its inverse; None if 62 bits are too few."""
-    ends = [_ends(column) for column in columns]
+def _pack(columns: Sequence[Rows]) -> Rows | None:
+    """One int64 key that orders like the columns; None if 62 bits are too few."""
+    columns, ends = list(columns), [_ends(column) for column in columns]
     lows, sizes = [low for low, _ in ends], [high - low + 1 for low, high in ends]
-    tables: list[Rows | None] = [None] * len(columns)
-    if math.prod(sizes) > _LARGEST:  # weights, above all, use the whole int64 range: number their distinct values
-        columns = list(columns)
-        for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-            table, columns[i] = np.unique(columns[i], return_inverse=True)
-            tables[i], lows[i], sizes[i] = table, 0, len(table)
-            if math.prod(sizes) <= _LARGEST:
-                break
-        else:
-            return None, None
+    # weights, above all, use the whole int64 range: number their distinct values
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        if math.prod(sizes) <= _LARGEST:
+            break
+        distinct, columns[i] = np.unique(columns[i], return_inverse=True)
+        lows[i], sizes[i] = 0, len(distinct)
+    if math.prod(sizes) > _LARGEST:
+        return None
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column, low, size in zip(columns, lows, sizes, strict=True):
         if size > 1:
             key = key * size + (column - low)
-
-    def decode(keys: Rows) -> list[Rows]:
-        parts: list[Rows] = []
-        for low, size, table in zip(lows[::-1], sizes[::-1], tables[::-1], strict=True):
-            if size == 1:
-                parts.append(np.full(len(keys), low if table is None else table[0]))
-                continue
-            keys, part = np.divmod(keys, size)
-            parts.append(part + low if table is None else table[part])
-        return parts[::-1]
-
-    return key, decode
+    return key

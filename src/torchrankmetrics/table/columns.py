@@ -172,13 +172,14 @@ def combined(*columns: Numbers) -> Numbers:
 
 
 def _of_rows(rows: Columns[Numbers]) -> tuple[Numbers, Numbers]:
-    """What each answer adds to the name of its query: by its sample id, and without one by its ranks.
+    """What each answer adds to the name of its query: by its sample id, and without one by its ranks and gain.
 
     Group and weight, which others may give to a table later, tell queries apart by themselves.
     """
     side = rows.side_and_flags & ((1 << SIDE_BITS) - 1)
     marks = (rows.side_and_flags & _MARKS) | side
-    return combined(rows.sample_id, side), combined(rows.optimistic, rows.pessimistic, rows.num_candidates, marks)
+    about = (rows.optimistic, rows.pessimistic, rows.num_candidates, marks, rows.gain_bits - ONE)
+    return combined(rows.sample_id, side), combined(*about)
 
 
 def _name(total: Numbers, number: Numbers) -> Numbers:

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import ABSENT, SIDE_WORDS
-from torchrankmetrics.validation import check_int, shortened
+from torchrankmetrics.validation import shorten, truncate
 
 SUFFIXES = (".csv", ".tsv")
 _INTEGERS = ("rank", "optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
@@ -39,46 +39,44 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         ValueError: if it is not UTF-8 text, has no columns of ranks, ragged rows or wrong values, or is too large.
     """
     name = os.fspath(path)
-    content = file.read(check_int("max_bytes", max_bytes, 1) + 1)
-    if len(content) > max_bytes or _BYTES_OF_ROW * content.count(b"\n") > max_bytes:
-        needed = max(len(content), _BYTES_OF_ROW * content.count(b"\n"))
-        raise ValueError(f"{name} is not loaded: {table_io.TooLargeError(str(needed), max_bytes)}")
+    content = file.read(max_bytes + 1)
+    if (needed := max(len(content), _BYTES_OF_ROW * content.count(b"\n"))) > max_bytes:
+        raise table_io.TooLargeError(path, needed, max_bytes)
     try:
         text = content.decode("utf-8-sig")
         lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if "\t" in text.partition("\n")[0] else ",")
-        header, *rows = [line for line in lines if line] or [[]]
-        names = [column.strip() for column in header]
-        if len(set(names)) < len(names):
-            raise ValueError(f"columns must have different names, got {shortened(', '.join(names))}")
-        ragged = next((i for i, row in enumerate(rows, 2) if len(row) != len(names)), None)
-        if ragged is not None:
-            raise ValueError(f"line {ragged} must have {len(names)} cells as the header, got {len(rows[ragged - 2])}")
+        names = [column.strip() for column in next(filter(None, lines), [])]
+        rows = []
+        for row in filter(None, lines):
+            if len(row) != len(names):
+                raise ValueError(f"line {lines.line_num} must have {len(names)} cells as the header, got {len(row)}")
+            rows.append(row)
         cells = zip(*rows, strict=True) if rows else ((),) * len(names)
-        return rows_of_columns(
-            dict(zip(names, (np.array(column, dtype=object) for column in cells), strict=True)), name
-        )
+        return rows_of_columns(names, [np.array(column, dtype=object) for column in cells], name)
     except (csv.Error, ValueError, TypeError) as error:
         raise ValueError(f"{name}: {error}") from error
 
 
-def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
+def read_length(path: str | os.PathLike[str], file: BinaryIO) -> int:
     """Number of rows of an open file, without the header."""
     return max(sum(bool(line.strip()) for line in file) - 1, 0)
 
 
-def rows_of_columns(columns: Mapping[str, npt.ArrayLike], name: str) -> Tensor:
-    """Read rows from columns by name: ``rank``, or ``optimistic`` and ``pessimistic``; and those of ``from_numpy``."""
+def rows_of_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], source: str) -> Tensor:
+    """Read rows from columns: ``rank``, or ``optimistic`` and ``pessimistic``; and the columns of ``from_numpy``."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"columns must have different names, got {truncate(', '.join(map(str, names)))}")
     known = (*_INTEGERS, *table_io.FLOATS, *table_io.FLAGS)
-    found = {column: np.asarray(columns[column]) for column in columns if column in known}
+    found = {str(name): np.asarray(column) for name, column in zip(names, columns, strict=True) if name in known}
     if not ("rank" in found) ^ ({"optimistic", "pessimistic"} <= found.keys()):
-        got = shortened(", ".join(map(str, columns))) or "none"
+        got = truncate(", ".join(map(str, names))) or "none"
         raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {got}")
-    arrays = {column: _read(values, column) for column, values in found.items()}
+    arrays = {name: _read(values, name) for name, values in found.items()}
     if "rank" in arrays:
         arrays["optimistic"] = arrays.pop("rank")
     rows = table_io.from_arrays(arrays)
-    if ignored := [str(column) for column in columns if column not in known]:
-        warn(f"{name}: ignored the columns {shortened(', '.join(ignored))}")
+    if ignored := [str(name) for name in names if name not in known]:
+        warn(f"{source}: ignored the columns {truncate(', '.join(ignored))}")
     return rows
 
 
@@ -87,9 +85,13 @@ def _read(values: npt.NDArray[Any], column: str) -> npt.NDArray[Any]:
     if values.dtype.kind in "iu" or (values.dtype == bool and column in table_io.FLAGS):
         return values
     text = np.char.lower(np.char.strip(values.astype(str)))
-    if column in table_io.FLAGS:
-        return np.isin(text, ("true", "1", "1.0"))
     missing = np.isin(text, _MISSING)
+    if column in table_io.FLAGS:
+        true = np.isin(text, ("true", "1", "1.0"))
+        if (wrong := ~(true | missing | np.isin(text, ("false", "0", "0.0")))).any():
+            row = int(wrong.argmax())
+            raise ValueError(f"{column} must be true or false, got {shorten(values[row])} in row {row}")
+        return true
     if missing.any() and column not in _OPTIONAL:
         raise ValueError(f"{column} must have a value in every row, got none in row {int(missing.argmax())}")
     text = np.where(missing, str(_OPTIONAL.get(column)), text)

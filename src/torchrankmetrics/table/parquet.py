@@ -1,7 +1,6 @@
 """Rows as Parquet, of this library or of an engine: a file, several, or a partitioned directory, read in batches."""
 
 import hashlib
-import io
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.files import natural, write_whole
+from torchrankmetrics.files import MAX_BYTES, natural, write_whole
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
 from torchrankmetrics.table.table_io import TooLargeError
-from torchrankmetrics.validation import check_choice, check_int, shortened, shown
+from torchrankmetrics.validation import check_choice, check_int, shorten, truncate
 
 Source = str | os.PathLike[str]
 
@@ -62,20 +61,15 @@ def read(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
 
 
 def read_opened(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
-    """Read the rows of one file, or of a pipe, which is read into memory first."""
-    if not file.seekable():
-        content = file.read(check_int("max_bytes", max_bytes, 1) + 1)
-        if len(content) > max_bytes:
-            raise ValueError(f"{os.fspath(path)} is not loaded: {TooLargeError(f'more than {max_bytes}', max_bytes)}")
-        file = io.BytesIO(content)
+    """Read the rows of an open file."""
     return _read([_File(Path(path), {}, file)], max_bytes, Path(path))
 
 
-def read_length(source: Source) -> int:
-    """Return the number of rows of a file or a directory, from the footers of its files."""
+def read_length(source: Source, file: BinaryIO | None = None) -> int:
+    """Return the number of rows of a directory, or of an open file, from the footers."""
     length = 0
-    for file in _files(source):
-        with _opened(file, table_io.MAX_BYTES) as (parquet, _, _):
+    for part in _files(source) if file is None else [_File(Path(source), {}, file)]:
+        with _opened(part, MAX_BYTES) as (parquet, _, _):
             length += parquet.metadata.num_rows
     return length
 
@@ -136,10 +130,10 @@ def _constant(name: str, text: str) -> int | float | bool:
         return SIDE_WORDS[text]
     if name in table_io.FLAGS:
         if text.lower() not in _BOOLEANS:
-            raise ValueError(f"{name} must be true or false, got {shown(text)}")
+            raise ValueError(f"{name} must be true or false, got {shorten(text)}")
         return _BOOLEANS[text.lower()]
     if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of other scripts
-        raise ValueError(f"{name} must be a number, got {shown(text)}")
+        raise ValueError(f"{name} must be a number, got {shorten(text)}")
     return float(text) if name in table_io.FLOATS else int(text)
 
 
@@ -151,7 +145,7 @@ def _read(files: list[_File], max_bytes: int, where: Path) -> Tensor:
             largest = max(largest, group_bytes)
     needed = 8 * WIDTH * sum(lengths) + largest
     if needed > max_bytes:
-        raise ValueError(f"{where} is not loaded: {TooLargeError(str(needed), max_bytes)}")
+        raise TooLargeError(where, needed, max_bytes)
     rows = np.empty((sum(lengths), WIDTH), dtype=np.int64)
     for file, part in zip(files, np.split(rows, np.cumsum(lengths)[:-1]), strict=True):
         with _opened(file, max_bytes) as (parquet, names, _):
@@ -178,7 +172,7 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
     _, pq = _pyarrow()
     with source.path.open("rb") if source.opened is None else nullcontext(source.opened) as file:
         try:
-            _check_ends(file, max_bytes)
+            _check_ends(file, source.path, max_bytes)
             file.seek(0)
             parquet = pq.ParquetFile(
                 file,
@@ -193,7 +187,7 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
             names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
             table_io.check_names(names)
             if len(set(names)) < len(names):
-                raise ValueError(f"columns occur twice: {shortened(', '.join(names))}")
+                raise ValueError(f"columns occur twice: {truncate(', '.join(names))}")
             if both := source.constants.keys() & set(names):
                 raise ValueError(f"{', '.join(sorted(both))} is both a column and a partition")
             version = (parquet.schema_arrow.metadata or {}).get(table_io.VERSION_FIELD.encode())
@@ -203,41 +197,35 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
                 _check_type(name, parquet.schema_arrow.field(name).type)
             groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
             yield parquet, names, max((group.total_byte_size for group in groups), default=0)
-        except MemoryError:
+        except (MemoryError, TooLargeError):
             raise
-        except TooLargeError as error:
-            raise ValueError(f"{source.path} is not loaded: {error}") from None
         except Exception as error:  # damage raises many kinds of errors in pyarrow
-            text = shortened(str(error) or type(error).__name__, 400)
+            text = truncate(str(error) or type(error).__name__, 400)
             raise ValueError(f"{source.path} is not a whole Parquet file of ranks: {text}") from error
 
 
-def _check_type(name: str, kind: Any) -> bool:
-    """Check that a column holds numbers, or words for sides; whether it holds words."""
+def _check_type(name: str, kind: Any) -> None:
+    """Check that a column holds numbers, or words for sides."""
     types = _pyarrow()[0].types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if name == "side" and (types.is_string(kind) or types.is_large_string(kind)):
-        return True
+        return
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
-    return False
 
 
 def _array(name: str, column: Any) -> Any:
     """Return a column as a NumPy array; words for sides become their codes."""
     if column.null_count:
         raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
-    pa, _ = _pyarrow()
-    if _check_type(name, column.type):
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        codes, place = np.unique(column.indices.to_numpy(), return_inverse=True)
-        words = column.dictionary.take(pa.array(codes)).to_pylist()
-        sides = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words]
-        return np.array(sides, dtype=np.int64)[place.reshape(-1)]
-    if pa.types.is_dictionary(column.type):
+    if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
-    return column.to_numpy(zero_copy_only=False)
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype != object:
+        return values
+    words, place = np.unique(values.astype(str), return_inverse=True)
+    sides = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words.tolist()]
+    return np.array(sides, dtype=np.int64)[place]
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -249,7 +237,7 @@ def _pyarrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-def _check_ends(file: BinaryIO, max_bytes: int) -> None:
+def _check_ends(file: BinaryIO, path: Path, max_bytes: int) -> None:
     """Check the size of the footer, and the digest of a file that has one."""
     size = file.seek(0, os.SEEK_END)
     end = _read_at(file, max(size - _END, 0), _END)
@@ -258,7 +246,7 @@ def _check_ends(file: BinaryIO, max_bytes: int) -> None:
     if end[4:] != MAGIC or footer < len(MAGIC):
         raise ValueError("it has no footer")
     if _PER_BYTE * length > max_bytes:
-        raise TooLargeError(str(_PER_BYTE * length), max_bytes)
+        raise TooLargeError(path, _PER_BYTE * length, max_bytes)
     seal = _read_at(file, max(footer - _SEAL, 0), _SEAL)
     if seal.startswith(_MARK):
         digest = hashlib.sha256()

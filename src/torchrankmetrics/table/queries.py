@@ -1,12 +1,13 @@
 """Rows of one query as places of its relevant items in one list of candidates."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.canonical import canonical_rows
@@ -17,8 +18,8 @@ from torchrankmetrics.table.columns import (
     Columns,
     Rows,
     combined,
+    gains,
     has_unknown,
-    known_candidates,
     num_copies,
     weights,
 )
@@ -34,7 +35,10 @@ def of_side(queries: QuerySample, side: Literal["both"] | TaskSide) -> npt.NDArr
 
 def merged(queries: QuerySample) -> QuerySample:
     """Equal queries as one entry, in an order of their content: neither names nor the order of rows matter."""
-    content = queries.sums(combined(queries.optimistic, queries.pessimistic, queries.answers))
+    blocks = [queries.optimistic, queries.pessimistic, queries.answers]
+    if queries.gain is not None:
+        blocks.append(queries.gain.view(np.int64))
+    content = queries.sums(combined(*blocks))
     facts = (
         queries.side,
         queries.group,
@@ -67,20 +71,20 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
             not say whether their ranks are filtered, or some of them are missing.
     """
     columns = Columns(rows)
-    known_candidates(rows)  # metrics of queries need them
     alone = columns.query == ABSENT
     index, own = np.flatnonzero(alone), Columns(rows[alone])
     ones = np.ones(len(index), dtype=np.int64)
     facts = (own.num_candidates, weights(own.rows), own.count, own.side, own.group, index)
     # the rank of a single answer is its place
-    singles = QuerySample(np.arange(len(index) + 1), own.optimistic, own.pessimistic, ones, *facts)
-    if alone.all():
-        return singles
-    index = np.flatnonzero(~alone)
-    several = _several(rows[index], index, None if partition is None else partition[index])
-    starts = np.append(singles.starts, singles.starts[-1] + several.starts[1:])
-    names = [field.name for field in fields(QuerySample)[1:]]
-    return QuerySample(starts, *(np.concatenate([getattr(singles, name), getattr(several, name)]) for name in names))
+    starts = np.arange(len(index) + 1)
+    found = QuerySample(starts, own.optimistic, own.pessimistic, ones, *facts, gains(own.rows))
+    if not alone.all():
+        index = np.flatnonzero(~alone)
+        several = _several(rows[index], index, None if partition is None else partition[index])
+        starts = np.append(starts, starts[-1] + several.starts[1:])
+        names = [field.name for field in fields(QuerySample)[1:]]
+        found = QuerySample(starts, *(np.concatenate([getattr(found, name), getattr(several, name)]) for name in names))
+    return replace(found, gain=None) if np.all(found.gain == 1) else found
 
 
 def check_queries(block: Tensor) -> None:
@@ -107,13 +111,14 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
             "of all answers of a query, and name queries with query= whose answers come apart",
         )
     count = columns.count // copies[of]
-    left_in = columns.num_candidates - filtered
+    left_in = np.where(columns.num_candidates < 0, fault.UNKNOWN, columns.num_candidates - filtered)
     for what, values in (
         ("weight", columns.weight_bits),
         ("group", columns.group),
         ("num_candidates without its own answers", left_in),
     ):
-        _require_none(_differ(values, starts, of), rows, starts, f"have answers that differ in {what}")
+        differ = np.logical_or.reduceat(values != values[starts][of], starts)
+        _require_none(differ, rows, starts, f"have answers that differ in {what}")
     number = np.add.reduceat(count, starts)
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
     _require_none(
@@ -122,9 +127,9 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         "have several answers of which nothing says whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
-    low, high, answers, blocks, N = _blocks(rows, starts, of, count, filtered, last)
+    low, high, answers, gain, blocks, N = _blocks(rows, starts, of, count, filtered, last)
     facts = (N, weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
-    return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts)
+    return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts, gain)
 
 
 def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:
@@ -144,7 +149,8 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
     keys = (*extra_keys, columns.query, columns.side) if partition is None else (partition,)
     marks = columns.flags & (fault.FILTERED | fault.RAW)
     facts = (columns.sample_id, columns.weight_bits, columns.group, marks, columns.num_candidates)
-    sorts = (*facts, _in_common(columns)[1], columns.optimistic, *keys)
+    # bits of positive numbers are in the order of the numbers
+    sorts = (*facts, -columns.gain_bits, _in_common(columns)[1], columns.optimistic, *keys)
     order = np.lexsort(sorts)
     new_query, new_row = (np.ones(len(order), dtype=bool) for _ in range(2))
     new_query[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
@@ -158,8 +164,8 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
 
 def _blocks(
     rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows
-) -> tuple[Rows, Rows, Rows, Rows, Rows]:
-    """Put the filtered answers back among the candidates: blocks, number of blocks of each query, and N."""
+) -> tuple[Rows, Rows, Rows, FloatArray, Rows, Rows]:
+    """Put the filtered answers back among the candidates: blocks of one gain, their number in each query, and N."""
     columns = Columns(rows)
     begins = np.zeros(len(rows), dtype=bool)
     begins[starts] = True
@@ -173,39 +179,49 @@ def _blocks(
     optimistic = columns.optimistic[block] + before
     pessimistic = last[block] + before + put_back
     N = (columns.num_candidates - filtered)[starts] + np.add.reduceat(put_back, heads)
+    N[columns.num_candidates[starts] < 0] = fault.UNKNOWN
     wrong = answers > pessimistic - optimistic + 1
     wrong[1:] |= (owner[1:] == owner[:-1]) & (optimistic[1:] <= pessimistic[:-1])
     broken = np.logical_or.reduceat(wrong, heads)
     if broken.any():
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
         _require_none(
-            broken & ~(nan & (np.add.reduceat(count, starts) <= N)),
+            broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
             *(rows, starts),
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
             "other in part)",
         )
-        pieces = np.split(np.arange(len(block)), heads[1:])
-        parts = [(optimistic[i], pessimistic[i], answers[i]) for i in pieces]
+    inside = np.cumsum(begins) - 1
+    begins[1:] |= np.diff(columns.gain_bits) != 0
+    part = np.flatnonzero(begins)
+    inside, answers, gain = inside[part], np.add.reduceat(count, part), gains(rows)[part]
+    heads = np.searchsorted(of[part], np.arange(len(starts)))
+    _require_none(
+        np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
+        *(rows, starts),
+        "have answers of different gains next to each other, whose ranks leave the others out, so that their order is "
+        "unknown: exclude must not list the answers",
+    )
+    optimistic, pessimistic = optimistic[inside], pessimistic[inside]
+    if broken.any():
+        pieces = np.split(np.arange(len(part)), heads[1:])
+        parts = [(optimistic[i], pessimistic[i], answers[i], gain[i]) for i in pieces]
         for i in np.flatnonzero(broken):
-            parts[i] = _from_the_last(pessimistic[pieces[i]], answers[pieces[i]])
-        optimistic, pessimistic, answers = (np.concatenate(part) for part in zip(*parts, strict=True))
-        blocks = np.array([len(part[0]) for part in parts])
-    else:
-        blocks = np.diff(np.append(heads, len(block)))
-    return optimistic, pessimistic, answers, blocks, N
+            own = pieces[i]
+            parts[i] = _from_the_last(pessimistic[own], answers[own], gain[own])
+        optimistic, pessimistic, answers, gain = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return optimistic, pessimistic, answers, gain, np.array([len(part[0]) for part in parts]), N
+    return optimistic, pessimistic, answers, gain, np.diff(np.append(heads, len(part))), N
 
 
-def _from_the_last(places: Rows, answers: Rows) -> tuple[Rows, Rows, Rows]:
+def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows, Rows, Rows, FloatArray]:
     """Return single places for answers with NaN scores, each of which ranks last: the worst places that are free."""
-    places = np.sort(np.repeat(places, answers))
+    places, gain = np.repeat(places, answers), np.repeat(gain, answers)
+    order = np.lexsort((gain, places))
     down = np.arange(len(places))[::-1]
+    places = places[order]
     places = np.maximum(np.minimum.accumulate((places + down)[::-1])[::-1] - down, np.arange(len(places)) + 1)
-    return places, places, np.ones_like(places)
-
-
-def _differ(values: Rows, starts: Rows, of: Rows) -> npt.NDArray[np.bool_]:
-    differ: npt.NDArray[np.bool_] = np.logical_or.reduceat(values != values[starts][of], starts)
-    return differ
+    return places, places, np.ones_like(places), gain[order]
 
 
 def _require_none(wrong: npt.NDArray[np.bool_], rows: Rows, starts: Rows, text: str) -> None:

@@ -3,18 +3,18 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import parquet, table_io
-from torchrankmetrics.table.blocks import rows_of
+from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -27,9 +27,11 @@ from torchrankmetrics.table.columns import (
     empty_rows,
     with_ids_apart,
 )
-from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
+from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
 
-if TYPE_CHECKING:  # methods import what computes values: reading and writing rows loads no metrics
+Source = str | os.PathLike[str]
+
+if TYPE_CHECKING:  # methods import what computes values: building rows loads neither metrics nor files
     from pandas import DataFrame
 
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -45,8 +47,8 @@ class RankTable(HasRows):
     """Ranks with what is known of their tasks: one int64 row of ten columns each, the state of every metric.
 
     Args:
-        rows: (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query,
-            gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
+        rows (Tensor): (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count,
+            query, gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
 
     Raises:
         TypeError: if rows are not int64.
@@ -78,24 +80,41 @@ class RankTable(HasRows):
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
         query: Integers | None = None,
+        gain: Numbers | None = None,
     ) -> "RankTable":
-        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task."""
-        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query))
+        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task.
+
+        Args:
+            ranks (Ranks): one entry per task.
+            side (str, default None): "head", "tail" or "relation", the predicted side.
+            group (integers, default None): (tasks,) integers, or one.
+            weight (numbers, default None): (tasks,) numbers >= 0, or one.
+            sample_id (integers, default None): (tasks,) integers, unique within a side.
+            query (integers, default None): (tasks,) integers >= 0; tasks of one query are its relevant items.
+            gain (numbers, default None): (tasks,) relevance labels >= 0, or one; 0 drops the task.
+
+        Returns:
+            The table, with one row per task.
+        """
+        return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query, gain)))
 
     @classmethod
     def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
         """Join tables, on the device of the first; none gives an empty table.
 
         Args:
-            tables: of the same tasks or of others.
-            offset_ids: True moves the sample ids of each table past those of the tables before it: equal ids of two
-                data sets are two tasks, and no repeats of one.
+            tables (sequence of RankTable): of the same tasks or of others.
+            offset_ids (bool, default False): True moves the sample ids of each table past those of the tables before
+                it: equal ids of two data sets are two tasks, and no repeats of one.
+
+        Returns:
+            One table with the rows of all.
 
         Raises:
             ValueError: if the ids of all tables together do not fit in int64.
         """
         if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
-            raise TypeError(f"tables must be a sequence of RankTables, got {shown(tables)}")
+            raise TypeError(f"tables must be a sequence of RankTables, got {shorten(tables)}")
         if not tables:
             return cls(empty_rows())
         parts = [table.rows.to(tables[0].rows.device) for table in tables]
@@ -106,12 +125,15 @@ class RankTable(HasRows):
         """Build from plain arrays by name; the inverse of ``to_numpy``.
 
         Args:
-            arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
-                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan (a score
-                was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation), filtered and
-                raw (the other relevant items of the query are excluded, or are candidates). Only optimistic is
-                required; without num_candidates there are base values only. A single number serves all rows, except for
-                optimistic and sample_id.
+            arrays (mapping): (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side
+                (0 none, 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan
+                (a score was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation),
+                filtered and raw (the other relevant items of the query are excluded, or are candidates). Only
+                optimistic is required; without num_candidates there are base values only. A single number serves all
+                rows, except for optimistic and sample_id.
+
+        Returns:
+            The table, with one row per entry, on the CPU.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -120,27 +142,42 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        return cls(table_io.from_arrays(arrays))
+        from torchrankmetrics.table.table_io import from_arrays
+
+        return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
-        return table_io.to_arrays(self.rows)
+        """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out.
+
+        Returns:
+            Dict of column name to array (rows,).
+        """
+        from torchrankmetrics.table.table_io import to_arrays
+
+        return to_arrays(self.rows)
 
     @classmethod
     def from_pandas(cls, frame: "DataFrame") -> "RankTable":
         """Build from a data frame with the columns of a CSV file (docs/cli.md, "CSV"); the inverse of ``to_pandas``.
 
         Args:
-            frame: ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group, sample_id,
-                query, weight and the other columns of ``from_numpy``. Other columns are ignored with a warning.
+            frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group,
+                sample_id, query, weight and the other columns of ``from_numpy``. Other columns are ignored with a
+                warning.
+
+        Returns:
+            The table, with one row per row of the frame.
 
         Raises:
             ValueError: if ranks are missing or fractional, or a value is wrong.
         """
-        from torchrankmetrics.table import csv_files
+        from torchrankmetrics.table.csv_files import rows_of_columns
 
-        dtypes = {name: None if isinstance(frame[name].dtype, np.dtype) else object for name in frame.columns}  # Int64
-        return cls(csv_files.rows_of_columns({name: frame[name].to_numpy(dtypes[name]) for name in dtypes}, "frame"))
+        if not hasattr(frame, "columns") or not hasattr(frame, "items"):
+            raise TypeError(f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict")
+        # object for extension dtypes such as Int64
+        columns = [part.to_numpy(None if isinstance(part.dtype, np.dtype) else object) for _, part in frame.items()]
+        return cls(rows_of_columns(list(frame.columns), columns, "frame"))
 
     def to_pandas(self) -> "DataFrame":
         """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
@@ -154,55 +191,73 @@ class RankTable(HasRows):
         return frame
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
+    def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
-            path: of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes it.
-            max_bytes: largest memory: its arrays, and 80 bytes per row. A small file may contain many rows.
+            path (path): of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes
+                it.
+            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row. A small file may contain
+                many rows.
+
+        Returns:
+            The table, on the CPU.
 
         Raises:
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        if parquet.is_folder(path):
-            return cls(parquet.read(path, max_bytes))
-        with Path(path).open("rb") as file:
-            return cls(_format(file, path).read_opened(file, path, max_bytes))
+        from torchrankmetrics.table.files import read
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+        return cls(read(path, max_bytes))
+
+    def save(self, path: Source) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
 
         A path that ends in .parquet is written as ``to_parquet`` does.
+
+        Args:
+            path (path): of the new file.
 
         Raises:
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
+        from torchrankmetrics.table import parquet, table_io
+
         (parquet if Path(path).suffix == ".parquet" else table_io).write(path, self.rows)
 
     @classmethod
-    def from_parquet(
-        cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
-    ) -> "RankTable":
+    def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
         Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
         files, which are read in batches, one may lack columns that another has.
 
         Args:
-            source: a path, or paths in the order of the rows.
-            max_bytes: largest memory by the footers: 80 bytes per row, and the largest row group.
+            source (path or sequence of paths): a path, or paths in the order of the rows.
+            max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
+
+        Returns:
+            The table, on the CPU.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
             OSError: if a file cannot be opened.
             ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
         """
+        from torchrankmetrics.table import parquet
+
         return cls(parquet.read(source, max_bytes))
 
-    def to_parquet(self, path: parquet.Source) -> None:
-        """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
+    def to_parquet(self, path: Source) -> None:
+        """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow.
+
+        Args:
+            path (path): of the new file.
+        """
+        from torchrankmetrics.table import parquet
+
         parquet.write(path, self.rows)
 
     def __len__(self) -> int:
@@ -260,6 +315,13 @@ class RankTable(HasRows):
     def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
         """Keep the rows of a side, of a group, or of both.
 
+        Args:
+            side (str, default None): "head", "tail" or "relation"; None: all sides.
+            group (int, default None): id of a group; None: all groups.
+
+        Returns:
+            A table of these rows.
+
         Raises:
             TypeError: if group is not an int.
             ValueError: if side is neither "head", "tail", "relation" nor None (all).
@@ -272,26 +334,31 @@ class RankTable(HasRows):
             keep &= self.group == check_int("group", group, ABSENT)
         return RankTable(self.rows[keep])
 
-    def side(self, side: TaskSide | None) -> "RankTable":
-        """Keep the rows of a side; short for ``select(side=...)``."""
-        return self.select(side=side)
-
     def with_group(self, group: Integers | None) -> "RankTable":
         """Give the rows other groups: one for all (a data set, say), (n,) integers, or None for no groups.
+
+        Args:
+            group (integers): (n,) integers, one for all rows, or None for no groups.
+
+        Returns:
+            A table with the same ranks.
 
         Raises:
             TypeError: if groups are not integers.
             ValueError: if they are not (n,), or do not fit in int64.
         """
         rows = self.rows.clone()
-        Columns(rows).group = Columns(rows_of(self.ranks, group=group)).group
+        Columns(rows).group = Columns(rows_of(self.ranks, TaskFacts(group=group))).group
         return RankTable(rows)
 
     def summary(self, metrics: "Metrics | None" = None) -> "Summary":
         """Tabulate base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics: as in ``RankCollection``; None: its default metrics.
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+
+        Returns:
+            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
         """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.summary import summarize
@@ -299,7 +366,15 @@ class RankTable(HasRows):
         return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
 
     def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
-        """Tabulate metrics by group, as ``RankCollection.breakdown`` does."""
+        """Tabulate metrics by group, as ``RankCollection.breakdown`` does.
+
+        Args:
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+            names (mapping or sequence of str, default None): names of the groups by id; None: ids.
+
+        Returns:
+            A table with one row per group.
+        """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.breakdown import break_down
 
@@ -318,6 +393,17 @@ class RankTable(HasRows):
         """Compute intervals of metrics as ``RankCollection.confidence_intervals`` does.
 
         An array ``cluster`` has one key per row of the table.
+
+        Args:
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+            confidence_level (float, default 0.95): in (0, 1).
+            method (str, default "normal"): "normal" or "bootstrap".
+            cluster (str or integers, default None): "group", "sample_id", or int64 keys, one per row of the table.
+            n_resamples (int, default 2000): number of bootstrap samples.
+            seed (int, default 0): random seed of the bootstrap.
+
+        Returns:
+            One ``Interval`` per metric, by its key.
         """
         from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
         from torchrankmetrics.metrics.analysis import Analysis
@@ -331,7 +417,11 @@ class RankTable(HasRows):
         )
 
     def compact(self) -> "RankTable":
-        """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""
+        """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays.
+
+        Returns:
+            The smallest table with the same value of every metric.
+        """
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
@@ -342,27 +432,3 @@ def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
 
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
-
-
-def num_stored_rows(path: str | os.PathLike[str]) -> int:
-    """Return the number of rows of a file or a directory, from headers and footers.
-
-    Raises:
-        OSError: if it cannot be opened.
-        ValueError: if it is not a file of ranks.
-    """
-    if parquet.is_folder(path):
-        return parquet.read_length(path)
-    with Path(path).open("rb") as file:
-        module = _format(file, path)
-        length: int = parquet.read_length(path) if module is parquet else module.read_length(file, path)
-        return length
-
-
-def _format(file: Any, path: str | os.PathLike[str]) -> Any:
-    """Return the module that reads an open file: the content distinguishes .npz, Parquet and CSV."""
-    from torchrankmetrics.table import csv_files
-
-    if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
-        return parquet
-    return csv_files if csv_files.is_csv(path, file.peek()) else table_io

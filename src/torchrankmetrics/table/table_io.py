@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,12 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES as MAX_BYTES, write_whole
+from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes
-from torchrankmetrics.validation import check_int, shortened, shown
+from torchrankmetrics.validation import shorten, truncate
 
 Array = npt.NDArray[Any]
 _NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
@@ -45,7 +45,19 @@ FLAGS = {
 FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
 _NAMES = (*_INTEGERS, *FLOATS, *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
-_DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
+_NPY = b"\x93NUMPY"
+_ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class TooLargeError(ValueError):
+    """A file needs more memory than the caller allows."""
+
+    def __init__(self, path: str | os.PathLike[str], needed: object, max_bytes: int) -> None:
+        super().__init__(
+            f"{os.fspath(path)} is not loaded: it would take {needed} bytes of memory, and max_bytes={max_bytes}: if "
+            "you trust it, allow more (max_bytes=, on the command line --max-bytes)"
+        )
 
 
 def to_arrays(rows: Tensor) -> dict[str, Array]:
@@ -76,7 +88,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         raise TypeError(f"arrays must be a dict of arrays by name, got {type(arrays).__name__}")
     check_names(arrays)
     if "optimistic" not in arrays:
-        raise ValueError(f"arrays must contain optimistic, got {shortened(', '.join(map(str, arrays))) or 'none'}")
+        raise ValueError(f"arrays must contain optimistic, got {truncate(', '.join(map(str, arrays))) or 'none'}")
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     table = Columns(np.empty((n, WIDTH), dtype=np.int64))
     for name in _INTEGERS:
@@ -125,18 +137,17 @@ def write(path: str | os.PathLike[str], rows: Tensor) -> None:
 
 
 def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
-    """Read the rows of an open file or pipe; pickled objects raise an error.
+    """Read the rows of an open file; pickled objects raise an error.
 
     Raises:
         ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
     """
-    max_bytes = check_int("max_bytes", max_bytes, 1)
-    with _members(file, path, max_bytes) as (archive, members):
+    with _members(file, path) as (archive, members):
         needed = sum(info.file_size for info in members.values())
         if needed <= max_bytes:  # else not even the headers are read
-            needed += 8 * WIDTH * max(length(archive, name, info) for name, info in members.items())
+            needed += 8 * WIDTH * max(_length(archive, name, info) for name, info in members.items())
         if needed > max_bytes:
-            raise TooLargeError(str(needed), max_bytes)
+            raise TooLargeError(path, needed, max_bytes)
         arrays = {}
         for name, info in members.items():
             with archive.open(info) as member:
@@ -146,60 +157,55 @@ def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) ->
         return from_arrays(arrays)
 
 
-def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
-    """Number of rows of an open file from its headers alone.
-
-    Raises:
-        ValueError: if its headers are not those of a file of ranks.
-    """
-    with _members(file, path, MAX_BYTES) as (archive, members):
+def read_length(path: str | os.PathLike[str], file: BinaryIO) -> int:
+    """Return the number of rows of an open file from its headers; ValueError if it is not a file of ranks."""
+    with _members(file, path) as (archive, members):
         if "optimistic" not in members:
-            raise ValueError(f"it has no 'optimistic'; it has {shortened(', '.join(members))}")
-        return length(archive, "optimistic", members["optimistic"])
+            raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
+        return _length(archive, "optimistic", members["optimistic"])
 
 
 @contextmanager
-def _members(
-    file: BinaryIO, path: str | os.PathLike[str], max_bytes: int
-) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open a file of ranks and check its members; a pipe is read into memory first. Errors name its path."""
+def _members(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open a file of ranks and check its directory; errors name its path."""
     try:
         start = file.read(len(_NPY))
         if start == _NPY:
             raise ValueError("it is a single array, not an .npz")
         if not start.startswith(b"PK"):
-            raise ValueError(f"it is not an .npz, it starts with {shown(start)}" if start else "it is empty")
-        if not file.seekable():
-            content = start + file.read(max_bytes)
-            if len(content) > max_bytes:
-                raise TooLargeError(f"more than {max_bytes}", max_bytes)
-            file = io.BytesIO(content)
-        size = file.seek(0, os.SEEK_END)
+            raise ValueError(f"it is not an .npz, it starts with {shorten(start)}" if start else "it is empty")
         file.seek(0)
         with ZipFile(file) as archive:
-            members = _checked_members(archive, size)
+            listed = archive.infolist()
+            members = {info.filename.removesuffix(".npy"): info for info in listed}
+            if len(listed) != len(members):
+                raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
+            for name, info in members.items():
+                # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
+                if _ENTRY in info.extra + info.comment:
+                    raise ValueError(f"its directory is damaged after {shorten(name)}")
             if VERSION_FIELD not in members:
-                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {shortened(', '.join(members)) or 'nothing'}")
+                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {truncate(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             yield archive, members
-    except MemoryError:
+    except (MemoryError, TooLargeError):
         raise
-    except TooLargeError as error:
-        raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
-        text = shortened(str(error) or type(error).__name__, 400)
+        text = truncate(str(error) or type(error).__name__, 400)
         raise ValueError(f"{os.fspath(path)} is not a whole RankTable file: {text}") from error
 
 
 def check_version(version: object, names: Collection[str]) -> None:
     """Check that a file has a supported version, and only columns of its version."""
     if not isinstance(version, int) or version not in VERSIONS:
-        raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
+        raise ValueError(
+            f"its {VERSION_FIELD} is {shorten(version)}; this library reads {', '.join(map(str, VERSIONS))}"
+        )
     if version < (needed := version_of(names)):
         what = f"it has no 'num_candidates', which a file of {VERSION_FIELD} below {needed} must have"
         if "num_candidates" in names:
             newest = max(names, key=lambda name: _NEW_IN.get(name, 1))
-            what = f"it has {shown(newest)}, which a file of {VERSION_FIELD} below {needed} has not"
+            what = f"it has {shorten(newest)}, which a file of {VERSION_FIELD} below {needed} has not"
         raise ValueError(what)
 
 
@@ -213,7 +219,7 @@ def check_names(names: Iterable[str]) -> None:
     """Check the names of columns."""
     unknown = [name for name in names if name not in _NAMES]
     if unknown:
-        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {shortened(', '.join(map(repr, unknown)))}")
+        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {truncate(', '.join(map(repr, unknown)))}")
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
@@ -227,14 +233,11 @@ def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
 
 
 def _smallest(array: Array) -> Array:
-    """The same integers in the smallest dtype that holds them all."""
+    """The same integers in the smallest dtype that contains them all."""
     if array.dtype.kind != "i" or not len(array):
         return array
-    low, high = int(array.min()), int(array.max())
-    for dtype in _DTYPES:
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
-            return array.astype(dtype)
-    return array
+    dtype = np.result_type(*(np.min_scalar_type(end) for end in (array.min(), array.max())))
+    return array.astype(dtype) if dtype.itemsize < array.itemsize else array
 
 
 def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
@@ -243,51 +246,16 @@ def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
         raise ValueError(f"{text}; got {values[first]} in row {first}")
 
 
-_NPY = b"\x93NUMPY"
-_ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
-_DEFLATE = 1032  # no deflated byte stands for more bytes
-_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-
-
-class TooLargeError(ValueError):
-    """A file needs more memory than the caller allows."""
-
-    def __init__(self, needed: str, max_bytes: int) -> None:
-        super().__init__(
-            f"it would take {needed} bytes of memory, and max_bytes={max_bytes}: if you trust it, allow more "
-            "(max_bytes=, on the command line --max-bytes)"
-        )
-
-
-def _checked_members(archive: ZipFile, size: int) -> dict[str, ZipInfo]:
-    """Return the members of an archive of ``size`` bytes by name; ValueError if they claim more than it can contain."""
-    listed = archive.infolist()
-    members = {info.filename.removesuffix(".npy"): info for info in listed}
-    if len(listed) != len(members):
-        raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
-    for name, info in members.items():
-        # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
-        if _ENTRY in info.extra + info.comment:
-            raise ValueError(f"its directory is damaged after {shown(name)}")
-        if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
-        if info.file_size > _DEFLATE * info.compress_size:
-            raise ValueError(f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file")
-    if sum(info.compress_size for info in members.values()) > size:
-        raise ValueError(f"its directory claims more than the {size} bytes of the file")
-    return members
-
-
-def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
+def _length(archive: ZipFile, name: str, info: ZipInfo) -> int:
     """Return the length of the first axis by the header; ValueError if the member has other bytes than it declares."""
     with archive.open(info) as member:
         try:
             shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
         except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
-            raise ValueError(f"{shown(name)} is not an array: it has no header of an .npy") from None
+            raise ValueError(f"{shorten(name)} is not an array: it has no header of an .npy") from None
         size = info.file_size - member.tell()
     if dtype.hasobject:
-        raise ValueError(f"{shown(name)} holds Python objects, which are never loaded: an array must hold numbers")
+        raise ValueError(f"{shorten(name)} holds Python objects, which are never loaded: an array must hold numbers")
     if size != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
-        raise ValueError(f"{shown(name)} claims shape {shortened(str(shape))} of {dtype}, but has {size} bytes")
+        raise ValueError(f"{shorten(name)} claims shape {truncate(str(shape))} of {dtype}, but has {size} bytes")
     return shape[0] if shape else 0

@@ -68,7 +68,8 @@ class ExactExpectation:
     The formulas and their sources are in the docstrings of ``strategies`` and in docs/mathematics.md.
 
     Args:
-        cache_size: number of (definition, counts) results to keep, so that later epochs on the same data cost nothing.
+        cache_size (int, default 512): number of (definition, counts) results to keep, so that later epochs on the same
+            data cost nothing.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> ExactExpectation().moments(MEAN_RANK, [3, 5])
@@ -82,12 +83,28 @@ class ExactExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Null mean and variance of the metric; arguments and errors of ``ExpectationProvider.moments``."""
+        """Null mean and variance of the metric; arguments and errors of ``ExpectationProvider.moments``.
+
+        Args:
+            definition (RankDefinition): the metric.
+            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+
+        Returns:
+            ``Moments``: mean and variance, float64.
+        """
         counts = valued_tasks(definition, counts, weight)
         return self._cached(definition, counts) if counts.num_tasks else UNDEFINED
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether the null is defined: every such metric has exact moments for at least small counts."""
+        """Whether the null is defined: every such metric has exact moments for at least small counts.
+
+        Args:
+            definition (RankDefinition): the metric.
+
+        Returns:
+            True if the null is defined.
+        """
         return definition.has_null
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":

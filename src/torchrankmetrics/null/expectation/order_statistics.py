@@ -276,7 +276,8 @@ def _contour(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pol
     versine, sine = 2 * np.sin(theta / 2) ** 2, np.sin(theta)
     both = tilted[:, :, None]
     with np.errstate(divide="ignore"):
-        log_factors = np.log1p(-2 * both * rest[:, :, None] * versine[:, None])
+        # |q + p e^(i theta)|^2 = 1 - 2 p q versine is 0 for p = 1/2 at theta = pi, and rounding may take it below
+        log_factors = np.log1p(np.maximum(-2 * both * rest[:, :, None] * versine[:, None], -1.0))
     log_size = 0.5 * np.einsum("ru,ruk->rk", count, np.maximum(log_factors, -1e4))
     turn = np.arctan2(both * sine[:, None], 1 - both * versine[:, None]) - both * theta[:, None]
     phase = np.einsum("ru,ruk->rk", count, turn) - theta * (j - (count * tilted).sum(1))[:, None]

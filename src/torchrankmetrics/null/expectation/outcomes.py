@@ -60,8 +60,8 @@ class MonteCarloExpectation:
     The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a nearly normal metric.
 
     Args:
-        samples: number of rank vectors, at least 2.
-        seed: seed of NumPy's default generator, >= 0.
+        samples (int, default 10000): number of rank vectors, at least 2.
+        seed (int, default 0): seed of NumPy's default generator, >= 0.
 
     Raises:
         TypeError: if ``samples`` or ``seed`` is not an integer.
@@ -86,14 +86,30 @@ class MonteCarloExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Estimated mean and variance (unbiased); arguments and errors of ``ExpectationProvider.moments``."""
+        """Estimated mean and variance (unbiased); arguments and errors of ``ExpectationProvider.moments``.
+
+        Args:
+            definition (RankDefinition): the metric.
+            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+
+        Returns:
+            ``Moments``: mean and variance, float64.
+        """
         if not definition.has_null:
             raise unavailable(definition)
         counts = valued_tasks(definition, counts, weight)
         return self._cached(definition, counts) if counts.num_tasks else UNDEFINED
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether the null is defined."""
+        """Whether the null is defined.
+
+        Args:
+            definition (RankDefinition): the metric.
+
+        Returns:
+            True if the null is defined.
+        """
         return definition.has_null
 
     def _simulate(self, definition: RankDefinition, counts: CandidateCounts) -> Moments:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
 from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 
 @runtime_checkable
@@ -25,9 +25,12 @@ class ExpectationProvider(Protocol):
         """Null mean and variance of the metric; the variance is exactly zero if the metric cannot vary.
 
         Args:
-            definition: the metric.
-            counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-            weight: (n,) weights w_i >= 0; None: equal.
+            definition (RankDefinition): the metric.
+            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+
+        Returns:
+            ``Moments``: mean and variance, float64.
 
         Raises:
             ExpectationUnavailableError: if this provider has no moments for the definition and counts.
@@ -36,7 +39,14 @@ class ExpectationProvider(Protocol):
         ...
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether ``moments`` serves this definition, for at least some counts."""
+        """Whether ``moments`` serves this definition, for at least some counts.
+
+        Args:
+            definition (RankDefinition): the metric.
+
+        Returns:
+            True if ``moments`` supports the definition.
+        """
         ...
 
 
@@ -63,9 +73,9 @@ def unavailable(definition: Definition, why: str = "has no exact expectation") -
     """Build the error that names the metric and an alternative."""
     if not definition.has_null:
         return ExpectationUnavailableError(
-            f"{shown(definition.name)} has no null distribution given by candidate counts; use view='base'"
+            f"{shorten(definition.name)} has no null distribution given by candidate counts; use view='base'"
         )
     return ExpectationUnavailableError(
-        f"{shown(definition.name)} {why}; "
+        f"{shorten(definition.name)} {why}; "
         "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
     )

@@ -312,7 +312,7 @@ def rank_shard_exactly(
     counts = counting.counts
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
-    return Ranks.from_counts(counts, tasks.flags, tasks.rows)
+    return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
 def _targets_of(candidates: "Candidates", tables: list[Tensor | None], place: Tensor) -> Targets:

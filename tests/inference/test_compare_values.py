@@ -1,0 +1,142 @@
+"""Values of queries that other tools computed are compared as ranks are."""
+
+import numpy as np
+import pytest
+
+from torchrankmetrics import Ranks, compare, evaluate
+from torchrankmetrics.inference import equivalence
+from torchrankmetrics.integrations.trec import rank_run
+
+QUERIES = [f"q{i:03}" for i in range(150)]
+
+
+def systems(seed=0, number=3):
+    """Ranks of several models by name, and their reciprocals by query."""
+    rng = np.random.default_rng(seed)
+    difficulty = rng.gamma(1.0, 8.0, len(QUERIES))
+    ranks = {f"m{i}": 1 + rng.poisson(difficulty * (1 + 0.3 * i)) for i in range(number)}
+    values = {name: dict(zip(QUERIES, (1 / r).tolist(), strict=True)) for name, r in ranks.items()}
+    return ranks, values
+
+
+def same(ours, theirs, tolerance=1e-12):
+    for name in ("a", "b", "difference", "low", "high", "p_value", "p_adjusted", "effective_tasks"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=tolerance), name
+    assert (ours.test, ours.num_tasks) == (theirs.test, theirs.num_tasks)
+
+
+def test_two_models():
+    ranks, values = systems()
+    ours = compare(values["m0"], values["m1"], "mrr")
+    same(ours, compare(ranks["m0"], ranks["m1"], "mrr"))
+    assert ours.metric == "mrr"
+    shuffled = dict(sorted(values["m1"].items(), key=lambda item: item[1]))
+    assert compare(values["m0"], shuffled).difference == ours.difference
+    assert compare(values["m0"], shuffled).metric == "value"
+
+
+def test_many_models_are_one_family():
+    ranks, values = systems(number=4)
+    for baseline in (None, "best", "m2"):
+        ours, theirs = compare(values, "mrr", baseline=baseline), compare(ranks, "mrr", baseline=baseline)
+        assert [row.models for row in ours.rows] == [row.models for row in theirs.rows]
+        for one, other in zip(ours.rows, theirs.rows, strict=True):
+            same(one, other)
+            assert one.correction == "max-T"
+
+
+def test_shares_have_the_exact_test():
+    ranks, _ = systems()
+    hits = [dict(zip(QUERIES, (ranks[name] <= 3).astype(int).tolist(), strict=True)) for name in ("m0", "m1")]
+    ours = compare(*hits, "success@3")
+    same(ours, compare(ranks["m0"], ranks["m1"], "hits@3"))
+    assert (ours.test, ours.metric) == ("exact McNemar", "success_at_3")
+
+
+def test_lists_are_training_seeds_and_margins_are_tested():
+    ranks, values = systems(number=4)
+    pairs = [([of["m0"], of["m1"]], [of["m2"], of["m3"]]) for of in (values, ranks)]
+    same(compare(*pairs[0], "mrr"), compare(*pairs[1], "mrr"))
+    found = [equivalence(of["m0"], of["m1"], "mrr", margin=0.1) for of in (values, ranks)]
+    assert found[0].p_equivalent == pytest.approx(found[1].p_equivalent, abs=1e-12)
+
+
+def test_values_of_queries_of_a_run():
+    rng = np.random.default_rng(1)
+    documents = [f"d{i}" for i in range(30)]
+    qrels = {query: dict.fromkeys(rng.choice(documents, 4, replace=False).tolist(), 1) for query in QUERIES}
+    runs = [{query: dict(zip(documents, rng.normal(size=30), strict=True)) for query in QUERIES} for _ in range(2)]
+    tables = [rank_run(qrels, run, num_candidates=30) for run in runs]
+    values = [
+        {query: evaluate(rank_run({query: of}, run), metrics=["ndcg@5"])["ndcg_at_5"] for query, of in qrels.items()}
+        for run in runs
+    ]
+    ours, theirs = compare(*values, "ndcg@5"), compare(*tables, "ndcg@5")
+    assert ours.difference == pytest.approx(theirs.difference, abs=1e-12)
+    assert ours.p_value == pytest.approx(theirs.p_value, abs=0.02)  # other flips
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.005)
+
+
+def test_the_direction_is_that_of_the_metric():
+    _, values = systems()
+    assert compare(values, "mr", baseline="best").rows[0].models[0] == "m2"
+    assert compare(values, "BERTScore", baseline="best").rows[0].models[0] == "m0"
+    assert compare(values, "BERTScore").rows[0].metric == "BERTScore"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "error", "message"),
+    [
+        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "r": 0.5}, {}, ValueError, "a lacks 1, for example 'r'; b lacks 1.*'p'"),
+        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": float("nan")}, {}, ValueError, "b must have finite.*nan for query 'p'"),
+        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": "x"}, {}, ValueError, "b must have finite values, got 'x'"),
+        ({"q": 1.0, "p": 0.5}, Ranks([1, 2]), {}, TypeError, "b must be a dict of query -> value, as a is, got Ranks"),
+        (Ranks([1, 2]), {"q": 1.0, "p": 0.5}, {}, TypeError, "a must be a dict of query -> value, as b is, got Ranks"),
+        ({"q": 1.0}, {"q": 0.5}, {"cluster": "group"}, ValueError, "cluster must be None"),
+        ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric one name"),
+        ({"q": 1.0}, {"q": 0.5}, {"metric": 3}, TypeError, "metric must be the name of the values, got 3"),
+        ({"q": 1.0}, {"q": 0.5}, {}, ValueError, "at least 2 independent tasks"),
+    ],
+)
+def test_bad_values_raise(a, b, options, error, message):
+    with pytest.raises(error, match=message):
+        compare(a, b, **options)
+
+
+def graded_values(shift, size=20_000):
+    """nDCG@10 of pairs of models with graded labels, (queries, 2); the second model is better by a shift."""
+    rng = np.random.default_rng(5)
+    labels = rng.choice(4, (size, 60), p=[0.85, 0.08, 0.05, 0.02])
+    labels[:, 0] = np.maximum(labels[:, 0], 1)
+    discount = 1 / np.log2(np.arange(2, 12))
+    ideal = -np.sort(-labels, 1)[:, :10] @ discount
+    shared, skill = rng.normal(size=(size, 60)), rng.gamma(2.0, 0.5, (size, 1))
+    values = []
+    for own in (0.0, shift):
+        scores = (skill + own) * labels + shared + rng.normal(size=(size, 60))
+        top = np.argsort(-scores, 1)[:, :10]
+        values.append(np.take_along_axis(labels, top, 1) @ discount / ideal)
+    return np.stack(values, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the interval of")
+@pytest.mark.parametrize("queries", [25, 100])
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_size_and_coverage_for_graded_ndcg(queries, shift):
+    """1,000 samples of queries: 5% of equal models differ significantly, 95% of intervals cover the difference."""
+    rng = np.random.default_rng(queries)
+    pool = graded_values(shift)
+    if not shift:  # models that are exchanged at random on every query
+        pool = np.where(rng.random((len(pool), 1)) < 0.5, pool, pool[:, ::-1])
+        pool = np.concatenate([pool, pool[:, ::-1]])
+    truth = pool[:, 0].mean() - pool[:, 1].mean()
+    covered = rejected = 0
+    for _ in range(1000):
+        drawn = pool[rng.integers(0, len(pool), queries)]
+        a, b = (dict(enumerate(column)) for column in drawn.T.tolist())
+        result = compare(a, b, permutations=999)
+        covered += result.low <= truth <= result.high
+        rejected += result.p_value <= 0.05
+    assert covered >= 930
+    assert shift or rejected <= 65

@@ -1,0 +1,447 @@
+"""Graded relevance: values, null moments and p-values from all orders of labels, and the numbers of other libraries."""
+
+import itertools
+import math
+import random
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import pytrec_eval
+import torch
+from hypothesis import given
+from scipy.sparse import csr_array
+from sklearn.metrics import dcg_score, ndcg_score
+from torchmetrics.retrieval import RetrievalNormalizedDCG
+
+from bits import bits
+from fuzzing import cases
+from torchrankmetrics import RankCollection, RankMetric, RankTable, compare, evaluate, rank_embeddings, rank_scores
+from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.queries import definitions as d, significance
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.queries.significance import Shape, query_p_value
+
+VIEWS = ("base", "normalized", "adjusted_index", "z_score", "p_value")
+N = 5
+
+
+def dcg(labels, k=None, gain=float):
+    """Plain DCG of labels in the order of a ranking."""
+    return math.fsum(gain(x) / math.log2(2 + i) for i, x in enumerate(labels[:k]))
+
+
+def power(label):
+    return 2.0**label - 1
+
+
+def ndcg(labels, k=None, gain=float):
+    return dcg(labels, k, gain) / dcg(sorted(labels, reverse=True), k, gain)
+
+
+PLAIN = {
+    "ndcg": ndcg,
+    "ndcg_at_3": lambda labels: ndcg(labels, 3),
+    "ndcg_exp": lambda labels: ndcg(labels, None, power),
+    "ndcg_exp_at_2": lambda labels: ndcg(labels, 2, power),
+    "dcg": dcg,
+    "dcg_at_4": lambda labels: dcg(labels, 4),
+}
+every_metric = pytest.mark.parametrize("name", PLAIN)
+
+
+def orders(scores, labels, rank_type):
+    """Labels in the order of the scores, for the tie orders of a rank type."""
+    blocks = [
+        [x for s, x in zip(scores, labels, strict=True) if s == score] for score in sorted({*scores}, reverse=True)
+    ]
+    choices = {
+        "expected": [list(itertools.permutations(block)) for block in blocks],
+        "optimistic": [[sorted(block, reverse=True)] for block in blocks],
+        "pessimistic": [[sorted(block)] for block in blocks],
+    }[rank_type]
+    return [list(itertools.chain(*parts)) for parts in itertools.product(*choices)]
+
+
+def plain(name, queries, rank_type="expected"):
+    """Mean over queries (scores, labels) that have a relevant item."""
+    values = []
+    for scores, labels in queries:
+        if any(labels):
+            found = [PLAIN[name](order) for order in orders(scores, labels, rank_type)]
+            values.append(math.fsum(found) / len(found))
+    return math.fsum(values) / len(values)
+
+
+QUERIES = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 3), min_size=N, max_size=N),
+        st.lists(st.sampled_from([0, 0, 1, 2, 3, 0.5]), min_size=N, max_size=N).filter(any),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def batch(queries, form):
+    """Arguments of an update with these queries."""
+    scores = torch.tensor([scores for scores, _ in queries]).float()
+    labels = torch.tensor([labels for _, labels in queries]).float()
+    row, column = labels.nonzero().T
+    if form == "flat":
+        return scores.ravel(), labels.ravel(), {"indexes": torch.arange(len(queries)).repeat_interleave(N)}
+    if form == "pairs":
+        return scores, (row, column), {"gain": labels[row, column]}
+    if form == "all pairs":  # labels of 0 drop the task
+        return scores, tuple(torch.ones(labels.shape).nonzero().T), {"gain": labels.ravel()}
+    if form == "ranks":
+        return rank_scores(scores, labels), None, {}
+    if form == "ranks of pairs":
+        return rank_embeddings(scores, torch.eye(N), (row, column)), None, {"gain": labels[row, column]}
+    target = {
+        "labels": labels,
+        "array": labels.numpy(),
+        "sparse": csr_array(labels.numpy()),
+        "dicts": [dict(enumerate(one)) for one in labels.tolist()],
+    }[form]
+    return scores, target, {}
+
+
+FORMS = [
+    "labels",
+    "array",
+    "sparse",
+    "dicts",
+    "flat",
+    "pairs",
+    "all pairs",
+    "ranks",
+    "ranks of pairs",
+]
+
+
+@cases(40, 1000)
+@given(QUERIES, st.sampled_from(FORMS))
+def test_every_form_of_labels_gives_the_mean_over_all_tie_orders(queries, form):
+    collection = RankCollection(list(PLAIN), rank_types=("expected", "optimistic", "pessimistic"))
+    preds, target, options = batch(queries, form)
+    collection.update(preds, target, **options)
+    values = collection.compute()
+    for rank_type in ("expected", "optimistic", "pessimistic"):
+        for name in PLAIN:
+            key = name if rank_type == "expected" else f"{rank_type}_{name}"
+            assert values[key].item() == pytest.approx(plain(name, queries, rank_type), rel=1e-13), key
+
+
+@every_metric
+def test_null_moments_are_those_of_all_orders_of_all_labels(name):
+    definition = parse_name(name).definition
+    for size in range(1, 9):
+        every = np.array(list(itertools.product(range(4), repeat=size)), dtype=float)
+        found = {}
+        for labels in every[1:]:
+            found.setdefault(tuple(np.sort(labels)[::-1]), []).append(labels)
+        for labels in list(found)[:: 1 if size < 7 else 5]:
+            gains = power(np.array(found[labels])) if "exp" in name else np.array(found[labels])
+            discount = 1 / np.log2(2 + np.arange(size))
+            k = int(name[-1]) if name[-1].isdigit() else size
+            discount[k:] = 0
+            ideal = np.sort(gains[0])[::-1] @ discount if "ndcg" in name else 1.0
+            values = gains @ discount / ideal
+            m = sum(x > 0 for x in labels)
+            sample = QuerySample.ranked(np.arange(1, m + 1)[None], size, np.array(labels[:m])[None])
+            got = definition.null_moments(sample)
+            assert got.mean == pytest.approx(values.mean(), rel=1e-13)
+            assert got.variance == pytest.approx(values.var(), rel=1e-11, abs=1e-30)
+            assert got.optimum == pytest.approx(values.max(), rel=1e-14)
+            if len(set(gains[0])) == 1:
+                assert got.variance == 0
+
+
+def random_labels(seed, size=8, candidates=40, levels=(1, 2, 3), share=0.15, ties=True):
+    generator = np.random.default_rng(seed)
+    labels = np.where(generator.random((size, candidates)) < share, generator.choice(levels, (size, candidates)), 0)
+    labels[:, 0] = levels[-1]
+    scores = generator.random((size, candidates)) + 0.2 * (labels > 0)
+    return torch.tensor((scores * 12).round() if ties else scores), torch.tensor(labels).double()
+
+
+@pytest.mark.parametrize("level", [1.0, 0.1, 3.0, 1e-3])
+def test_one_level_has_the_bits_of_binary_relevance(level):
+    scores, labels = random_labels(1, size=4, candidates=15)
+    names = ["ndcg", "ndcg@5", "ndcg_exp@5", "ndcg_exp"]
+    options = {"views": VIEWS[: 5 if level == 1 else 4], "rank_types": ("expected", "optimistic", "pessimistic")}
+    binary, graded = (RankCollection(names, **options) for _ in range(2))
+    binary.update(scores, labels > 0)
+    graded.update(scores, (labels > 0) * level)
+    assert bits(graded) == bits(binary)
+
+
+@pytest.mark.filterwarnings("ignore:the interval of")
+@pytest.mark.parametrize("threshold", [1, 2.5])
+def test_binary_metrics_have_the_bits_of_labels_above_a_threshold(threshold):
+    scores, labels = random_labels(2)
+    labels[5] = labels[5].clamp(max=1)  # no query for a larger threshold
+    names = ["recall@3", "precision@5", "success@2", "rr", "rr@3", "ap", "ap@9", "r_precision", "query_auc", "rbp"]
+    names.append("first_mr")
+    rank_types = ("expected", "optimistic", "pessimistic")
+    above = labels >= threshold
+    binary = RankCollection(names, views=VIEWS, rank_types=rank_types)
+    graded = RankCollection(names, views=VIEWS, rank_types=rank_types, relevance_threshold=threshold)
+    some = above.any(1)
+    binary.update(scores[some], above[some], group=torch.arange(8)[some] % 3)
+    graded.update(scores, labels, group=torch.arange(8) % 3)
+    suffix = {1: "", 2.5: "_rel_2p5"}[threshold]
+    assert {key.removesuffix(suffix): x for key, x in bits(graded).items()} == bits(binary)
+    assert list(RankCollection(list(graded.keys())).keys()) == list(graded.keys())
+    one, two = RankCollection(names), RankCollection(names, relevance_threshold=threshold)
+    one.update(scores[some], above[some], group=torch.arange(8)[some] % 3)
+    two.update(scores, labels, group=torch.arange(8) % 3)
+    for method in ("normal", "bootstrap"):
+        for cluster in (None, "group"):
+            options = {"method": method, "cluster": cluster, "n_resamples": 100}
+            left, right = (each.confidence_intervals(**options).rows for each in (one, two))
+            assert [(r.value, r.low, r.high) for r in left] == [(r.value, r.low, r.high) for r in right]
+    for left, right in zip(one.breakdown().rows, two.breakdown().rows, strict=True):
+        assert repr(left[2:]) == repr(right[2:])
+
+
+def test_a_threshold_is_of_query_metrics_with_binary_relevance():
+    assert RankMetric("recall@10", relevance_threshold=2).key == "recall_at_10_rel_2"
+    assert RankMetric("ndcg@10", relevance_threshold=2).key == "ndcg_at_10"
+    assert RankMetric("recall@10_rel_3", relevance_threshold=2).key == "recall_at_10_rel_3"
+    scores, labels = random_labels(3)
+    values = evaluate(scores, labels, ["recall@5", "recall@5_rel_2"])
+    assert values | evaluate(scores, labels, "recall@5", relevance_threshold=2) == values
+    with pytest.raises(
+        ValueError, match=r"relevance_threshold is for query metrics.*'mrr' averages over ranking tasks"
+    ):
+        RankCollection(["mrr", "ndcg"], relevance_threshold=2)
+    for threshold in (0, -1, math.inf, math.nan, "2"):
+        with pytest.raises(ValueError, match="relevance_threshold must be a label above 0"):
+            RankMetric("recall@10", relevance_threshold=threshold)
+
+
+@cases(25, 500)
+@given(QUERIES, st.booleans(), st.booleans(), st.integers(0, 2**32))
+def test_values_are_the_same_bits_however_queries_are_split_and_stored(queries, ids, counts, seed):
+    rng = random.Random(seed)
+    names = [*PLAIN, "ap", "recall@2_rel_2", "z_ndcg", "p_dcg", "pessimistic_ndcg", "adjusted_ndcg_exp"]
+    whole = RankCollection(names)
+    first = np.append(0, np.cumsum([sum(x > 0 for x in labels) for _, labels in queries])).tolist()
+    preds, target, options = batch(queries, "pairs")
+    whole.update(preds, target, sample_id=range(first[-1]) if ids else None, **options)
+    shards = [RankCollection(names, storage="counts" if counts else "ranks") for _ in range(3)]
+    for i in rng.sample(range(len(queries)), len(queries)):
+        preds, target, options = batch([queries[i]], "pairs")
+        sample_id = range(first[i], first[i + 1]) if ids else None
+        rng.choice(shards).update(preds, target, sample_id=sample_id, **options)
+    one, *others = shards
+    for other in others:
+        one.merge_state(other)
+    assert bits(one) == bits(whole)
+    through_a_table = RankCollection(names)
+    through_a_table.update(RankTable.from_numpy(one.table().to_numpy()))
+    assert bits(through_a_table) == bits(whole)
+
+
+def test_a_table_keeps_gains_in_files(tmp_path):
+    scores, labels = random_labels(4)
+    collection = RankCollection(["ndcg@5", "recall@5_rel_2"])
+    collection.update(scores, labels)
+    for name in ("ranks.npz", "ranks.parquet"):
+        collection.table().save(tmp_path / name)
+        other = RankCollection(["ndcg@5", "recall@5_rel_2"])
+        other.update(RankTable.load(tmp_path / name))
+        assert bits(other) == bits(collection)
+
+
+def test_filtered_ranks_of_neighbors_with_different_labels_have_no_order():
+    scores, labels = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 2.0, 1.0, 0.0]])
+    collection = RankCollection(["ndcg"])
+    with pytest.raises(ValueError, match=r"different gains next to each other.*exclude must not list the answers"):
+        collection.update(scores, labels, exclude=labels > 0)
+    collection.update(scores, labels.clamp(max=1), exclude=labels > 0)
+    apart = torch.tensor([[2.0, 0.0, 2.0, 0.0, 1.0]])
+    collection.update(scores, apart, exclude=apart > 0)
+    assert collection.compute()["ndcg"].item() == pytest.approx((ndcg([1, 0, 1, 1, 0]) + ndcg([2, 0, 2, 0, 1])) / 2)
+    one = RankCollection(["mrr"])
+    one.update(scores, labels, exclude=labels > 0)
+    assert one.compute()["mrr"].item() == pytest.approx((1 + 1 / 2 + 1 / 2) / 3)
+
+
+def test_graded_items_with_nan_scores_rank_last_and_the_largest_label_is_the_very_last():
+    scores = torch.tensor([[math.nan, math.nan, 1.0, 2.0, 3.0]])
+    labels = torch.tensor([[1.0, 3.0, 0.0, 0.0, 2.0]])
+    with pytest.warns(UserWarning, match="NaN"):
+        value = evaluate(scores, labels, ["dcg"])["dcg"]
+    assert value == pytest.approx(dcg([0, 0, 2, 1, 3]))
+
+
+@every_metric
+@pytest.mark.parametrize("weight", [(1.0, 1.0), (1.0, 0.3)])
+def test_p_is_the_share_of_all_outcomes_that_are_as_good(name, weight):
+    definition = parse_name(name).definition
+    labels = [(3.0, 1.0, 1.0, 0.0, 0.0), (2.0, 1.0, 0.0, 0.0)]
+    parts = [
+        np.array([w * PLAIN[name](list(x)) for x in itertools.permutations(one)])
+        for one, w in zip(labels, weight, strict=True)
+    ]
+    every = np.add.outer(*parts)
+    generator = np.random.default_rng(0)
+    for _ in range(8):
+        chosen = [generator.permutation(one) for one in labels]
+        scores = -torch.arange(5.0).repeat(2, 1)
+        exclude = torch.tensor([[False] * 5, [False] * 4 + [True]])
+        metric = RankCollection([definition], views="p_value")
+        target = torch.tensor([[*chosen[0]], [*chosen[1], 0.0]])
+        metric.update(scores, target, exclude=exclude, weight=weight)
+        reached = sum(w * PLAIN[name](list(x)) for x, w in zip(chosen, weight, strict=True))
+        assert metric.compute()[f"p_{name}"].item() == pytest.approx((every >= reached - 1e-12).mean(), rel=1e-9)
+
+
+@every_metric
+def test_simulation_and_importance_sampling_agree_with_the_distribution(name, monkeypatch):
+    definition = parse_name(name).definition
+    generator = np.random.default_rng(5)
+    gain = np.array([3.0, 2.0, 1.0])
+    ranks = np.stack([1 + generator.permutation(6)[:3] for _ in range(4)])
+    sample = QuerySample.ranked(ranks, 9, np.tile(gain, (4, 1)))
+    want = query_p_value(definition, sample)
+    assert want.samples == 0
+    monkeypatch.setattr(significance, "_distributions", lambda *_: None)
+    simulated = query_p_value(definition, sample, samples=8_000)
+    assert abs(simulated.p - want.p) < 4 * simulated.standard_error + 1 / 8_000
+    monkeypatch.setattr(significance, "_RARE", 1 << 60)
+    tilted = query_p_value(definition, sample, samples=1)
+    assert tilted.log_error < 0.1
+    assert abs(tilted.log_p - want.log_p) < 5 * tilted.log_error
+
+
+@every_metric
+def test_a_perfect_model_has_the_probability_of_one_ranking(name):
+    definition = parse_name(name).definition
+    gains = [(3.0, 3.0, 2.0, 1.0), (3.0, 2.0, 2.0, 1.0)]
+    rank = np.arange(1, 5)
+    sample = QuerySample.ranked(np.stack([rank, rank]), 400, np.array(gains))
+    got = query_p_value(definition, sample, samples=99)
+    k = int(name[-1]) if name[-1].isdigit() else 4
+    want = 0.0
+    for one in gains:
+        of_four = np.mean(
+            [PLAIN[name](list(order)) >= PLAIN[name](list(one)) - 1e-12 for order in itertools.permutations(one)]
+        )
+        first = math.comb(4, k) / math.comb(400, k)  # that the first k places have relevant items
+        want += math.log(of_four * first)
+    assert got.log_p == pytest.approx(want, abs=5 * got.log_error)
+
+
+def test_orders_with_large_gains_first_have_their_probabilities():
+    gain = np.array([3.0, 1.0, 1.0, 2.0])
+    drawn, ratio = significance._large_first(np.random.default_rng(0), gain, 60_000)
+    assert ratio.mean() == pytest.approx(1, abs=5 * ratio.std() / 245)
+    for order in set(itertools.permutations(gain)):
+        inside = (drawn == order).all(1)
+        estimate = (ratio * inside).mean()
+        assert estimate == pytest.approx(2 / 24, abs=5 * (ratio * inside).std() / 245)
+
+
+def test_ten_items_in_forty_candidates_are_simulated():
+    scores, labels = random_labels(6, size=20, ties=False)
+    collection = RankCollection(["p_ndcg@10", "p_ndcg_exp", "p_dcg"])
+    collection.update(scores - 0.2 * (labels > 0), labels)
+    errors = collection.p_value_errors()
+    for key, p in collection.compute().items():
+        assert 0.001 < p < 1
+        assert errors[key] == pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-6)
+
+
+def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
+    scores, labels = random_labels(7, size=60)
+    better, worse, other = (RankCollection(["ndcg@10", "recall@5_rel_2", "dcg"]) for _ in range(3))
+    better.update(scores + labels, labels)
+    worse.update(scores, labels)
+    other.update(scores, labels.clamp(max=2))
+    found = compare(better, worse, ["ndcg@10", "recall@5_rel_2", "dcg"])
+    for key in ("ndcg_at_10", "recall_at_5_rel_2", "dcg"):
+        assert found[key].difference == pytest.approx(better.compute()[key].item() - worse.compute()[key].item())
+        assert found[key].p_value < 0.01
+    with pytest.raises(ValueError, match="differ in gain"):
+        compare(better, other, ["ndcg@10"])
+
+
+# other libraries
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
+    """Both average over the orders of ties."""
+    for seed in range(40):
+        scores, labels = random_labels(seed, size=5, candidates=12, share=0.4, ties=ties)
+        values = evaluate(scores, labels, ["ndcg", "ndcg@5", "dcg", "dcg@5"])
+        for k in (None, 5):
+            suffix = "" if k is None else "_at_5"
+            assert values["ndcg" + suffix] == pytest.approx(ndcg_score(labels, scores, k=k), rel=1e-12)
+            assert values["dcg" + suffix] == pytest.approx(dcg_score(labels, scores, k=k), rel=1e-12)
+            theirs = RetrievalNormalizedDCG(top_k=k)
+            theirs.update(scores.ravel(), labels.ravel().long(), indexes=torch.arange(5).repeat_interleave(12))
+            flat = evaluate(
+                scores.ravel(), labels.ravel(), ["ndcg" + suffix], indexes=torch.arange(5).repeat_interleave(12)
+            )
+            assert flat["ndcg" + suffix] == pytest.approx(values["ndcg" + suffix], rel=1e-12)
+            assert values["ndcg" + suffix] == pytest.approx(theirs.compute().item(), rel=1e-5)
+
+
+def test_trec_eval_has_the_same_values_on_2000_runs():
+    """trec_eval has no ties: it sorts equal scores by the name of the document, descending."""
+    measures = {"ndcg", "ndcg_cut.3,5", "map", "recip_rank", "recall.5", "P.5", "success.1,5", "Rprec"}
+    ours = {
+        "ndcg": "ndcg",
+        "ndcg_cut_3": "ndcg@3",
+        "ndcg_cut_5": "ndcg@5",
+        "map": "ap",
+        "recip_rank": "rr",
+        "recall_5": "recall@5",
+        "P_5": "precision@5",
+        "success_1": "success@1",
+        "success_5": "success@5",
+        "Rprec": "r_precision",
+    }
+    for ties in (False, True):
+        scores, labels = random_labels(11, size=1000, candidates=15, share=0.3, ties=ties)
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        place = torch.empty_like(order).scatter_(1, order, torch.arange(15).expand(1000, 15))
+        names = [f"d{99 - i}" for i in range(15)]  # ties by descending name: the first column first
+        qrels = {f"q{i}": {names[j]: int(x) for j, x in enumerate(row)} for i, row in enumerate(labels.tolist())}
+        run = {f"q{i}": dict(zip(names, row, strict=True)) for i, row in enumerate(scores.tolist())}
+        for level in (1, 2):
+            theirs = pytrec_eval.RelevanceEvaluator(qrels, measures, relevance_level=level).evaluate(run)
+            some = (labels >= level).any(1)
+            got = RankCollection(list(ours.values()), relevance_threshold=level)
+            got.update(-place[some].double(), labels[some])
+            for key, name in ours.items():
+                want = np.mean([theirs[f"q{i}"][key] for i in range(1000) if some[i]])
+                ours_key = RankMetric(name, relevance_threshold=level).key
+                assert got.compute()[ours_key].item() == pytest.approx(want, rel=1e-9), (key, level, ties)
+
+
+def test_rank_biased_precision_is_its_sum_and_has_the_moments_of_its_terms():
+    for p in (0.5, 0.8, 0.95):
+        definition = d.rank_biased_precision(p)
+        terms = (1 - p) * p ** np.arange(20.0)
+        sample = QuerySample.ranked(np.array([[2, 3, 9]]), 20)
+        assert definition.value(sample) == pytest.approx(terms[[1, 2, 8]].sum(), rel=1e-14)
+        mean, variance = definition.moments([20], [3])
+        assert mean[0] == pytest.approx(3 * terms.mean(), rel=1e-14)
+        assert variance[0] == pytest.approx(3 * terms.var() * 17 / 19, rel=1e-13)
+        assert definition.optimum([20], [3])[0] == pytest.approx(terms[:3].sum(), rel=1e-14)
+    for p in (0, 1, -1, 2, math.nan, "half"):
+        with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
+            d.rank_biased_precision(p)
+
+
+def test_shapes_are_drawn_in_random_order_of_their_gains():
+    shape = Shape(6, 2, np.array([2.0, 1.0]))
+    ranks = np.tile([1, 2], (40_000, 1))
+    values = shape.values(parse_name("dcg").definition.query_kind, np.random.default_rng(0), ranks)
+    assert (values > 2.5).mean() == pytest.approx(0.5, abs=0.01)

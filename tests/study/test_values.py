@@ -1,0 +1,94 @@
+"""Values of queries in studies: the tables of ranks, without ranks."""
+
+import numpy as np
+import pytest
+
+from torchrankmetrics import Ranks, RankTable, compare
+from torchrankmetrics.study import RankStudy
+
+QUERIES = [f"q{i:02}" for i in range(80)]
+
+
+def studies(seeds=1):
+    """Ranks of three models on two datasets, and the reciprocal ranks as values."""
+    rng = np.random.default_rng(0)
+    ranks, values = RankStudy(), RankStudy()
+    for dataset in ("scifact", "nq"):
+        difficulty = rng.gamma(1.0, 6.0, len(QUERIES))
+        for model, factor in (("bm25", 2.5), ("dense", 1.0), ("hybrid", 0.9)):
+            for seed in range(seeds):
+                own = 1 + rng.poisson(difficulty * factor)
+                names = {"model": model, "dataset": dataset, "seed": seed}
+                ids = np.arange(len(QUERIES))
+                ranks.add(RankTable.from_ranks(Ranks(own, None, 1000), sample_id=ids), **names)
+                values.add_values(dict(zip(QUERIES, (1 / own).tolist(), strict=True)), metric="mrr", **names)
+    return ranks, values
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_tables_are_those_of_ranks(seeds):
+    ranks, values = (study.table("mrr", margin=0.05) for study in studies(seeds))
+    assert values.cells.keys() == ranks.cells.keys()
+    for place, cell in ranks.cells.items():
+        own = values.cells[place]
+        for name in ("value", "low", "high", "standard_error", "p_best", "p_within"):
+            assert getattr(own, name) == pytest.approx(getattr(cell, name), abs=1e-9), (place, name)
+        assert (own.best, own.rank, own.seeds) == (cell.best, cell.rank, cell.seeds)
+    assert "nq: 80 queries." in str(values)
+
+
+def test_averages_and_differences_are_those_of_ranks():
+    ranks, values = studies()
+    for name in ("bm25", "dense"):
+        ours, theirs = (study.summary("mrr").rows["mrr", name] for study in (values, ranks))
+        assert ours.value == pytest.approx(theirs.value)
+    ours, theirs = (study.difference("dense", "bm25", "mrr").rows for study in (values, ranks))
+    assert [row.difference for row in ours] == pytest.approx([row.difference for row in theirs])
+    assert values.mean_ranks("mrr").ranks.mean == ranks.mean_ranks("mrr").ranks.mean
+
+
+def test_metrics_of_other_tools():
+    study = RankStudy()
+    rng = np.random.default_rng(1)
+    values = {model: dict(zip(QUERIES, rng.random(80) + shift, strict=True)) for model, shift in (("a", 0), ("b", 0.4))}
+    for model, own in values.items():
+        study.add_values(own, metric="ERR@20", model=model, dataset="robust")
+        study.add_values(
+            {query: float(x > 0.7) for query, x in own.items()}, metric="success@5", model=model, dataset="robust"
+        )
+    table = study.table(["ERR@20", "success@5"])
+    assert table.value("ERR@20", "b", "robust") == pytest.approx(np.mean(list(values["b"].values())))
+    assert table.results["success_at_5", "robust"].is_exact
+    assert table.results["ERR@20", "robust"].pairs["a", "b"][0] == pytest.approx(compare(values).rows[0].difference)
+    assert len(study) == 2
+
+
+def test_models_with_other_queries_are_not_compared():
+    study = RankStudy()
+    for model, queries in (("a", QUERIES), ("b", QUERIES), ("c", QUERIES[1:])):
+        study.add_values(dict.fromkeys(queries, 0.5), metric="ap", model=model, dataset="nq", seed=1)
+    study.add_values(dict.fromkeys(QUERIES, 0.5), metric="ap", model="a", dataset="nq", seed=2)
+    text = str(study.table("map"))
+    assert "c is not compared in ap: its queries differ from most others" in text
+    assert "b lacks seed 2" in text
+
+
+def test_bad_values_raise():
+    ranks, study = studies()
+    with pytest.raises(ValueError, match="the study has a run of dense on nq, seed 0 already"):
+        study.add_values({"q": 1.0}, metric="mrr", model="dense", dataset="nq")
+    with pytest.raises(ValueError, match="no values of 'ap' were added, available: mrr; other metrics"):
+        study.table("ap")
+    with pytest.raises(ValueError, match="no values of 'adjusted_mrr'"):
+        study.table("mrr", "adjusted_index")
+    with pytest.raises(ValueError, match="'nq' has the other kind"):
+        ranks.add_values({"q": 1.0}, metric="mrr", model="new", dataset="nq")
+    with pytest.raises(ValueError, match="'scifact' has values of queries"):
+        study.report(metrics="mrr")
+    with pytest.raises(ValueError, match="has values of queries, not ranks"):
+        study.save("/tmp/{dataset}/{model}/{seed}.npz")
+    with pytest.raises(ValueError, match="cluster must be None"):
+        study.table("mrr", cluster="group")
+    for wrong, error in (([1.0], TypeError), ({"q": "x"}, TypeError), ({"q": float("inf")}, ValueError)):
+        with pytest.raises(error, match="values of m on d, seed 0 must"):
+            study.add_values(wrong, metric="mrr", model="m", dataset="d")
