@@ -1,6 +1,6 @@
 """Ranks where other libraries are fast: several relevant items, excluded items, flat scores, negatives, embeddings.
 
-python -m benchmarks.ranking [--full] [--threads N] [--json PATH] [--case NAME]
+python -m benchmarks.ranking [--full] [--threads N] [--json PATH]
 
 CPU time; every case has a floor that cannot be beaten, and the way that a user would take without this library.
 """

@@ -175,6 +175,14 @@ def test_shares_without_discordant_tasks_may_still_differ():
     assert (clustered.low, clustered.high) == pytest.approx((single.low, single.high))
 
 
+@pytest.mark.filterwarnings("ignore:the interval of")
+def test_ranks_without_candidates_may_have_an_interval_without_ends():
+    found = compare(np.array([1, 2, 3, 4]), np.array([2, 3, 4, 5]), ["mr", "mrr"])
+    assert {(row.low, row.high, row.p_value, row.bounded) for row in found.rows} == {
+        (-math.inf, math.inf, 0.125, False)
+    }
+
+
 def test_two_tasks_give_the_widest_interval_and_warn():
     a, b = Ranks([1, 2], None, 40), Ranks([4, 9], None, 40)
     with pytest.warns(RankMetricWarning) as warned:

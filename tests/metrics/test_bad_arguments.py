@@ -22,7 +22,7 @@ from torchrankmetrics import (
     rank_triples,
 )
 from torchrankmetrics.datasets import PrecomputedExpectation
-from torchrankmetrics.inference.clustered import clustered_p_value
+from torchrankmetrics.inference import clustered_p_value, equivalence
 from torchrankmetrics.null import ExactExpectation, MonteCarloExpectation
 from torchrankmetrics.ranking import RankAccumulator
 
@@ -76,6 +76,9 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
                 lambda: compare(Ranks([1, 2], None, 9), Ranks([1, 3], None, 9), HitsAtK),
             )
         ),
+        (lambda: compare(RANKS, RANKS, seed=-1), ValueError, "seed must be an int of at least 0, got -1"),
+        (lambda: equivalence(RANKS, RANKS, margin=1, seed=0.5), TypeError, "seed must be an int, got 0.5"),
+        (lambda: TAILS.confidence_intervals(["mrr"], seed="1"), TypeError, "seed must be an int, got '1'"),
         (lambda: RankDefinition("a/b"), ValueError, r"name must match \[a-z\]"),
         (lambda: RankDefinition("x", aggregation="sum"), ValueError, "aggregation must be one of .*got 'sum'"),
         (lambda: RankDefinition("x", f=lambda r: r - r), ValueError, "higher_is_better cannot be derived for 'x'"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given
 
-import query_laws as exact
+import reference_queries as exact
 from fuzzing import cases
 from query_metrics import sample_of
 from torchrankmetrics import (

@@ -325,7 +325,7 @@ def per_query(boost, seed=1):
         relevant[:, 0] = True
         scores = torch.rand(20, 15, generator=generator) + boost * relevant
         for row, answers in zip(scores.tolist(), relevant, strict=True):
-            found.append(reference_queries.value("ap", None, row, answers.nonzero()[:, 0].tolist()))
+            found.append(reference_queries.value(reference_queries.ap, None, row, answers.nonzero()[:, 0].tolist()))
     return np.array(found)
 
 

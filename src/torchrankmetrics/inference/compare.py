@@ -135,6 +135,7 @@ def compare(
     confidence_level = check_confidence_level(confidence_level)
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
+    check_int("seed", seed, 0)
     if (permutations + 1) * (1 - confidence_level) < 1 - 1e-9:
         raise ValueError(
             f"permutations must be at least {math.ceil(1 / (1 - confidence_level)) - 1} for "

@@ -138,6 +138,7 @@ def equivalence(
         raise ValueError(f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}")
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
+    check_int("seed", seed, 0)
     (found,) = paired(a, b, [metric], cluster)
     key = found.measure.key
     if math.isnan(found.slope) or found.slope == 0:

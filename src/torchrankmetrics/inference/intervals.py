@@ -152,6 +152,7 @@ def confidence_intervals(
     confidence_level = check_confidence_level(confidence_level)
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)
+    check_int("seed", seed, 0)
     keys = _clusters(analysis.rows, cluster)
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
     without_formula = [

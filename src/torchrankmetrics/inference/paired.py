@@ -100,7 +100,7 @@ class SignFlipTest:
         (one, first), (other, second) = (self._end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0))
         low, high = min(one, other), max(one, other)
         if p_value > alpha:  # an end may be 0 up to rounding
-            slack = 1e-12 * (high - low)
+            slack = 1e-12 * (high - low) if high - low < math.inf else 0.0
             low, high = low if low < -slack else 0.0, high if high > slack else 0.0
         influence = self.units.influence @ self._slopes(*self.means)
         scale = float(np.abs(self.units.sums).max()) / self.units.total

@@ -171,11 +171,17 @@ class Groups:
             return None
         if self._once(self._scales_weights, *place):
             return None
-        runs, N, weight, count = self._once(self._counts, *place)
-        distinct, _ = sum_by_value(N, np.ones(len(N)))
-        mean, variance = (part[np.searchsorted(distinct, N)] for part in f.null_moments(distinct))
+        runs, _, weight, count = self._once(self._counts, *place)
+        distinct, index = self._once(self._distinct_counts, *place)
+        mean, variance = (part[index] for part in f.null_moments(distinct))
         share = count * weight
         return runs.filled(runs.sums(share * mean), 0.0), runs.filled(runs.sums(share * weight * variance), 0.0)
+
+    def _distinct_counts(self, side: Side, min_candidates: int) -> tuple[IntArray, IntArray]:
+        """Distinct candidate counts of all groups, and the index of each entry of ``_counts`` in them."""
+        _, N, _, _ = self._once(self._counts, side, min_candidates)
+        distinct, _ = sum_by_value(N, np.ones(len(N)))
+        return distinct, np.searchsorted(distinct, N)
 
     def _scales_weights(self, side: Side, min_candidates: int) -> bool:
         """Whether weights are so far apart that ``RankSample`` would scale a group alone differently."""

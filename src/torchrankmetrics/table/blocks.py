@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
-from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
@@ -87,7 +86,7 @@ def make_block(
             return make_block(preds, target, exclude, facts, **options)
     is_ranked = isinstance(preds, Ranks | HasRows)
     if one_number(tolerance) != 0 and (is_ranked or indexes is not None):
-        reason = "existing ranks" if indexes is None else "indexes: flat scores are ranked by sorting them"
+        reason = "existing ranks" if indexes is None else "indexes: flat scores have ties of equal scores only"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {reason}")
     if isinstance(preds, Ranks | HasRows):
         given = {"target": target, "exclude": exclude, "indexes": indexes}
@@ -103,11 +102,9 @@ def make_block(
             "go in as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
-        if backend != "auto":
-            chosen(preds, backend)  # the same errors, although flat scores are ranked by one sort
         from torchrankmetrics.ranking.flat import rank_flat
 
-        ranks, place = rank_flat(preds, target, indexes, exclude)
+        ranks, place = rank_flat(preds, target, indexes, exclude, backend)
         facts = facts.at(place, preds, "group", "weight", "sample_id", "query", "gain")
     elif preds.ndim == 1:
         raise ValueError(

@@ -106,7 +106,7 @@ def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Ten
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
-        count = choose(scores, problem.backend)
+        count = choose(scores, problem.backend).count_matrix
         better, not_worse, others, nan = count(scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0))
         counts.above[task] += better
         counts.tied[task] += not_worse - better
