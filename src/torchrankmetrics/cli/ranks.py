@@ -49,7 +49,10 @@ def report(options: ReportCommand) -> int:
         options.require("with --by-group", "confidence_level")
     views = choices_of(options.view, "--view", ("base", "adjusted_index", "z_score") if options.by_group else VIEWS)
     rank_types = choices_of(options.rank_type, "--rank-type", RANK_TYPES)
-    selection = Selection(views, rank_types, choices_of(options.side, "--side", SIDES), DEFAULT_EXPECTATION)
+    sides = choices_of(options.side, "--side", SIDES)
+    selection = Selection(
+        views, rank_types, sides, DEFAULT_EXPECTATION, relevance_threshold=options.relevance_threshold
+    )
     names = DEFAULT_RUN_METRICS if options.runs else DEFAULT_METRICS
     measures = selection.measures(names if options.metrics is None else split_list(options.metrics, "--metric"))
     limits = _limits(options.fail_under)
@@ -185,7 +188,10 @@ def compare(options: CompareCommand) -> int:
         check_choice("--fail-if", rule, ("worse", "not-better", "not-equivalent"))
         if (rule == "not-equivalent") != (margin is not None):
             raise ValueError("--fail-if not-equivalent and --margin must be given together")
-    metrics = split_list(options.metrics or ("ndcg_at_10" if options.runs else "mrr"), "--metric")
+    requested = split_list(options.metrics or ("ndcg_at_10" if options.runs else "mrr"), "--metric")
+    threshold = options.relevance_threshold
+    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=threshold)
+    metrics = list(selection.measures(requested).values())
     displayed = _displayed(paths)
     models: list[Any] = list(_tables(options, paths, metrics)) if options.runs else []
     for path in paths if not options.runs else ():

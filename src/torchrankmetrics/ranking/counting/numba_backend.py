@@ -333,7 +333,9 @@ def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
                 place = begin + np.searchsorted(listed[begin:stop], column + shift)
                 is_candidate[i] = place == stop or listed[place] != column + shift
             out[0, i], out[1, i] = 0, 0
-        own = columns[first] if is_candidate[first] and not (len(true) or _is_nan(limits[first])) else -1
+        own = columns[first] if len(columns) and not (len(true) or _is_nan(limits[first])) else -1
+        if own >= 0 and len(gone) and gone[marks + own]:
+            own = -1
         number, nan, searched, size = 0, 0, 0, 0
         if end - first > _FEW:
             searched, size = _begin_search(limits[first:end], search)
