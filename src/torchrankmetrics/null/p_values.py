@@ -11,8 +11,7 @@ from torchrankmetrics.definitions.kinds import AUC, IDENTITY
 from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.transforms import KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
-from torchrankmetrics.null.tails.fourier import Bracket
-from torchrankmetrics.null.tails.upper import log_upper_tail
+from torchrankmetrics.null.tails.upper import Bracket, log_upper_tail
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
