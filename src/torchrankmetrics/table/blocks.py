@@ -45,8 +45,8 @@ class TaskFacts(NamedTuple):
         group: (tasks,) integers, or one int for all.
         weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
-        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query. None:
-            those of one row of scores are, if the ranks know their rows; else each is a query by itself.
+        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the relevant items of one query.
+            None: tasks of one row of scores are, if the ranks have rows; otherwise each task is a query.
         gain: (tasks,) labels >= 0, or one for all; float64 bits in the row. A label of 0 drops its task. None: those
             of the ranks, else 1.
     """
@@ -98,8 +98,8 @@ def make_block(
     preds = read_scores(preds, name)
     if target is None:
         raise ValueError(
-            "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are there "
-            "go in as Ranks(ranks, None, num_candidates) or as a RankTable"
+            "target is missing: pass (B,) columns of the true candidates with scores (B, N); existing ranks are "
+            "passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
         from torchrankmetrics.ranking.flat import rank_flat
@@ -233,7 +233,7 @@ def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
 
 
 def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tensor:
-    """Integers of the ranked tasks, whose columns (3, tasks) tell how many they are and where."""
+    """Integers of the ranked tasks, with their number and device from the columns (3, tasks) of the ranks."""
     if is_int(values) and scalar:
         if not ABSENT <= values < -ABSENT:
             raise ValueError(f"{name} must fit in int64, got {values}")
