@@ -27,8 +27,8 @@ _EXACT = ("dot", "cosine", "l2")
 class Candidates:
     """Candidate embeddings that serve many calls of ``rank_embeddings``, which stores prepared copies in them.
 
-    The first call with a similarity stores norms, copies in eight bits and in bfloat16 if the processor multiplies
-    those, and the structure of equal candidates if many tie. The embeddings themselves are not copied and must not
+    The first call with a similarity stores norms, a copy in int8 if the processor multiplies
+    that, and the structure of equal candidates if many tie. The embeddings themselves are not copied and must not
     change: create new candidates after a step of training.
 
     Args:

@@ -47,7 +47,7 @@ class RankValues:
             self.is_step = len(self.jumps) <= _STEPS
             self.is_monotone = bool((change <= 0).all() or (change >= 0).all())
             if not self.is_step:
-                self.jumps = np.argsort(-np.abs(change))[:_ROWS] + 1
+                self.jumps = np.argpartition(-np.abs(change), _ROWS)[:_ROWS] + 1
 
     def __call__(self, ranks: IntArray | FloatArray) -> FloatArray:
         """Values at ranks (m,)."""
@@ -80,7 +80,7 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
 
 
 class Summands:
-    """Groups of c independent summands v x with x in cells; S is ``shift`` plus their sum.
+    """Groups of c independent summands v x with x in cells.
 
     Args:
         cells: size, mean and deviation of cells, (3, m).
@@ -111,15 +111,8 @@ class Summands:
             self.mean, self.deviation = v * (self.mean - best), v * self.deviation
             self.shift = float(self.c @ (self.v * self.best))
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
-        self.top, self.bottom = (float(self.c @ (self.v * end)) for end in (self.best, self.worst))
+        self.top, self.bottom = (self.shift + float(self.c @ (self.v * end)) for end in (self.best, self.worst))
         self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
-        key = self.v + 1j * (0 if low is None else low)
-        distinct, self.row = np.unique(key, return_inverse=True)
-        self.near = self.row
-        if len(distinct) > _ROWS:  # weights within two percent share sums over cells
-            y = self.v / self.v.max()
-            y = np.where(y < 0.25, 4 * y, 1 + np.log(np.maximum(4 * y, 1)))
-            self.near = np.unique(np.rint(y / 0.02) + 1j * key.imag, return_inverse=True)[1]
 
     def cells_of(self, group: int) -> slice:
         """Cells of a group."""
@@ -127,17 +120,22 @@ class Summands:
         end = int(self.starts[segment + 1]) if segment + 1 < len(self.starts) else len(self.size)
         return slice(int(self.starts[segment] if self.low is None else self.low[group]), end)
 
-    def _anchored(self, t: float, near: IntArray) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-        """Row of each group: rows share sums over cells; weight, largest x and sizes of cells of each row."""
-        best = self.best if t >= 0 else self.worst
+    def _rows(self, t: float, *, share: bool) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+        """Row of each group: rows share sums over cells; weight, largest x and sizes of cells of each row.
+
+        If ``share``, weights share a row if they differ by two percent, or by little as exponents.
+        """
+        best, key = self.best if t >= 0 else self.worst, self.v
+        if share and len(np.unique(key)) > _ROWS:
+            y = 20 * np.abs(t) * self.v * float((self.best - self.worst).max())
+            key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1))))
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale
-        _, first, row = np.unique(near + 1j * scale, return_index=True, return_inverse=True)
+        low: IntArray = np.zeros(len(self.v), dtype=np.int64) if self.low is None else self.low
+        _, first, row = np.unique(key + 1j * (scale * (low.max() + 1) + low), return_index=True, return_inverse=True)
         row = row.ravel()
         anchor = np.full(len(first), -np.inf if t >= 0 else np.inf)
         (np.maximum if t >= 0 else np.minimum).at(anchor, row, best)
-        size = np.tile(self.size, (len(first), 1))
-        if self.low is not None:
-            size[np.arange(len(self.size)) < self.low[first, None]] = 0.0
+        size = np.where(np.arange(len(self.size)) < low[first, None], 0.0, self.size)
         return row, np.bincount(row, self.v) / np.bincount(row), anchor, size
 
     def _sums(self, terms: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -152,7 +150,7 @@ class Summands:
 
     def cumulants(self, t: float) -> FloatArray:
         """K(t), its first three derivatives, and the possible error of K because of the cells; by Taylor's theorem."""
-        row, weight, anchor, size = self._anchored(t, self.near)
+        row, weight, anchor, size = self._rows(t, share=True)
         u = t * weight
         k, off = np.zeros((4, len(row))), np.zeros(len(row))
         mass = self._sums(size)[row, self.segment]
@@ -171,14 +169,14 @@ class Summands:
         logs = np.log(k[0] / mass) + t * v * anchor[row] + k1 * d + var * d**2 / 2 + third * d**3 / 6
         first = v * (anchor[row] + k1 + var * d + third * d**2 / 2)
         parts = logs, first, v**2 * np.maximum(var + third * d, 0.0), v**3 * third, off / k[0]
-        return np.asarray(np.array(parts) @ self.c)
+        return np.asarray(np.array(parts) @ self.c + np.array([t * self.shift, self.shift, 0.0, 0.0, 0.0]))
 
     def log_transform(self, t: float, first: float, step: float, number: int) -> ComplexArray:
         """Logarithm, up to multiples of 2 pi i, of the Fourier transform of the distribution tilted by t.
 
         At the frequencies first + step j, j < number.
         """
-        row, weight, anchor, size = self._anchored(t, self.row)
+        row, weight, anchor, size = self._rows(t, share=False)
         half = math.sqrt(3) * weight[:, None] * self.deviation  # of a uniform distribution
         wide = half * abs(complex(t, first + step * number)) > _WIDE
         block = min(number, max(1, _BLOCK // size.size))
@@ -204,7 +202,7 @@ class Summands:
                 logs = np.log(self._sums(both)[row, :, self.segment] / mass[row, self.segment, None])
             result[j : j + block] = self.c @ logs
             terms = [term * turn[:, block:] for term, turn in zip(terms, turns, strict=True)]
-        shift = float(self.c @ (self.v * anchor[row]))
+        shift = self.shift + float(self.c @ (self.v * anchor[row]))
         return (result + 1j * theta * shift)[:number]
 
     def saddlepoint(self, s: float) -> float:
@@ -216,7 +214,7 @@ class Summands:
         t = max((s - mean) / var, low)
         for _ in range(100):
             mean, var = self.cumulants(t)[1:3]
-            if abs(mean - s) < 0.02 * math.sqrt(var):
+            if abs(mean - s) < 0.1 * math.sqrt(var):
                 break
             low, high = (t, high) if mean < s else (low, t)
             step = t + (s - mean) / var if var > 0 else math.inf
@@ -274,19 +272,20 @@ class RankSummands(Summands):
 
     def condensed(self) -> Summands:
         """Near N and near weights as one, if they are many; the caller corrects the first cumulants."""
-        rows = max(_ROWS, _CELLS // len(self.size))
-        if self.low is None or (self.row.max() < rows and len(np.unique(self.N)) <= _COUNTS):
+        rows = _STEPS if self.low is None else max(_ROWS, _CELLS // len(self.size))
+        many = len(np.unique(self.given)) > rows or len(np.unique(self.N)) > _COUNTS
+        if not many or (self.low is None and len(self.c) <= 4 * _STEPS):
             return self
-        spread = float((self.best - self.worst).max())
-        y = self.v * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
+        spread = float(((self.best - self.worst) * self.v / self.given).max())
+        y = self.given * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
         weight = _binned(np.where(y < 1, 2 * np.sqrt(y), y + 1), self.first, rows)
         size = _binned(np.log(self.N), 0 * self.N, _COUNTS)
         _, first, index = np.unique(weight + 1j * size, return_index=True, return_inverse=True)
-        v = np.bincount(weight, self.c * self.v) / np.bincount(weight, self.c)
+        v = np.bincount(weight, self.c * self.given) / np.bincount(weight, self.c)
         N = np.rint(np.bincount(size, self.c) / np.bincount(size, self.c / self.N)).astype(np.int64)
         c: FloatArray = np.bincount(index.ravel(), self.c).astype(np.float64)
         few = RankSummands(self.values, self.first[first], N[size[first]], v[weight[first]], c)
-        few.moved = float(np.abs(self.v - v[weight]).max()) * spread
+        few.moved = float(np.abs(self.given - v[weight]).max()) * spread
         return few
 
 

@@ -13,15 +13,15 @@ _LISTED = 20  # summands whose sums are listed before the series of a lattice is
 _FEW = 128  # summands whose ranges are narrowed
 _MOST_NARROWED = 1024  # groups of summands that are narrowed if their sum has half the range then
 _PAIRS = 1 << 20  # sums of two values
-_MOST_TERMS, _WORK = 1 << 14, 1 << 24  # of a series: frequencies, and evaluated cells and groups
+_MOST_TERMS, _WORK = 1 << 14, 3 << 23  # of a series: frequencies, and evaluated cells and groups
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
+_MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
 _NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
 _ROUNDING, _DENSITY = 1e-10, 3e-6  # relative error of a series on a lattice, and of others
 
 
 def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
-    s -= sums.shift
     span, misfit = common_span(sums)
     slack = min(max(slack, 1e-4 * span, sums.num * misfit), span / 4) if span else slack
     if s > sums.top + slack:
@@ -33,9 +33,7 @@ def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     if s > sums.at_zero[1]:
         return _log_tail(sums, s, slack, span)
     # P(S >= s) = 1 - P(-S > -s) loses no digits
-    negated = sums.negated()
-    other = (span - s, slack) if span else (-s, -slack)
-    low, high = _log_tail(negated, other[0] - sums.shift - negated.shift, other[1], span)
+    low, high = _log_tail(sums.negated(), *((span - s, slack) if span else (-s, -slack)), span)
     low, high = _log_complement(high), _log_complement(low)
     if high - low > _GOAL:
         direct = _log_tail(sums, s, slack, span)
@@ -55,9 +53,13 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
 
     None if it is too fine. Values may be rounded to float32.
     """
-    weights = np.unique(sums.v)
-    steps = _steps(sums) if len(weights) <= 64 else None
-    if steps is None or not len(steps):
+    weights, steps = np.unique(sums.v), np.ones(1)
+    if not (isinstance(sums, RankSummands) and sums.values.is_identity):
+        steps = np.unique(
+            np.abs(np.diff(sums.mean) if sums.low is not None else np.delete(np.diff(sums.mean), sums.starts[1:] - 1))
+        )
+        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if sums.is_listed else steps[:0]
+    if not 0 < len(steps) * len(weights) <= _MOST_STEPS:
         return None, 0.0
     products = np.unique(np.multiply.outer(steps, weights))[::-1]
     a, *others = products.tolist()
@@ -70,31 +72,10 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     return (float(span), misfit) if a > least and misfit < 1e-6 * span else (None, 0.0)
 
 
-def _steps(sums: Summands) -> FloatArray | None:
-    """Distinct steps between values of one summand of weight 1; None if they are many."""
-    if isinstance(sums, RankSummands) and not sums.is_listed:
-        most = int(sums.N.max())
-        if sums.values.is_identity:
-            return np.ones(1)
-        if most > 65:
-            return None
-        steps = np.diff(sums.values(np.arange(1, most + 1)))
-    elif sums.is_listed:
-        inside = np.ones(len(sums.mean), dtype=bool)
-        inside[sums.starts if sums.low is None else []] = False
-        steps = np.diff(sums.mean)[inside[1:]]
-    else:
-        return None
-    steps = np.unique(np.abs(steps))
-    steps = steps[np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if len(steps) else steps
-    steps = steps[steps > 0]
-    return steps if len(steps) <= 64 else None
-
-
 def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float, Summands]:
     """Leave out ranks that reach s by themselves, and ranks that rule it out.
 
-    P(S >= s) is exp(first) + exp(second) P(third >= s); the shift of ``third`` is 0.
+    P(S >= s) is exp(first) + exp(second) P(third >= s).
     """
     values, low, high, v, c = sums.values, sums.first, sums.N, sums.given, sums.c
     log_reached, log_open = -math.inf, 0.0
@@ -143,24 +124,23 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
     log_reached, log_open, rest = -math.inf, 0.0, sums
     if isinstance(sums, RankSummands) and sums.low is not None and len(sums.c) <= _MOST_NARROWED:
         log_reached, log_open, rest = _narrowed(sums, s, slack)
-        if log_open == -math.inf:
-            return log_reached, log_reached
-        if sums.num > _FEW and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
+        if sums.num > _FEW and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
             log_reached, log_open, rest = -math.inf, 0.0, sums
-    s -= rest.shift - (sums.shift if rest is sums else 0.0)
-    low, high = _log_tail_of_all(rest, s, slack, span)
-    return float(np.logaddexp(log_reached, log_open + low)), float(np.logaddexp(log_reached, log_open + high))
+    if log_open == -math.inf or s > rest.top + slack:
+        return log_reached, log_reached
+    ends = (0.0, 0.0) if s <= rest.bottom + slack else _log_tail_of_all(rest, s, slack, span)
+    low, high = (float(np.logaddexp(log_reached, log_open + end)) for end in ends)
+    return low, high
 
 
 def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
-    if s > sums.top + slack:
-        return -math.inf, -math.inf
-    if s <= sums.bottom + slack:
-        return 0.0, 0.0
     few = sums.condensed()
     t = few.saddlepoint(s)
     near = exact = sums.cumulants(t)
     if few is not sums:
+        if abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
+            t = sums.saddlepoint(s)
+            exact = sums.cumulants(t)
         near = few.cumulants(t)
         exact[4] += _beyond_third_order(sums, few, t, exact - near, math.sqrt(exact[2]))
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
@@ -240,7 +220,7 @@ def _window(sums: Summands, t: float, exact: FloatArray, moved: FloatArray) -> t
     """Ends between which the tilted distribution has all but exp(-30) of its mass, by Chernoff's bound."""
     ends = []
     for sign, end in ((-1, sums.bottom), (1, sums.top)):
-        u = sign / math.sqrt(exact[2]) * np.array([0.5, 1.5, 4.0, 8.0])
+        u = sign / math.sqrt(exact[2]) * np.array([1.0, 5.0])
         bounds = [(sums.cumulants(t + one)[0] - exact[0] + moved[0] + _NEGLIGIBLE) / one for one in u]
         ends.append(sign * min(sign * end, *(sign * (bound + moved[1]) for bound in bounds)))
     return ends[0], ends[1]
