@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks import scale, steps
+from benchmarks import ranking, scale, steps
 from benchmarks.timing import report
 
 
@@ -27,6 +27,7 @@ def main() -> None:
     given = parser.parse_args()
     runs: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "steps": lambda: steps.rows(given.full),
+        "ranking": lambda: ranking.rows(given.full),
         "scale": lambda: scale.rows(given.full),
     }
     if importlib.util.find_spec("pykeen") is not None:

@@ -1,7 +1,7 @@
 """Coverage of confidence intervals and size of tests: simulated, and exact for hits.
 
 python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     simulate, and print the tables
-    python -m benchmarks.calibration --report                                       write them into docs/comparing.md
+    python -m benchmarks.calibration --report                                       write them into docs/benchmarks.md
 
 Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The two ranks of a pair have normal
 scores with correlation 0.7, mapped to the quantiles of the population:
@@ -54,7 +54,7 @@ MEANS = {"mr": (np.positive, np.positive), "mrr": (np.reciprocal, np.positive), 
 SPREADS, HITS = ("median_rank", "rank_std"), (1, 10)
 LEVEL, RESAMPLES, PERMUTATIONS, RUNS, CHECKED = 0.95, 499, 999, 3, 3
 RESULTS = Path(__file__).parent / "results" / "calibration.json"
-PAGE = Path(__file__).parents[1] / "docs" / "comparing.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 BEGIN = "<!-- begin: python -m benchmarks.calibration --report -->\n"
 KEYS = ("kind", "metric", "method", "population", "size")
 Row = dict[str, Any]

@@ -238,9 +238,8 @@ def nine_values(number: int) -> list[dict[str, Any]]:
     ranks = Ranks(rank, None, torch.from_numpy(N))
     names = ["mr", "mrr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr", "median_rank"]
     provider = ExactExpectation()
-    collection = RankCollection(names, expectation=provider)
 
-    def ours() -> dict[str, torch.Tensor]:
+    def ours(collection: RankCollection) -> dict[str, torch.Tensor]:
         provider._cached.cache_clear()
         collection.reset()
         collection.update(ranks)
@@ -250,7 +249,13 @@ def nine_values(number: int) -> list[dict[str, Any]]:
         x = rank.double()
         return [x.mean(), (1 / x).mean(), *((rank <= k).double().mean() for k in (1, 3, 10)), x.quantile(0.5)]
 
-    ways = [("9 values", "ours", ours), ("6 values in torch", "peer", peer)]
+    nine = RankCollection(names, expectation=provider)
+    forty = RankCollection([f"hits_at_{k}" for k in range(1, 41)])
+    ways: list[tuple[str, str, Callable[[], Any]]] = [
+        ("9 values", "ours", lambda: ours(nine)),
+        ("40 shares", "ours", lambda: ours(forty)),
+        ("6 values in torch", "peer", peer),
+    ]
     ways.append(("one sort", "floor", lambda: np.sort(rank.numpy())))
     return together(f"values of {number} tasks", *ways, clock=time.process_time)
 
@@ -274,24 +279,27 @@ def comparison(number: int) -> list[dict[str, Any]]:
 
 
 def p_values() -> list[dict[str, Any]]:
-    """p-values of 40,000 tasks with equal and macro weights, and of 2,000 with a weight each."""
+    """CPU time of p-values for equal weights, macro averages and a weight for each ranking task."""
     random = np.random.default_rng(0)
-    N = random.choice(np.unique(np.geomspace(20, 14_541, 330).astype(np.int64)), 40_000)
+    N = random.choice(np.unique(np.geomspace(20, 14_541, 360).astype(np.int64))[:319], 40_000)
+    far = random.choice(random.integers(10**6, 2_500_000, 19_500), 1_200_000)
     group = np.floor(np.sqrt(random.integers(0, 74**2, len(N)))).astype(np.int64)
     rows = []
-    for name, number, weight in (
-        ("100 tasks", 100, None),
-        ("40000 tasks", len(N), None),
-        ("macro average of 74 groups", len(N), 1 / np.bincount(group)[group]),
-        ("2000 weights", 2000, random.exponential(size=2000)),
+    for name, some, weight in (
+        ("100 tasks", N[:100], None),
+        ("40000 tasks, 319 candidate counts", N, None),
+        ("macro average of 74 groups", N, 1 / np.bincount(group)[group]),
+        ("2000 weights", N[:2000], random.exponential(size=2000)),
+        ("20000 weights", N[:20_000], random.exponential(size=20_000)),
+        ("1200000 tasks, 19500 candidate counts", far, None),
     ):
-        some, ways = N[:number], []
+        ways = []
         for definition in (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(10)):
-            ranks = np.ceil(some * random.random(number) ** 1.2)
+            ranks = np.ceil(some * random.random(len(some)) ** 1.2)
             mean = np.average(definition.f(torch.from_numpy(ranks)).numpy(), weights=weight)
             value = float(definition.g(torch.tensor(mean)))
             ways.append((definition.name, "ours", partial(log_p_value, definition, value, some, weight)))
-        rows += together(f"p-values, {name}", *ways)
+        rows += together(f"p-values, {name}", *ways, clock=time.process_time)
     return rows
 
 

@@ -11,7 +11,7 @@ OWN_PAGE = {
     "case_study": "small_graphs.md",
     "blind_scorers": "p_values.md",
     "audit": "audit.md",
-    "calibration": "comparing.md",
+    "calibration": "benchmarks.md#coverage-and-size",
     "foundation": "ultra.md",
 }
 HELPERS = ("__main__",)

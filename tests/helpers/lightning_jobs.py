@@ -20,12 +20,12 @@ NAMES = ("mrr", "mr", "hits_at_1", "adjusted_mrr", "z_mrr", "tail_mrr")
 TARGET = torch.arange(SAMPLES) % CANDIDATES
 
 
-def score_table(dtype: torch.dtype = torch.float32) -> Tensor:
+def score_table() -> Tensor:
     """(epochs, samples, candidates) scores."""
     table = torch.randn(EPOCHS, SAMPLES, CANDIDATES, generator=torch.Generator().manual_seed(3))
     for epoch, signal in enumerate(SIGNAL):
         table[epoch, torch.arange(SAMPLES), TARGET] += signal
-    return table.to(dtype)
+    return table
 
 
 def lightning_model(how: str, persistent: bool = False) -> Any:
@@ -77,9 +77,6 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
         def on_validation_epoch_end(self) -> None:
             if how == "epoch end":
                 self.log_dict(self.ranks)
-            elif how == "values":
-                self.log_dict(self.ranks.compute())
-                self.ranks.reset()
 
         def test_step(self, batch: list[Tensor], index: int) -> None:
             arguments, columns = self.scores(batch)
@@ -195,12 +192,6 @@ def without_ids(devices: int, folder: str) -> Any:
     return history, [str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)]
 
 
-def bfloat(devices: int, folder: str) -> Any:
-    trainer, history = trainer_for(devices, folder, precision="bf16-true", max_epochs=2)
-    trainer.fit(lightning_model("epoch end"), loader(devices), loader(devices))
-    return history
-
-
 def callbacks(devices: int, folder: str) -> Any:
     """EarlyStopping, ModelCheckpoint, CSVLogger and TensorBoardLogger; then the checkpoint."""
     from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
@@ -260,7 +251,6 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
     "epoch end": fit("epoch end"),
     "steps": fit("steps"),
     "forward": fit("forward"),
-    "values": fit("values"),
     "loaders": fit("loaders"),
     "stages": stages,
     "padded": sampled("padded", 2),
@@ -268,7 +258,6 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
     "in step": sampled("in step", 5),
     "trainer deals": trainer_deals,
     "without ids": without_ids,
-    "bf16-true": bfloat,
     "callbacks": callbacks,
     "resume": resume(persistent=False),
     "persistent": resume(persistent=True),

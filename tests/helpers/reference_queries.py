@@ -1,7 +1,69 @@
-"""Brute force for metrics of queries: plain loops over raw scores and over all orders of ties, from the definitions."""
+"""Metrics of queries from their definitions: on one list of ranks, over all outcomes, and over all orders of ties.
+
+Slow and plain: Fractions where the metric has them, nothing from the library.
+"""
 
 import itertools
 import math
+from fractions import Fraction
+
+
+def gain(rank):
+    return 1 / math.log2(1 + rank)
+
+
+def success(ranks, N, k):
+    return Fraction(min(ranks) <= k)
+
+
+def recall(ranks, N, k):
+    return Fraction(sum(r <= k for r in ranks), len(ranks))
+
+
+def precision(ranks, N, k):
+    return Fraction(sum(r <= k for r in ranks), k)
+
+
+def rr(ranks, N, k=None):
+    return Fraction(1, min(ranks)) if k is None or min(ranks) <= k else Fraction(0)
+
+
+def ap(ranks, N, k=None):
+    hits = (Fraction(i, r) for i, r in enumerate(sorted(ranks), 1) if k is None or r <= k)
+    return sum(hits, Fraction(0)) / len(ranks)
+
+
+def ndcg(ranks, N, k=None):
+    top = N if k is None else k
+    ideal = math.fsum(gain(i) for i in range(1, min(len(ranks), top) + 1))
+    return math.fsum(gain(r) for r in ranks if r <= top) / ideal
+
+
+def r_precision(ranks, N, k=None):
+    return recall(ranks, N, len(ranks))
+
+
+def auc(ranks, N, k=None):
+    """The share of pairs in the right order, counted pair by pair; None without a pair."""
+    others = set(range(1, N + 1)) - set(ranks)
+    return Fraction(sum(r < x for r in ranks for x in others), len(ranks) * len(others)) if others else None
+
+
+def outcomes(N, m):
+    """The equally likely places of m answers among N candidates."""
+    return list(itertools.combinations(range(1, N + 1), m))
+
+
+def orders(blocks):
+    """The equally likely ranks of the answers of blocks (first place, last place, answers), under all tie orders."""
+    choices = [itertools.combinations(range(low, high + 1), t) for low, high, t in blocks]
+    return [sorted(itertools.chain(*chosen)) for chosen in itertools.product(*choices)]
+
+
+def moments(values):
+    """Mean and variance of equally likely outcomes: exact for Fractions."""
+    mean = sum(values) / len(values)
+    return mean, sum((x - mean) ** 2 for x in values) / len(values)
 
 
 def places(row, answers, excluded):
@@ -15,7 +77,7 @@ def places(row, answers, excluded):
     return blocks, len(candidates)
 
 
-def value(name, k, row, answers, excluded=(), rank_type="expected"):
+def value(metric, k, row, answers, excluded=(), rank_type="expected"):
     """Value of one query: the mean over all choices of places that its answers may have; NaN where there is none."""
     blocks, N = places(row, answers, excluded)
     choices = []
@@ -23,46 +85,27 @@ def value(name, k, row, answers, excluded=(), rank_type="expected"):
         inside = list(itertools.combinations(range(low, high + 1), number))
         one = {"expected": inside, "optimistic": inside[:1], "pessimistic": inside[-1:]}[rank_type]
         choices.append(one)
-    found = [METRICS[name](sorted(sum(choice, ())), N, k) for choice in itertools.product(*choices)]
-    return math.fsum(found) / len(found)
+    found = [metric(sorted(sum(choice, ())), N, k) for choice in itertools.product(*choices)]
+    return math.nan if None in found else math.fsum(found) / len(found)
 
 
-def _gain(rank):
-    return 1 / math.log2(1 + rank)
+def first_mr(ranks, N, k=None):
+    return Fraction(min(ranks))
 
 
-def _auc(ranks, N, _):
-    m = len(ranks)
-    return 1 - sum(r - i - 1 for i, r in enumerate(ranks)) / (m * (N - m)) if m < N else math.nan
-
-
-METRICS = {
-    "recall": lambda ranks, N, k: sum(r <= k for r in ranks) / len(ranks),
-    "precision": lambda ranks, N, k: sum(r <= k for r in ranks) / k,
-    "success": lambda ranks, N, k: float(ranks[0] <= k),
-    "rr": lambda ranks, N, k: 1 / ranks[0] if k is None or ranks[0] <= k else 0.0,
-    "ap": lambda ranks, N, k: sum((i + 1) / r for i, r in enumerate(ranks) if k is None or r <= k) / len(ranks),
-    "ndcg": lambda ranks, N, k: (
-        sum(_gain(r) for r in ranks if k is None or r <= k)
-        / sum(_gain(i + 1) for i in range(min(len(ranks), N if k is None else k)))
-    ),
-    "r_precision": lambda ranks, N, k: sum(r <= len(ranks) for r in ranks) / len(ranks),
-    "query_auc": _auc,
-    "first_mr": lambda ranks, N, k: float(ranks[0]),
-}
 NAMES = {
-    "recall_at_2": ("recall", 2),
-    "precision_at_3": ("precision", 3),
-    "success_at_1": ("success", 1),
-    "rr": ("rr", None),
-    "rr_at_2": ("rr", 2),
-    "ap": ("ap", None),
-    "ap_at_2": ("ap", 2),
-    "ndcg": ("ndcg", None),
-    "ndcg_at_3": ("ndcg", 3),
-    "r_precision": ("r_precision", None),
-    "query_auc": ("query_auc", None),
-    "first_mr": ("first_mr", None),
+    "recall_at_2": (recall, 2),
+    "precision_at_3": (precision, 3),
+    "success_at_1": (success, 1),
+    "rr": (rr, None),
+    "rr_at_2": (rr, 2),
+    "ap": (ap, None),
+    "ap_at_2": (ap, 2),
+    "ndcg": (ndcg, None),
+    "ndcg_at_3": (ndcg, 3),
+    "r_precision": (r_precision, None),
+    "query_auc": (auc, None),
+    "first_mr": (first_mr, None),
 }
 
 

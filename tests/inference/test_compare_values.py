@@ -101,3 +101,42 @@ def test_the_direction_is_that_of_the_metric():
 def test_bad_values_raise(a, b, options, error, message):
     with pytest.raises(error, match=message):
         compare(a, b, **options)
+
+
+def graded_values(shift, size=20_000):
+    """nDCG@10 of pairs of models with graded labels, (queries, 2); the second model is better by a shift."""
+    rng = np.random.default_rng(5)
+    labels = rng.choice(4, (size, 60), p=[0.85, 0.08, 0.05, 0.02])
+    labels[:, 0] = np.maximum(labels[:, 0], 1)
+    discount = 1 / np.log2(np.arange(2, 12))
+    ideal = -np.sort(-labels, 1)[:, :10] @ discount
+    shared, skill = rng.normal(size=(size, 60)), rng.gamma(2.0, 0.5, (size, 1))
+    values = []
+    for own in (0.0, shift):
+        scores = (skill + own) * labels + shared + rng.normal(size=(size, 60))
+        top = np.argsort(-scores, 1)[:, :10]
+        values.append(np.take_along_axis(labels, top, 1) @ discount / ideal)
+    return np.stack(values, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the interval of")
+@pytest.mark.parametrize("queries", [25, 100])
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_size_and_coverage_for_graded_ndcg(queries, shift):
+    """1,000 samples of queries: 5% of equal models differ significantly, 95% of intervals cover the difference."""
+    rng = np.random.default_rng(queries)
+    pool = graded_values(shift)
+    if not shift:  # models that are exchanged at random on every query
+        pool = np.where(rng.random((len(pool), 1)) < 0.5, pool, pool[:, ::-1])
+        pool = np.concatenate([pool, pool[:, ::-1]])
+    truth = pool[:, 0].mean() - pool[:, 1].mean()
+    covered = rejected = 0
+    for _ in range(1000):
+        drawn = pool[rng.integers(0, len(pool), queries)]
+        a, b = (dict(enumerate(column)) for column in drawn.T.tolist())
+        result = compare(a, b, permutations=999)
+        covered += result.low <= truth <= result.high
+        rejected += result.p_value <= 0.05
+    assert covered >= 930
+    assert shift or rejected <= 65

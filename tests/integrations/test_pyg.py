@@ -10,7 +10,7 @@ from torch_geometric.nn.kge import ComplEx, DistMult, RotatE, TransE
 
 from reference_ranks import lines, rank
 from scripts import EXAMPLES, fork_script
-from torchrankmetrics import KnownTriples, RankCollection, evaluate, rank_scores
+from torchrankmetrics import KnownTriples, RankCollection, evaluate, rank_scores, rank_triples as kg_rank_triples
 from torchrankmetrics.integrations.pyg import known_triples, rank_triples, ranks_of_predictions
 
 EXAMPLE = EXAMPLES / "pyg_kge.py"
@@ -53,6 +53,29 @@ def test_both_sides_filtered_by_brute_force(triples):
                 expected.append((better + 1, better + 1 + sum(s == score[own] for s in others), 1 + len(others)))
     assert lines(table.ranks) == expected
     assert any(low < high for low, high, _ in expected)
+
+
+@pytest.mark.parametrize("p_norm", [1, 2, 3])
+@pytest.mark.parametrize("kind", [ComplEx, DistMult, RotatE, TransE])
+def test_ranks_by_embeddings_are_those_of_single_triples(triples, kind, p_norm):
+    torch.manual_seed(2)
+    options = {"p_norm": float(p_norm)} if kind is TransE else {}
+    model = kind(40, 2, hidden_channels=8, **options).double()
+    known = KnownTriples(triples, num_entities=40)
+    single = kg_rank_triples(None, None, triples, known, score_hrt=lambda x: model(*x.T).detach(), num_entities=40)
+    table = rank_triples(model, triples, known, progress=False)
+    assert torch.equal(table.ranks.columns, single.ranks.columns)
+    assert torch.equal(table.ranks.optimistic, table.ranks.pessimistic)
+
+
+def test_a_subclass_scores_single_triples(triples):
+    class Shifted(DistMult):
+        def forward(self, head_index, rel_type, tail_index):
+            return super().forward(head_index, rel_type, tail_index) + (tail_index == 0) * 1e6
+
+    torch.manual_seed(3)
+    table = rank_triples(Shifted(9, 2, hidden_channels=8), triples, progress=False).select(side="tail")
+    assert bool((table.ranks.optimistic[triples[:, 2] == 0] == 1).all())
 
 
 def data_of(triples, **more):

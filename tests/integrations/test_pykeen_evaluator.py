@@ -43,6 +43,12 @@ def test_table_of_a_finished_evaluator_holds_the_same_ranks(dataset):
     assert table.rows.equal(rank_table(theirs, test.numpy()).rows)
     assert not rank_table(theirs).has_groups()
     assert evaluator.collection.table().rows.equal(ours.table.rows)
+    assert rank_table(evaluator, test).rows.equal(rank_table(evaluator).rows)
+    other = test.clone()
+    other[:, 1] = torch.arange(len(test))
+    assert rank_table(evaluator, other).group.tolist() == [*range(len(test))] * 2
+    with pytest.raises(ValueError, match=rf"triples must be the {len(test)} that were evaluated, got {len(test) - 2}"):
+        rank_table(evaluator, test[2:])
     for side in ("head", "tail"):
         part = table.select(side=side)
         assert part.sample_id.tolist() == list(range(len(test)))

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 
 from pykeen_lookup import QUIET, Lookup, splits_of
 from torchrankmetrics import KnownTriples
@@ -39,20 +38,6 @@ def test_evaluators_without_ranks_raise(nations):
         rank_table(theirs, test)
     with pytest.raises(ValueError, match="no ranks: call evaluate first"):
         RankCollectionEvaluator().finalize()
-
-
-def test_the_table_of_our_evaluator_is_that_of_pykeen(nations):
-    train, valid, test = splits_of(nations)
-    theirs, ours = RankBasedEvaluator(clear_on_finalize=False), RankCollectionEvaluator(["mr"])
-    for evaluator in (theirs, ours):
-        evaluator.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
-    assert rank_table(ours).rows.equal(rank_table(theirs, test).compact().rows)
-    assert rank_table(ours, test).rows.equal(rank_table(ours).rows)
-    other = test[:, [0, 1, 2]].clone()
-    other[:, 1] = torch.arange(len(test))
-    assert rank_table(ours, other).group.tolist() == [*range(len(test))] * 2
-    with pytest.raises(ValueError, match="triples must be the 201 that were evaluated, got 199"):
-        rank_table(ours, valid)
 
 
 def test_known_triples_of_an_inductive_dataset(nations):

@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import re
+import warnings
 from collections import namedtuple
 
 import numpy as np
@@ -178,12 +179,23 @@ def test_two_runs_are_compared_query_by_query():
     assert "60 tasks" in str(result)
 
 
-def test_grades_need_a_level():
-    qrels, run = {"q": {"a": 3, "b": 1, "c": 0}}, {"q": {"b": 2.0, "a": 1.0}}
-    with pytest.raises(ValueError, match=r"grades up to 3: graded relevance is not taken.*relevance_level=1"):
-        rank_run(qrels, run, num_candidates=5)
-    values = [evaluate_run(qrels, run, "ap", num_candidates=5, relevance_level=level)["ap"] for level in (1, 2)]
-    assert values == [1.0, 0.5]
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_labels_are_gains_and_a_threshold_is_that_of_trec_eval(threshold):
+    peer = pytest.importorskip("pytrec_eval", reason="needs pip install pytrec-eval-terrier")
+    qrels, run = retrieved(7)
+    rng = random.Random(7)
+    qrels = {query: {name: rng.randint(-1, 3) for name in found} for query, found in qrels.items()}
+    qrels = {query: found for query, found in qrels.items() if max(found.values()) >= threshold}
+    measures = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10,60", "map_cut.10", "Rprec"}
+    theirs = peer.RelevanceEvaluator(qrels, measures, relevance_level=threshold).evaluate(run).values()
+    names = PYTREC | {"map": "ap", "recip_rank": "rr", "ndcg_cut_60": "ndcg_at_60"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "relevant items of one query")
+        ours = evaluate_run(qrels, run, list(names.values()), relevance_threshold=threshold)
+    for name, value in zip(names, ours.values(), strict=True):
+        assert value == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
+    table = rank_run(qrels, run)
+    assert evaluate(table, metrics=["ndcg@10"])["ndcg_at_10"] == pytest.approx(ours["ndcg_at_10"], abs=1e-12)
 
 
 def test_candidates_by_query():
@@ -261,7 +273,7 @@ def test_files_of_other_formats_are_read(tmp_path, qrels, run, compress):
     for path, text in zip(paths, (qrels, run), strict=True):
         path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
     assert (read_qrels(paths[0]), read_run(str(paths[1]))) == (QRELS, RUN)
-    assert evaluate_run(*paths, "rr", relevance_level=1) == {"rr": 0.75}
+    assert evaluate_run(*paths, "rr") == {"rr": 0.75}
 
 
 def test_objects_of_other_libraries_are_read():

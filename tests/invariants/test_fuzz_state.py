@@ -103,13 +103,14 @@ class CollectionMachine(RuleBasedStateMachine):
         else:
             ways = {"clone": RankCollection.clone, "deepcopy": copy.deepcopy}
             other = ways.get(how, lambda m: pickle.loads(pickle.dumps(m)))(metric)
-        return {"metric": other, "tasks": list(one["tasks"])}
+        return self.checked(other, list(one["tasks"]))
 
     @rule(one=held, other=held)
     def merge(self, one, other):
         if one is not other:
             one["metric"].merge_state(other["metric"])
             one["tasks"] += other["tasks"]
+            self.checked(**one)
 
     @rule(target=held, one=held)
     def begin_with_its_table(self, one):
@@ -117,14 +118,19 @@ class CollectionMachine(RuleBasedStateMachine):
         table = one["metric"].table()
         metric.update(RankTable.from_numpy(table.to_numpy()))
         table.rows.zero_()  # it is ours
-        return {"metric": metric, "tasks": list(one["tasks"])}
+        return self.checked(metric, list(one["tasks"]))
 
     @rule(one=held)
     def compute(self, one):
         if one["tasks"]:
-            self.compare(one["metric"].compute(), one["tasks"])
+            self.checked(**one)
             table = one["metric"].table()
             assert evaluate(table, metrics=NAMES)["count"] == one["metric"].compute()["count"].item()
+
+    def checked(self, metric, tasks):
+        if tasks:
+            self.compare(metric.compute(), tasks)
+        return {"metric": metric, "tasks": tasks}
 
     def compare(self, values, tasks):
         """With what the papers say of the tasks: none of weight zero, one of each named."""

@@ -111,6 +111,13 @@ def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monke
         assert len(warned) == 1
 
 
+def test_an_id_counts_once_on_each_side():
+    collection = RankCollection(["mr", "count"])
+    for side, rank in (("head", 3), ("tail", 5), ("tail", 5)):
+        collection.update(Ranks([rank], None, 9), side=side, sample_id=[7])
+    assert {key: float(x) for key, x in collection.compute().items()} == {"mr": 4.0, "count": 2.0}
+
+
 # ---- views are affine
 
 

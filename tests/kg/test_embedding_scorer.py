@@ -72,14 +72,6 @@ def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
     assert reference.lines(table.ranks) == expected
 
 
-def test_complex_numbers_are_multiplied():
-    h, r, t = (torch.complex(*x.chunk(2, 1)) for x in (ENTITIES[:5], RELATIONS[[0, 1, 2, 0, 1]], ENTITIES[5:10]))
-    score = (h * r * t.conj()).real.sum(1)
-    ids = torch.arange(5)
-    assert torch.allclose((MODELS["ComplEx"][1](ids, ids % 3) * ENTITIES[5:10]).sum(1), score, atol=1e-5)
-    assert torch.allclose((MODELS["ComplEx"][2](ids % 3, ids + 5) * ENTITIES[:5]).sum(1), score, atol=1e-5)
-
-
 def test_it_is_a_function_of_scores_too():
     score = EmbeddingScorer(MODELS["TransE"][1], ENTITIES, bias=BIAS, similarity="l1")
     table = rank_triples(score, None, TRIPLES, KNOWN, progress=False)

@@ -1,7 +1,5 @@
 """Evaluation protocols against brute force over triples and the procedures of papers, and PyKEEN on Nations."""
 
-import itertools
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -13,43 +11,9 @@ from pykeen_lookup import Lookup, splits_of
 from random_graphs import graph, integers
 from reference_ranks import among, lines
 from torchrankmetrics import KnownTriples, evaluate, rank_scores, rank_triples
-from torchrankmetrics.kg import KnownAnswers, KnownFacts, rank_complex_queries, rank_facts
-from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.kg import KnownFacts, rank_complex_queries, rank_facts
 
 E, R, T = 7, 3, 3
-
-
-@pytest.mark.parametrize("size", [1, 3, E])
-def test_pairs_of_entities_are_ranked_in_chunks(size):
-    triples = graph()
-    h, r, t = triples.T
-    scores = integers(R, E, E)
-    known = KnownAnswers(r, h * E + t)
-    ranks = RankAccumulator(scores[r, h, t], (r, h * E + t), (R, E * E), exclude=known(torch.arange(R)))
-    for heads in torch.arange(E).split(size):
-        ranks.update(scores[:, heads].flatten(1))
-    true = {tuple(x) for x in triples.tolist()}
-    expected = []
-    for a, b, d in triples.tolist():
-        pairs = itertools.product(range(E), repeat=2)
-        candidates = [x * E + y for x, y in pairs if (x, y) == (a, d) or (x, b, y) not in true]
-        expected.append(among(scores[b].flatten().tolist(), a * E + d, candidates))
-    assert lines(ranks.compute()) == expected
-
-
-def test_links_of_one_kind_have_neither_loops_nor_known_neighbours_among_the_candidates():
-    edges = graph(2, n=8, columns=(E, E))
-    edges = edges[edges[:, 0] != edges[:, 1]]
-    both, loops = torch.cat([edges, edges.flip(1)]), torch.arange(E)
-    known = KnownAnswers(torch.cat([both[:, 0], loops]), torch.cat([both[:, 1], loops]))
-    node, other = both.T
-    scores = integers(len(both), E)
-    linked = {frozenset(x) for x in edges.tolist()}
-    expected = [
-        among(row, b, [c for c in range(E) if c == b or (c != a and frozenset((a, c)) not in linked)])
-        for row, (a, b) in zip(scores.tolist(), both.tolist(), strict=True)
-    ]
-    assert lines(rank_scores(scores, other, exclude=known(node))) == expected
 
 
 def test_types_and_known_answers_filter_at_once():

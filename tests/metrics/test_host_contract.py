@@ -48,7 +48,7 @@ def test_forward_is_update_and_compute_of_the_batch(make: Callable[..., Any]) ->
 
 
 @every_kind
-@pytest.mark.parametrize("before", [(), (1,)], ids=["new", "updated"])
+@pytest.mark.parametrize("before", [(), (1, 4)], ids=["new", "updated"])
 @pytest.mark.parametrize(
     "copied",
     [lambda m: m.clone(), copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))],

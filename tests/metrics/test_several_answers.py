@@ -325,7 +325,7 @@ def per_query(boost, seed=1):
         relevant[:, 0] = True
         scores = torch.rand(20, 15, generator=generator) + boost * relevant
         for row, answers in zip(scores.tolist(), relevant, strict=True):
-            found.append(reference_queries.value("ap", None, row, answers.nonzero()[:, 0].tolist()))
+            found.append(reference_queries.value(reference_queries.ap, None, row, answers.nonzero()[:, 0].tolist()))
     return np.array(found)
 
 
@@ -372,7 +372,7 @@ def test_a_breakdown_has_the_queries_of_each_group():
 
 def test_the_summary_explains_mrr_of_queries():
     notes = filled(0.2).summary().notes
-    assert any("60 queries: mrr, mr and hits are means over all their answers" in note for note in notes)
+    assert any("60 queries: mrr, mr and hits average over all relevant items" in note for note in notes)
     single = RankCollection(["mrr"])
     single.update(SCORES, torch.tensor([0, 1, 2]))
     assert not any("queries" in note for note in single.summary().notes)

@@ -1,7 +1,7 @@
 """Accuracy and time of p-values against independent results.
 
 Enumeration of all ranks, binomials in 60 digits and integer convolution: log p minus its exact value, over at least 500
-cells; and the CPU time of cases of realistic sizes on one thread.
+cells; simulations of a million outcomes, over 360 cells; and the CPU time of cases of realistic sizes on one thread.
 
 Run: python tests/null/p_value_table.py --json tests/null/p_value_table.json
 """
@@ -21,11 +21,13 @@ import torch
 
 from torchrankmetrics.definitions import GEOMETRIC_MEAN_RANK, MEAN_RANK, MEAN_RECIPROCAL_RANK, RankDefinition, hits_at
 from torchrankmetrics.null import log_p_value
+from torchrankmetrics.null.p_values import p_value_bracket
 
 DCG = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
-STEPS = RankDefinition("steps", f=lambda r: 1.0 * (r <= 1) + 0.5 * (r <= 10) + 0.3 * (r <= 100))
+STEPS = RankDefinition("steps", f=lambda r: (r <= 1).double() + 0.5 * (r <= 10).double() + 0.3 * (r <= 100).double())
 METRICS = (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(1), hits_at(10), DCG, STEPS)
 Cell = tuple[str, float, float]  # name, log p, exact log p
+_DRAWS, _FIRST, _BLOCK = 1_000_000, 100_000, 1000
 
 
 def log_of(p: Fraction) -> float:
@@ -83,6 +85,40 @@ def convolved() -> Iterator[Cell]:
             yield f"mr n={n} N={N}", log_p_value(MEAN_RANK, (u + n) / n, [N] * n), exact
 
 
+def simulated(random: np.random.Generator) -> Iterator[tuple[str, float, float, float, float]]:
+    """Name, ends of log p, and a share of 1e6 simulated outcomes with its standard error.
+
+    The values to reach are quantiles of other outcomes.
+    """
+    for n, least, most in (
+        (3, 1000, 100_000),
+        (30, 20, 14_541),
+        (60, 10**5, 10**6),
+        (301, 20, 14_541),
+        (1000, 20, 3000),
+    ):
+        N = np.rint(np.exp(random.uniform(math.log(least), math.log(most), n))).astype(np.int64)
+        group = random.integers(0, max(2, n // 10), n)
+        weights = {"equal": np.ones(n), "macro": 1 / np.bincount(group)[group], "random": random.exponential(size=n)}
+        v = np.stack([w / w.sum() for w in weights.values()], axis=1)
+        tables = [d.f(torch.arange(1, most + 1, dtype=torch.float64)).double().numpy() for d in METRICS]
+        means = np.empty((len(METRICS), _DRAWS + _FIRST, len(weights)))
+        for begin in range(0, _DRAWS + _FIRST, _BLOCK):
+            index = (random.random((min(_BLOCK, _DRAWS + _FIRST - begin), n)) * N).astype(np.int32)
+            for table, some in zip(tables, means, strict=True):
+                some[begin : begin + len(index)] = table[index] @ v
+        for definition, some in zip(METRICS, means, strict=True):
+            for (kind, w), sums in zip(weights.items(), some.T, strict=True):
+                sign = -1 if definition in (MEAN_RANK, GEOMETRIC_MEAN_RANK) else 1
+                for share in (0.9, 0.3, 0.02, 0.001):
+                    s = sign * float(np.quantile(sign * sums[:_FIRST], 1 - share, method="lower"))
+                    reached = float((sign * sums[_FIRST:] >= sign * s - 1e-10 * abs(s)).mean())
+                    value = float(definition.g(torch.tensor(s, dtype=torch.float64)))
+                    low, high = p_value_bracket(definition, value, N, w)
+                    error = math.sqrt(reached * (1 - reached) / _DRAWS)
+                    yield f"{definition.name} {kind} n={n}", low, high, reached, error
+
+
 def seconds(random: np.random.Generator) -> Iterator[tuple[str, float]]:
     """CPU time of cases of realistic sizes."""
     counts = np.unique(np.rint(np.exp(random.uniform(math.log(20), math.log(14541), 340))).astype(int))[:319]
@@ -118,11 +154,16 @@ def main() -> None:
     for name, some in cells.items():
         errors = np.expm1([got - exact for _, got, exact in some])
         print(f"{name}: {len(some)} cells, relative error of p from {errors.min():.1e} to {errors.max():.1e}")
+    outcomes = [*simulated(random)]
+    low, high, share, error = np.array([cell[1:] for cell in outcomes]).T
+    z, width = (np.exp(high) - share) / error, np.expm1(high - low)
+    print(f"simulation: {len(outcomes)} cells, from {z.min():.1f} to {z.max():.1f} standard errors,", end=" ")
+    print(f"chi-square {np.mean(z**2):.2f} a cell, widest bracket {width.max():.1e} ({outcomes[width.argmax()][0]})")
     times = dict(seconds(random))
     for name, second in times.items():
         print(f"{name}: {1000 * second:.0f} ms")
     if options.json:
-        options.json.write_text(json.dumps({"log_p": cells, "seconds": times}, indent=0) + "\n")
+        options.json.write_text(json.dumps({"log_p": cells, "simulated": outcomes, "seconds": times}, indent=0) + "\n")
 
 
 if __name__ == "__main__":

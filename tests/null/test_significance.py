@@ -12,7 +12,7 @@ from fuzzing import cases
 from torchrankmetrics import evaluate
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value
+from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value, p_value_bracket
 
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
 DCG_AT_2 = d.RankDefinition("dcg_at_2", f=lambda r: torch.where(r <= 2, 1 / torch.log2(1 + r), 0.0))
@@ -306,18 +306,41 @@ def test_many_random_weights_by_simulation(definition, n, most):
 
 
 def test_many_weights_far_in_the_tail_by_the_saddlepoint():
-    # the formula of Lugannani and Rice from the whole table, for 400 weights of 100 tasks each
-    weights = np.random.default_rng(0).exponential(size=400) + 0.01
-    v, x = weights / weights.sum() / 100, 1 / np.arange(1, 1001)
+    # the formula of Lugannani and Rice from the whole table, for 2,000 weights of 20 tasks each
+    weights = np.random.default_rng(0).exponential(size=2000) + 0.01
+    v, x = weights / weights.sum() / 20, 1 / np.arange(1, 1001)
     value, low, high = 0.03, 0.0, 1e6
-    for _ in range(60):
+    for _ in range(45):
         t = (low + high) / 2
         e = np.exp(t * np.multiply.outer(v, x - 1))
         mean = (e @ x) / e.sum(axis=1)
-        low, high = (t, high) if 100 * v @ mean < value else (low, t)
-    K = 100 * (t * v + np.log(e.mean(axis=1))).sum()
-    variance = 100 * v**2 @ ((e @ x**2) / e.sum(axis=1) - mean**2)
+        low, high = (t, high) if 20 * v @ mean < value else (low, t)
+    K = 20 * (t * v + np.log(e.mean(axis=1))).sum()
+    variance = 20 * v**2 @ ((e @ x**2) / e.sum(axis=1) - mean**2)
     want = K - t * value - math.log(t * math.sqrt(2 * math.pi * variance))
-    got = log_p_value(d.MEAN_RECIPROCAL_RANK, value, [1000] * 40_000, np.repeat(weights, 100))
+    got = log_p_value(d.MEAN_RECIPROCAL_RANK, value, [1000] * 40_000, np.repeat(weights, 20))
     assert got == pytest.approx(want, abs=2e-2)
     assert want < -100
+
+
+@pytest.mark.parametrize(("sum_", "n"), [(30_000, 2000), (8000, 2000), (1500, 300)])
+def test_hits_with_random_integer_weights_by_convolution(sum_, n):
+    # one weight for almost every task: their lattice is too fine to be used
+    random = np.random.default_rng(n)
+    N, weights = random.integers(400, 1001, n), random.integers(1, 1001, n)
+    below = np.zeros(sum_)
+    below[0] = 1.0
+    for size, w in zip(N.tolist(), weights.tolist(), strict=True):
+        below = below * (1 - 10 / size) + np.r_[np.zeros(w), below[:-w]][:sum_] * (10 / size)
+    got = p_value(d.hits_at(10), sum_ / weights.sum(), N, weights)
+    assert got >= (1 - below.sum()) * (1 - 1e-6)
+    assert got == pytest.approx(1 - below.sum(), rel=1e-2)
+
+
+@pytest.mark.parametrize("z", [-1.5, 0.0, 1.5, 5.0])
+def test_as_many_numbers_of_candidates_as_tasks_have_a_narrow_bracket(z):
+    N = np.arange(50, 351) ** 2 // 9
+    x = [1 / np.arange(1, n + 1) for n in N.tolist()]
+    mean, deviation = np.mean([one.mean() for one in x]), math.sqrt(sum(one.var() for one in x)) / len(N)
+    low, high = p_value_bracket(d.MEAN_RECIPROCAL_RANK, mean + z * deviation / 2, N)
+    assert 0 <= high - low < 1e-3

@@ -1,4 +1,4 @@
-"""docs/comparing.md shows the committed results; the recommended intervals cover, or warn."""
+"""docs/benchmarks.md shows the committed results; the recommended intervals cover, or warn."""
 
 import json
 import math
@@ -16,7 +16,7 @@ ROWS = RESULTS["rows"]
 def test_the_page_shows_the_results():
     page = calibration.PAGE.read_text()
     assert page == calibration.replaced(page, calibration.tables(RESULTS), calibration.BEGIN), (
-        "docs/comparing.md and benchmarks/results differ: run python -m benchmarks.calibration --report"
+        "docs/benchmarks.md and benchmarks/results differ: run python -m benchmarks.calibration --report"
     )
 
 

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-import query_laws as exact
+import reference_queries as exact
 from query_metrics import METRICS, every_metric
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.queries import definitions as d

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-import query_laws as exact
+import reference_queries as exact
 from query_metrics import every_metric, sample_of, sample_of_rows
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
 from torchrankmetrics.null.p_values import log_p_value

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-import query_laws as exact
+import reference_queries as exact
 from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
 from torchrankmetrics.definitions.kinds import AtMost, WithCandidates

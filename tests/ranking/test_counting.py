@@ -127,6 +127,39 @@ def test_any_number_of_targets_of_a_row_is_counted_as_in_plain_torch(seed, dtype
 
 
 @pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
+@cases(60, 5000)
+@given(
+    st.integers(0, 10**9),
+    st.sampled_from([*FLOATS, *INTEGERS]),
+    st.lists(st.sampled_from([0, 1, 5, 90]), min_size=1, max_size=5),
+    st.sampled_from([1, 9, 200]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_lists_are_counted_as_matrices_of_one_row_are(way, seed, dtype, lengths, P, is_own, excludes):
+    count_lists = importlib.import_module(f"{counting.__name__}.{way}").count_lists
+    generator = torch.Generator().manual_seed(seed)
+    scores = scores_with_specials(generator, 1, sum(lengths), dtype, "row")[0]
+    borders = torch.tensor([0, *lengths]).cumsum(0)
+    lists = [i for i, length in enumerate(lengths) if length or not is_own]
+    row = torch.tensor(lists, dtype=torch.int64)[
+        torch.randint(0, max(1, len(lists)), (P if lists else 0,), generator=generator)
+    ]
+    drop = torch.rand(len(scores), generator=generator) < 0.3 if excludes else None
+    column = torch.tensor([int(torch.randint(0, lengths[i], (), generator=generator)) for i in row]) if is_own else None
+    true = None if is_own else scores_with_specials(generator, 1, len(row), dtype, "row")[0]
+    if is_own:
+        column = column.long()
+    got = count_lists(scores, borders, row, true, column, drop)
+    for task, i in enumerate(row.tolist()):
+        here, place = slice(int(borders[i]), int(borders[i + 1])), torch.tensor([task])
+        some, none = scores[here][None], Excluded(cells=None if drop is None else drop[here][None])
+        own = None if column is None else column[place]
+        expected = plain.count(some, None if true is None else true[place], torch.tensor([0]), own, none)
+        assert torch.equal(got[:, task], expected[:, 0])
+
+
+@pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
 def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
     """A true score that was computed elsewhere may be above or below the cell in its column; against plain loops."""
     count = importlib.import_module(f"{counting.__name__}.{way}").count
@@ -211,16 +244,16 @@ def test_more_than_2_to_the_24_columns(way):
 class TestChoice:
     def test_auto_takes_what_is_installed(self, monkeypatch):
         monkeypatch.setattr(counting, "_has_numba", lambda: False)
-        assert counting.choose(torch.zeros(1, 1)) is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
+        assert counting.choose(torch.zeros(1, 1)).count_matrix is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
 
     @needs_numba
     def test_auto_is_numba_on_the_cpu(self):
         from torchrankmetrics.ranking.counting import numba_backend as compiled
 
-        assert counting.choose(torch.zeros(1, 1)) is compiled.count
-        assert counting.choose(torch.zeros(1, 1), "torch") is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
+        assert counting.choose(torch.zeros(1, 1)).count_matrix is compiled.count
+        assert counting.choose(torch.zeros(1, 1), "torch").count_matrix is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
 
     @needs_numba
     @pytest.mark.parametrize("way", ["torch", "numba"])

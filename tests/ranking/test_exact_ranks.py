@@ -15,11 +15,10 @@ from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
 from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
 from torchrankmetrics.ranking.exact.counting import Form, PairTasks, choose_intervals
-from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, INT8
+from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, INT8
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
-LADDERS = [[INT8, BFLOAT16, FLOAT32, FLOAT64], [INT8, FLOAT64], [BFLOAT16, FLOAT32, FLOAT64]]
-LADDERS += [[FLOAT32, FLOAT64], [FLOAT64], [BFLOAT16, FLOAT64]]
+LADDERS = [[INT8, FLOAT32, FLOAT64], [INT8, FLOAT64], [FLOAT32, FLOAT64], [FLOAT64]]
 WAYS = [("torch", ladder) for ladder in LADDERS if ladder[0] in (FLOAT32, FLOAT64)]
 WAYS += [("numba", ladder) for ladder in LADDERS if HAS_NUMBA]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -123,7 +122,6 @@ def test_ranks_are_those_of_rational_numbers(
             patch.setattr(cascade.Cascade, "_plan", lambda self: None)
         elif seed // 3 % 2:
             patch.setattr(levels, "_BEGUN", 1 << 26)
-        patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
         patch.setattr(cascade, "_LISTED", [2, 1 << 22][seed // 17 % 2])
         patch.setattr(cascade, "_SMALL", [0, 1 << 18][seed // 7 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
@@ -273,17 +271,14 @@ class TestPrecisions:
     def test_less_than_float32_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
 
-        for name in ("_bfloat16_pays", "_int8_pays"):
-            monkeypatch.setattr(module, name, lambda width, threads: True)
+        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: True)
         usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
-        assert rank.precisions(128, 1000, **usual) == [INT8, BFLOAT16, *single]
-        assert rank.precisions(127, 64, **usual) == [INT8, *single]
-        assert rank.precisions(1 << 17, 1000, **usual) == [BFLOAT16, *single]  # sums beyond int32
-        for width, number, other in ((63, 1000, {}), (64, 63, {}), (64, 1000, {"on_cpu": False})):
+        for width, number in ((64, 64), (128, 1000), (1 << 16, 1000)):
+            assert rank.precisions(width, number, **usual) == [INT8, *single]
+        # beyond 2^16 numbers a sum may exceed int32
+        for width, number, other in ((63, 1000, {}), (64, 63, {}), (1 << 17, 1000, {}), (64, 1000, {"on_cpu": False})):
             assert rank.precisions(width, number, **usual | other) == single
         assert rank.precisions(64, 1000, **usual | {"compiled": False}) == single
-        monkeypatch.setattr(module, "_bfloat16_pays", lambda width, threads: False)
-        assert rank.precisions(64, 1000, **usual) == [INT8, *single]
         monkeypatch.setattr(module, "_int8_pays", lambda width, threads: False)
         assert rank.precisions(64, 1000, **usual) == single
 
@@ -302,22 +297,6 @@ class TestPrecisions:
         assert not module._int8_pays.__wrapped__(64, 1)
         monkeypatch.delattr(torch, "_int_mm")
         assert not module._int8_pays.__wrapped__(64, 1)
-
-    def test_sums_in_bfloat16_are_found_out(self, monkeypatch):
-        from torchrankmetrics.ranking.exact import levels as module
-
-        mm = torch.mm
-
-        def in_halves(one, other, out=None):
-            if one.dtype != BFLOAT16 or out is not None:
-                return mm(one, other, out=out)
-            total = one[:, :1] * other[:1]
-            for k in range(1, one.shape[1]):
-                total = total + one[:, k : k + 1] * other[k : k + 1]
-            return total
-
-        monkeypatch.setattr(torch, "mm", in_halves)
-        assert not module._bfloat16_pays.__wrapped__(64, 1)
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")

@@ -107,13 +107,6 @@ def test_an_interval_misses_at_some_look_only_in_orders_whose_bets_are_won_there
         assert wrong > 0  # the bound is one that can be broken
 
 
-def test_what_all_units_say_is_answered_in_every_order():
-    for _, values, sizes in orders("queries"):
-        whole = Drawn(values, sizes, float(sizes.sum()))
-        assert side_of(whole, mean_of("queries") - 0.01, 0.01) == 1
-        assert side_of(whole, mean_of("queries") + 0.01, 0.01) == -1
-
-
 UNITS = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 9)), min_size=1, max_size=40)
 
 

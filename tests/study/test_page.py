@@ -259,12 +259,12 @@ def test_tables_in_memory_cannot_be_verified(tmp_path: Path) -> None:
 
 
 def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_path: Path) -> None:
-    dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+    dcg = RankDefinition("my_dcg", f=lambda r: 1 / torch.log2(1 + r))
     asked = [dcg, RankMetric(dcg, side="tail"), "mrr"]
     study = study_of(datasets=("small",))
     study.save(tmp_path / PATTERN)
     study.report(tmp_path / "report.html", asked, "adjusted_index")
-    with pytest.raises(ValueError, match="'adjusted_dcg', which is user-defined: pass it in metrics="):
+    with pytest.raises(ValueError, match="'adjusted_my_dcg', which is user-defined: pass it in metrics="):
         verify(tmp_path / "report.html", tmp_path)
     assert verify(tmp_path / "report.html", tmp_path, metrics=asked)
 

@@ -256,6 +256,30 @@ def test_missing_cells_are_shown_and_counted() -> None:
     assert ",,,,,,,,," in empty
 
 
+def test_metrics_that_need_unknown_numbers_of_candidates_are_missing() -> None:
+    study = RankStudy()
+    for model, ranks in {"a": [1, 7, 5], "b": [2, 9, 4]}.items():
+        study.add(Ranks(ranks), model=model, dataset="unknown")
+        study.add(Ranks(ranks, None, 9), model=model, dataset="known")
+    table = study.table(["mrr", "amri", "auc"])
+    missing = [(key, data) for (key, _, data), cell in table.cells.items() if np.isnan(cell.value)]
+    assert sorted(missing) == [("amri", "unknown")] * 2 + [("auc", "unknown")] * 2
+    assert table.num_tests == 4
+    assert table.cell("a", "unknown").high <= 1  # of an MRR, whatever the numbers
+    assert "AMRI: without unknown, where a model has no value." in study.summary(["mrr", "amri"]).notes
+
+
+def test_a_single_model_has_no_notes_on_comparisons() -> None:
+    study = RankStudy()
+    study.add(Ranks([1, 2, 3], None, 9), model="a", dataset="d")  # in an order that canonical rows have, too
+    assert "compared" not in study.table("mrr").to_text()
+    assert "(random ranking: 0.314)." in study.summary("mrr").notes[1]
+    study.add(Ranks([1, 2, 3], None, 8), model="b", dataset="d")
+    text = study.table("mrr").to_text()
+    assert "b is not compared" in text
+    assert "\nBold: best of its dataset.\n" in text
+
+
 def test_seeds_that_are_missing_are_told() -> None:
     study = study_of(seeds=2)
     study.add(table_of("a", "small", 2), model="a", dataset="small", seed=2)
@@ -361,6 +385,18 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
 def test_bad_options_are_told(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         study_of(datasets=("small",)).table(**options)  # type: ignore[arg-type]
+
+
+def test_bad_layouts_styles_and_pairs_are_named() -> None:
+    study = study_of("ab", datasets=("small",))
+    with pytest.raises(ValueError, match="rows must be one of 'models', 'datasets'; got 'cells'"):
+        study.table().with_layout(rows="cells")  # type: ignore[arg-type]
+    for digits, error in ((-1, ValueError), ("2", TypeError)):
+        with pytest.raises(error, match="digits must be an int"):
+            study.table().to_markdown(digits=digits)  # type: ignore[arg-type]
+    assert "| 7 |" in study.table().to_markdown(labels={"a": 7})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="a and b must be two models, got 'a' twice"):
+        study.difference("a", "a")
 
 
 def test_an_empty_study_says_what_to_do() -> None:

@@ -458,18 +458,6 @@ def test_a_pipe_is_written_to_and_a_socket_refused(tmp_path):
     assert (tmp_path / "socket").is_socket()
 
 
-def test_a_device_is_written_to(tmp_path):
-    node = tmp_path / "null"
-    try:
-        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-        node.write_bytes(b"")
-    except OSError as error:
-        pytest.skip(f"no device of one's own can be made here: {error}")
-    EMPTY.save(node)
-    assert node.is_char_device()
-    assert os.listdir(tmp_path) == ["null"]
-
-
 def test_an_open_file_is_written_to_at_its_place(tmp_path):
     """``>> log`` with --output /dev/stdout: what the log holds stays."""
     EMPTY.save(tmp_path / "a.npz")

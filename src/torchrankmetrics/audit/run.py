@@ -107,7 +107,7 @@ class Battery:
 
     def _put_error(self, name: str, error: NoResultError, case: Case) -> None:
         status = "skipped" if error.status == "error" and CHECKS[name].may_raise else error.status
-        self._put(name, status, error.fault, str(error), case if error.fault else None)
+        self._put(name, status, error.fault, str(error), case)
 
     def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""

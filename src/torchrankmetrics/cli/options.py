@@ -68,6 +68,7 @@ class RanksCommand(Command):
     qrels: Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEIR or JSON.")] = None
     runs: Annotated[list[Path] | None, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run")] = None
     num_candidates: Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")] = None
+    relevance_threshold: Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")] = 1.0
     max_bytes: Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", min=1)] = MAX_BYTES
     fragment: Annotated[bool, opt("Write the HTML <table> without the rest of the page.", "--fragment")] = False
 

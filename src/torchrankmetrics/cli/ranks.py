@@ -49,7 +49,10 @@ def report(options: ReportCommand) -> int:
         options.require("with --by-group", "confidence_level")
     views = choices_of(options.view, "--view", ("base", "adjusted_index", "z_score") if options.by_group else VIEWS)
     rank_types = choices_of(options.rank_type, "--rank-type", RANK_TYPES)
-    selection = Selection(views, rank_types, choices_of(options.side, "--side", SIDES), DEFAULT_EXPECTATION)
+    sides = choices_of(options.side, "--side", SIDES)
+    selection = Selection(
+        views, rank_types, sides, DEFAULT_EXPECTATION, relevance_threshold=options.relevance_threshold
+    )
     names = DEFAULT_RUN_METRICS if options.runs else DEFAULT_METRICS
     measures = selection.measures(names if options.metrics is None else split_list(options.metrics, "--metric"))
     limits = _limits(options.fail_under)
@@ -64,12 +67,13 @@ def report(options: ReportCommand) -> int:
     tasks = 0
     for path, name, ranks in zip(paths, displayed, tables, strict=True):
         analysis = _analysis_of(path, ranks, measures.values())
+        chosen = measures
         if options.metrics is None and analysis.sample().num_candidates is None:
-            measures = {key: measure for key, measure in measures.items() if measure.view == "base"}
+            chosen = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if options.by_group:
-            columns, lines = _by_group(analysis, measures, all_views=not options.given("view"))
+            columns, lines = _by_group(analysis, chosen, all_views=not options.given("view"))
         else:
-            columns, lines = _values(analysis, measures, level, method, options.cluster)
+            columns, lines = _values(analysis, chosen, level, method, options.cluster)
         rows += [(name, *line) if several else tuple(line) for line in lines]
         notes += [f"{name}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
         tasks += analysis.sample().num_tasks
@@ -185,7 +189,10 @@ def compare(options: CompareCommand) -> int:
         check_choice("--fail-if", rule, ("worse", "not-better", "not-equivalent"))
         if (rule == "not-equivalent") != (margin is not None):
             raise ValueError("--fail-if not-equivalent and --margin must be given together")
-    metrics = split_list(options.metrics or ("ndcg_at_10" if options.runs else "mrr"), "--metric")
+    requested = split_list(options.metrics or ("ndcg_at_10" if options.runs else "mrr"), "--metric")
+    threshold = options.relevance_threshold
+    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=threshold)
+    metrics = list(selection.measures(requested).values())
     displayed = _displayed(paths)
     models: list[Any] = list(_tables(options, paths, metrics)) if options.runs else []
     for path in paths if not options.runs else ():

@@ -37,12 +37,13 @@ def gauss_rule(length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NO
     return (M - 1) / 2 + M * root, M * vector[:, 0, :] ** 2
 
 
-def panel_rule(start: IntArray, length: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+def panel_rule(start: IntArray, length: IntArray, order: int = PANEL_NODES) -> tuple[FloatArray, FloatArray, IntArray]:
     """Nodes and weights for sums over the integers of the panels [start, start + length).
 
     Args:
         start: (m,) int64, first integers.
         length: (m,) int64 >= 1.
+        order: number of nodes of a panel, at most.
 
     Returns:
         nodes and weights, float64, panel after panel, and the number of nodes of each panel, (m,) int64.
@@ -51,15 +52,15 @@ def panel_rule(start: IntArray, length: IntArray) -> tuple[FloatArray, FloatArra
     >>> size.tolist(), round(float(weights @ nodes))
     ([10, 16], 500500)
     """
-    size = np.minimum(length, PANEL_NODES)
+    size = np.minimum(length, order)
     first = np.cumsum(size) - size
     nodes = (np.repeat(start - first, size) + np.arange(int(size.sum()))).astype(np.float64)
     weights = np.ones_like(nodes)
-    long = length > PANEL_NODES
+    long = length > order
     if long.any():
         unique, index = np.unique(length[long], return_inverse=True)
-        x, a = gauss_rule(unique)
-        where = first[long][:, None] + np.arange(PANEL_NODES)
+        x, a = gauss_rule(unique, order)
+        where = first[long][:, None] + np.arange(order)
         nodes[where] = start[long][:, None] + x[index]
         weights[where] = a[index]
     return nodes, weights, size

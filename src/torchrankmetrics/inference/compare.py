@@ -14,7 +14,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
-from torchrankmetrics.inference.paired import PairedMeasure
+from torchrankmetrics.inference.paired import Draws, PairedMeasure
 from torchrankmetrics.inference.pairing import paired_rows
 from torchrankmetrics.inference.sources import (
     Collected,
@@ -32,8 +32,6 @@ from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, shorten
 
 BEST = "best"
-_Draws = tuple[float, int, int, int]
-"""Confidence level, bootstrap resamples, permutations, random seed."""
 
 
 Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
@@ -142,31 +140,34 @@ def compare(
             f"confidence_level={confidence_level}: p is at least 1 / (permutations + 1), so no test "
             f"could reject; got {permutations}"
         )
-    draws = (confidence_level, n_resamples, permutations, seed)
+    draws = (n_resamples, permutations, seed)
     if isinstance(a, Mapping) and not is_values(a):
         if b is not None and metric is not None:
             raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
-        found = _compare_all(
-            cast("Mapping[Any, Models]", a), _entries(metric if b is None else b), cluster, baseline, draws
-        )
+        metrics = _entries(metric if b is None else b)
+        models = cast("Mapping[Any, Models]", a)
+        found = _compare_all(models, metrics, cluster, baseline, confidence_level, draws)
         _warn([(row.label, row) for row in found.rows], confidence_level)
         return found
     if b is None:
         raise TypeError("b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models")
     if baseline is not None:
         raise ValueError("baseline must be None for two models: pass a dict of name -> model")
-    pairs = paired(a, cast("Models", b), _entries(metric), cluster)
-    if len(pairs) > 1:
-        draws = _enough(draws, len(pairs))
-    rows = _adjusted([pair.comparison(*draws) for pair in pairs])
+    metrics = _entries(metric)
+    if len(metrics) > 1:
+        draws = _enough(draws, len(metrics), confidence_level)
+    pairs = paired(a, cast("Models", b), metrics, cluster, draws)
+    rows = _adjusted([pair.comparison(confidence_level) for pair in pairs])
     _warn([(row.metric, row) for row in rows], confidence_level)
     return Comparisons(tuple(rows)) if isinstance(metric, list | tuple) else rows[0]
 
 
-def paired(a: Models, b: Models, metrics: Sequence[Any], cluster: Cluster | None = None) -> list[PairedMeasure]:
+def paired(
+    a: Models, b: Models, metrics: Sequence[Any], cluster: Cluster | None = None, draws: Draws = (2000, 9999, 0)
+) -> list[PairedMeasure]:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors of ``compare``."""
     (rows_a, rows_b), keys, measures = _aligned({"a": a, "b": b}, metrics, cluster)
-    return [PairedMeasure(measure, rows_a, rows_b, keys) for measure in measures]
+    return [PairedMeasure(measure, rows_a, rows_b, keys, draws) for measure in measures]
 
 
 def _aligned(
@@ -202,7 +203,12 @@ def _aligned(
 
 
 def _compare_all(
-    models: Mapping[Any, Models], metrics: list[Any], cluster: Cluster | None, baseline: str | None, draws: _Draws
+    models: Mapping[Any, Models],
+    metrics: list[Any],
+    cluster: Cluster | None,
+    baseline: str | None,
+    level: float,
+    draws: Draws,
 ) -> PairwiseComparisons:
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names = list(map(str, models))
@@ -226,12 +232,12 @@ def _compare_all(
         one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type) for one in measures
     )
     if not flips:
-        draws = _enough(draws, len(measures) * len(pairs))
+        draws = _enough(draws, len(measures) * len(pairs), level)
     found = []
     for measure, (a, b) in itertools.product(measures, pairs):
-        comparison = PairedMeasure(measure, rows[a], rows[b], keys).comparison(*draws)
+        comparison = PairedMeasure(measure, rows[a], rows[b], keys, draws).comparison(level)
         found.append(dataclasses.replace(comparison, models=(a, b)))
-    found = _adjusted(found, _max_t(rows, keys, measures, pairs, *draws[2:]) if flips else None)
+    found = _adjusted(found, _max_t(rows, keys, measures, pairs, *draws[1:]) if flips else None)
     if of_best:
         found = [row for measure in measures for row in _of_best(measure, found)]
     return PairwiseComparisons(tuple(found), tuple(rows))
@@ -287,10 +293,10 @@ def _entries(metric: Any) -> list[Any]:
     return list(metric) if isinstance(metric, list | tuple) else [metric]
 
 
-def _enough(draws: _Draws, size: int) -> _Draws:
+def _enough(draws: Draws, size: int, level: float) -> Draws:
     """Increase the number of permutations, so that Holm's correction for ``size`` tests can still reject."""
-    level, n_resamples, permutations, seed = draws
-    return level, n_resamples, max(permutations, math.ceil(50 * size / (1 - level)) - 1), seed
+    n_resamples, permutations, seed = draws
+    return n_resamples, max(permutations, math.ceil(50 * size / (1 - level)) - 1), seed
 
 
 def _runs(models: Models, name: str) -> list[Evaluation | Values]:

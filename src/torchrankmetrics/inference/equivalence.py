@@ -139,16 +139,15 @@ def equivalence(
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
     check_int("seed", seed, 0)
-    (found,) = paired(a, b, [metric], cluster)
+    (found,) = paired(a, b, [metric], cluster, (n_resamples, permutations, seed))
     key = found.measure.key
     if math.isnan(found.slope) or found.slope == 0:
         raise ValueError(
             f"{shorten(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
             "under the null)"
         )
-    draws = (n_resamples, permutations, seed)
-    interval = found.comparison(2 * confidence_level - 1, *draws)
-    at_lower, at_upper = (found.p_value_of(end, *draws) for end in (-margin, margin))
+    interval = found.comparison(2 * confidence_level - 1)
+    at_lower, at_upper = (found.p_value_of(end) for end in (-margin, margin))
     below, above = one_sided(interval.difference, margin, at_lower, at_upper)
     warn_of_few_tasks({key: interval.effective_tasks})
     higher = found.measure.higher_is_better

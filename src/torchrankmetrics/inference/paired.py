@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from torchrankmetrics.inference.seeds import SeededEstimate, SeedSplit
 
 _ROUNDING = 1e-12  # of a confidence level
+Draws = tuple[int, int, int]
+"""Bootstrap resamples of metrics that are not a function of a mean, flips of the sign-flip test, random seed."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ class PairedMeasure:
         measure: the compared measure.
         rows_a, rows_b: of every run of each model, in one order of tasks.
         keys: cluster of each task; None: every task is independent.
+        draws: random draws of the tests, the same for each.
 
     Attributes:
         used: (m,) int64, index of a row of each measured task or query.
@@ -190,7 +193,14 @@ class PairedMeasure:
         ValueError: without tasks on the side of the measure.
     """
 
-    def __init__(self, measure: Measure, rows_a: list[Rows], rows_b: list[Rows], keys: IntArray | None) -> None:
+    def __init__(
+        self,
+        measure: Measure,
+        rows_a: list[Rows],
+        rows_b: list[Rows],
+        keys: IntArray | None,
+        draws: Draws = (2000, 9999, 0),
+    ) -> None:
         self.measure, self.definition, self.rank_type = measure, measure.definition, measure.rank_type
         self.samples, self.used = self.definition.sample(
             paired_source([*rows_a, *rows_b]), measure.side, measure.average
@@ -198,6 +208,7 @@ class PairedMeasure:
         if not len(self.used):
             side = "" if measure.side == "both" else f" of side {measure.side!r}"
             raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")
+        self.draws = draws
         self.num_a, self.keys = len(rows_a), None if keys is None else keys[self.used]
         self.num_tasks = self.samples[0].num_tasks
         values = [self.definition.value(sample, self.rank_type) for sample in self.samples]
@@ -208,20 +219,14 @@ class PairedMeasure:
             self.slope = view_slope(self.definition, measure.view, moments)
         self.a, self.b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
 
-    def comparison(self, level: float, n_resamples: int, permutations: int, seed: int) -> Comparison:
-        """Compare the two models, in the view of the measure.
-
-        Args:
-            level: confidence level.
-            n_resamples: of the bootstrap, for metrics that are not a function of a mean of f.
-            permutations: of the sign-flip test, for other metrics.
-            seed: random seed of both.
+    def comparison(self, level: float) -> Comparison:
+        """Compare the two models at a confidence level, in the view of the measure.
 
         Raises:
             ValueError: for several runs of a metric that is not a function of a mean, and for fewer than two tasks or
                 clusters.
         """
-        found, slope, split = self._difference(level, n_resamples, permutations, seed), self.slope, None
+        found, slope, split = self._difference(level), self.slope, None
         if found.seeds is not None:
             parts = {part: getattr(found.seeds, part) * slope**2 for part in ("seeds", "tasks", "interaction")}
             split = replace(found.seeds, **parts)
@@ -247,12 +252,11 @@ class PairedMeasure:
             bounded=found.bounded,
         )
 
-    def _difference(self, level: float, n_resamples: int, permutations: int, seed: int) -> Difference:
+    def _difference(self, level: float) -> Difference:
         """Interval and test of the difference of the base values."""
         if not self.definition.is_function_of_mean(self.rank_type):
-            draws = self._replicates(n_resamples, seed)
             effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in self._as_tasks)
-            low, high = percentile_interval(draws, level)[1:]
+            low, high = percentile_interval(self._replicates, level)[1:]
             return Difference(low, high, None, "bootstrap interval only", None, effective_tasks)
         if len(self.samples) > 2:
             found = self._seeded(level)
@@ -260,31 +264,31 @@ class PairedMeasure:
             name, p_value = "t over seeds and tasks", found.p_value_of(0.0)
             return Difference(found.low, found.high, p_value, name, bounded=bounded, seeds=found.split)
         if self.definition.is_share:
-            return self._share_difference(level, permutations, seed)
-        return self._sign_flip_test(permutations, seed).difference(level)
+            return self._share_difference(level)
+        return self._sign_flips.difference(level)
 
-    def p_value_of(self, null: float, n_resamples: int, permutations: int, seed: int) -> float:
+    def p_value_of(self, null: float) -> float:
         """Two-sided p-value of the hypothesis that the difference is ``null``, in the view of the measure.
 
-        The test is the one that ``comparison`` inverts, with the same arguments and errors.
+        The test is the one that ``comparison`` inverts, with the same errors.
         """
         null /= self.slope
         if not self.definition.is_function_of_mean(self.rank_type):
-            draws = self._replicates(n_resamples, seed)
-            beyond = min(int((draws <= null).sum()), int((draws >= null).sum()))
-            return min(2 * (1 + beyond) / (1 + len(draws)), 1.0)
+            values = self._replicates
+            beyond = min(int((values <= null).sum()), int((values >= null).sum()))
+            return min(2 * (1 + beyond) / (1 + len(values)), 1.0)
         if len(self.samples) > 2:
             return self._seeded(0.5).p_value_of(null)
         if not self.definition.is_share:
-            return self._sign_flip_test(permutations, seed).p_value(null)
+            return self._sign_flips.p_value(null)
         from torchrankmetrics.inference.shares import share_difference_p_value
 
         self.units.require_two()
         only_a, only_b, size, error = self._discordant
         p_value = share_difference_p_value(only_a, only_b, size, null)
-        return p_value if error is None else max(p_value, self._sign_flip_test(permutations, seed).p_value(null))
+        return p_value if error is None else max(p_value, self._sign_flips.p_value(null))
 
-    def _share_difference(self, level: float, permutations: int, seed: int) -> Difference:
+    def _share_difference(self, level: float) -> Difference:
         """Compare two shares of hits by ``share_difference``; if tasks are weighted or clustered, by sign flips too.
 
         A difference is rejected if both tests reject it: the interval is the wider of both, p the larger. Sign flips
@@ -294,13 +298,12 @@ class PairedMeasure:
 
         self.units.require_two()
         only_a, only_b, size, error = self._discordant
-        low, high = share_difference(
-            only_a, only_b, size, level - _ROUNDING
-        )  # p = 1 - level is rejected, whatever its rounding
+        # p = 1 - level is rejected, whatever its rounding
+        low, high = share_difference(only_a, only_b, size, level - _ROUNDING)
         p_value = share_difference_p_value(only_a, only_b, size, 0.0)
         if error is None:
             return Difference(low, high, p_value, "exact McNemar")
-        flipped = self._sign_flip_test(permutations, seed).difference(level)
+        flipped = self._sign_flips.difference(level)
         assert flipped.p_value is not None
         return replace(
             flipped,
@@ -350,7 +353,9 @@ class PairedMeasure:
         parts = ((discordant + difference) / 2 * n, (discordant - difference) / 2 * n)
         return max(parts[0], 0.0), max(parts[1], 0.0), n, error
 
-    def _sign_flip_test(self, permutations: int, seed: int) -> SignFlipTest:
+    @cached_property
+    def _sign_flips(self) -> SignFlipTest:
+        _, permutations, seed = self.draws
         if self.definition.is_share:
             return SignFlipTest(self.units, self.flipped, IDENTITY, (0.0, 1.0), permutations, seed)
         limits = self.definition.mean_limits(self.samples[0])
@@ -365,7 +370,10 @@ class PairedMeasure:
         sizes = self.num_a, len(self.samples) - self.num_a
         return SeededModels(self.units, sizes, self.definition.g).difference(0, 1, level)
 
-    def _replicates(self, n_resamples: int, seed: int) -> FloatArray:
+    @cached_property
+    def _replicates(self) -> FloatArray:
+        """Differences of the base values on resampled tasks, (resamples,)."""
+        n_resamples, _, seed = self.draws
         if len(self.samples) > 2:
             raise ValueError(
                 f"{shorten(self.definition.name)} over several seeds has no variance formula: compare single runs, or "

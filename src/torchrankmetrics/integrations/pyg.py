@@ -3,6 +3,7 @@
 PyG itself is not imported: a model scores (heads, relations, tails), data have edge_index and edge_type.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from torchrankmetrics.kg import triples as protocol
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
+from torchrankmetrics.ranking.embeddings import Candidates
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
@@ -51,6 +54,9 @@ def rank_triples(
 
     ``KGEModel.test`` ranks only tails, unfiltered, counts ranks from 0, and orders tied scores arbitrarily.
 
+    DistMult, ComplEx, RotatE and TransE are ranked by their embeddings, as ``rank_embeddings`` does: one embedding for
+    each query. Other models score every candidate as a triple.
+
     Args:
         model (Module): the model; call ``eval()`` before, if it has dropout. Triples are moved to its device.
         triples (Data or tuple): the test triples, in any form that ``known_triples`` takes: ``Data``, (edge_index,
@@ -70,19 +76,60 @@ def rank_triples(
     """
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
+    tails, heads = _embedding_scorers(model) if higher_is_better else (None, None)
     return protocol.rank_triples(
-        None,
-        None,
+        tails,
+        heads,
         tasks if parameter is None else tasks.to(parameter.device),
         known,
-        score_hrt=lambda hrt: model(*hrt.unbind(1)),
-        num_entities=model.num_nodes,
+        score_hrt=(lambda hrt: model(*hrt.unbind(1))) if tails is None else None,
+        num_entities=model.num_nodes if tails is None else None,
         higher_is_better=higher_is_better,
         candidates=candidates,
         batch_size=batch_size,
         backend=backend,
         progress=progress,
     )
+
+
+def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
+    """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
+    kind = type(model)
+    if kind.__module__ != f"torch_geometric.nn.kge.{kind.__name__.lower()}":  # not subclasses, whose scores may differ
+        return None, None
+    tail: Callable[[Tensor, Tensor], Tensor]
+    head: Callable[[Tensor, Tensor], Tensor]
+    node, relation, similarity = model.node_emb.weight.detach(), model.rel_emb.weight.detach(), "dot"
+    if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
+        return None, None
+    if kind.__name__ == "DistMult":
+        tail = head = torch.mul
+    elif kind.__name__ == "TransE" and model.p_norm in (1, 2):
+        similarity = f"l{model.p_norm:.0f}"
+        node = torch.nn.functional.normalize(node, p=model.p_norm, dim=-1)
+        tail, head = torch.add, torch.sub
+    elif kind.__name__ in ("ComplEx", "RotatE"):
+        node = torch.complex(node, model.node_emb_im.weight.detach())
+        if kind.__name__ == "RotatE":
+            relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
+        else:
+            relation = torch.complex(relation, model.rel_emb_im.weight.detach())
+        tail, head = torch.mul, _mul_conjugate
+    else:
+        return None, None
+    table = Candidates(_as_real(node))
+    return (
+        EmbeddingScorer(lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity),
+        EmbeddingScorer(lambda r, t: _as_real(head(node[t], relation[r])), table, similarity=similarity),
+    )
+
+
+def _mul_conjugate(one: Tensor, other: Tensor) -> Tensor:
+    return one * other.conj()
+
+
+def _as_real(numbers: Tensor) -> Tensor:
+    return torch.view_as_real(numbers).flatten(1) if numbers.is_complex() else numbers
 
 
 def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTriples:

@@ -38,11 +38,12 @@ class _Answers(NamedTuple):
     depth: _Integers  # length of the list of its query
     missed: _Integers  # 0: in the list; i: the i-th relevant document of its query that is not
     num_missed: _Integers  # of its query
+    label: _Floats
 
     def table(self) -> RankTable:
         """The rows of a run."""
         ranks = Ranks(self.low, self.high, self.num_candidates if self.is_known else None, filtered=False)
-        return RankTable.from_ranks(ranks, query=self.query, sample_id=np.arange(len(self.query)))
+        return RankTable.from_ranks(ranks, query=self.query, sample_id=np.arange(len(self.query)), gain=self.label)
 
     def analysis(self) -> Analysis:
         """The rows, to compute metrics."""
@@ -54,13 +55,7 @@ class _Answers(NamedTuple):
         return self._replace(low=low, high=high)
 
 
-def rank_run(
-    qrels: Source,
-    run: Source,
-    *,
-    num_candidates: int | Mapping[str, int] | None = None,
-    relevance_level: int | None = None,
-) -> RankTable:
+def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
     A run is a truncated list. Documents that are not judged are not relevant. Documents without a score are tied below
@@ -69,30 +64,28 @@ def rank_run(
     Documents of equal score are tied; trec_eval sorts them by name. If a query has no list, a warning is issued.
 
     Args:
-        qrels (path, dict or object): query -> document -> relevance, from 1 on relevant; as for ``read_qrels``.
+        qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for ``read_qrels``.
         run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``. Queries that
             qrels lack are ignored.
         num_candidates (int or dict, default None): number of documents that could be retrieved, in the list or not:
             the size of the collection, for all queries or by query. Required for chance-adjusted views only.
-        relevance_level (int, default None): least grade of a relevant document; required if qrels contain grades above
-            1, because metrics are binary.
 
     Returns:
-        A row per relevant document. Query ids are places in ``sorted(qrels)``; sample ids count the relevant documents
-        in that order and by name: two runs with the same qrels are rows of the same tasks.
+        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``; sample ids count
+        the relevant documents in that order and by name: two runs with the same qrels are rows of the same tasks.
 
     Raises:
         OSError: if a file cannot be opened.
-        TypeError: if grades are not integers.
-        ValueError: for files of another format, graded qrels without a level, scores that are NaN, queries with more
-            documents than candidates, and qrels and a run without a common query.
+        TypeError: if labels are not integers.
+        ValueError: for files of another format, scores that are NaN, queries with more documents than candidates, and
+            qrels and a run without a common query.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
     >>> rank_run(qrels, run, num_candidates=10).ranks
     Ranks(optimistic=[1, 4, 2], pessimistic=[1, 10, 2], num_candidates=[10, 10, 10])
     """
-    return _answers(qrels, run, num_candidates, relevance_level).table()
+    return _answers(qrels, run, num_candidates).table()
 
 
 def evaluate_run(
@@ -101,7 +94,7 @@ def evaluate_run(
     metrics: Metrics = DEFAULT_RUN_METRICS,
     *,
     num_candidates: int | Mapping[str, int] | None = None,
-    relevance_level: int | None = None,
+    relevance_threshold: float = 1.0,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
 ) -> dict[str, float]:
@@ -116,7 +109,8 @@ def evaluate_run(
         run (path, dict or object): as for ``rank_run``.
         metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``.
         num_candidates (int or dict, default None): as for ``rank_run``.
-        relevance_level (int, default None): as for ``rank_run``.
+        relevance_threshold (float, default 1.0): smallest label of a relevant document for metrics of binary relevance,
+            trec_eval's -l. NDCG and DCG use the labels.
         views (str or several, default "base"): as for ``RankCollection``.
         rank_types (str or several, default "realistic"): as for ``RankCollection``.
 
@@ -134,8 +128,9 @@ def evaluate_run(
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
     {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """
-    measures = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION).measures(metrics)
-    answers = _answers(qrels, run, num_candidates, relevance_level)
+    selection = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
+    measures = selection.measures(metrics)
+    answers = _answers(qrels, run, num_candidates)
     analysis = answers.analysis()
     values = {key: measure.value(analysis) for key, measure in measures.items()}
     if not answers.missed.any():
@@ -164,10 +159,9 @@ def evaluate_run(
     return values
 
 
-def _answers(
-    qrels: Source, run: Source, num_candidates: int | Mapping[str, int] | None, relevance_level: int | None
-) -> _Answers:
-    relevant = _relevant(read_qrels(qrels), relevance_level)
+def _answers(qrels: Source, run: Source, num_candidates: int | Mapping[str, int] | None) -> _Answers:
+    judged = read_qrels(qrels)
+    relevant = _relevant(judged)
     lists = read_run(run)
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
@@ -198,7 +192,9 @@ def _answers(
     N = _num_candidates(_FAR if num_candidates is None else num_candidates, queries, depth, num_missed)[index]
     low, high = np.where(missing, depth[index] + 1, low), np.where(missing, N, high)
     of = np.array(numbers, dtype=np.int64)[index]
-    return _Answers(low, high, N, num_candidates is not None, of, depth[index], missed, num_missed[index])
+    label = np.array([judged[query][name] for query, names in zip(queries, answers, strict=True) for name in names])
+    facts = num_candidates is not None, of, depth[index], missed, num_missed[index], label.astype(np.float64)
+    return _Answers(low, high, N, *facts)
 
 
 def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -> tuple[_Integers, _Integers]:
@@ -244,27 +240,20 @@ def _num_candidates(
     return numbers
 
 
-def _relevant(qrels: Qrels, level: int | None) -> dict[str, list[str]]:
+def _relevant(qrels: Qrels) -> dict[str, list[str]]:
     """Relevant documents of every query, by name."""
     kinds = {kind for judged in qrels.values() for kind in set(map(type, judged.values()))}
     if not all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        query, document, grade = next(
-            (query, document, grade)
+        query, document, label = next(
+            (query, document, label)
             for query, judged in qrels.items()
-            for document, grade in judged.items()
-            if not is_int(grade)
+            for document, label in judged.items()
+            if not is_int(label)
         )
         raise TypeError(
-            f"qrels must hold integers, got {shorten(grade)} for {shorten(document)} of query {shorten(query)}"
+            f"qrels must hold integers, got {shorten(label)} for {shorten(document)} of query {shorten(query)}"
         )
-    highest = max((max(judged.values()) for judged in qrels.values() if judged), default=1)
-    if level is None and highest > 1:
-        raise ValueError(
-            f"qrels hold grades up to {highest}: graded relevance is not taken. Pass relevance_level=1, for example, "
-            "to count every document from that grade on as an answer"
-        )
-    level = 1 if level is None else check_int("relevance_level", level, 1)
-    return {query: sorted(name for name, grade in judged.items() if grade >= level) for query, judged in qrels.items()}
+    return {query: sorted(name for name, label in judged.items() if label >= 1) for query, judged in qrels.items()}
 
 
 def _warn(text: str, queries: list[str]) -> None:

@@ -112,7 +112,7 @@ def _scorer(
     here, there = (left, right) if query == 0 else (right, left)
     here = here.detach()
     check_embeddings(here, there)
-    # without test pairs there are no candidates to select
+    # without test pairs nothing is selected
     selected = there.detach()[ids if len(ids) else slice(None)]
     return EmbeddingScorer(
         lambda queries: here[queries], selected, similarity=similarity or "dot", arithmetic=arithmetic

@@ -17,7 +17,7 @@ _LARGEST = 1 << 62
 
 
 class AnswerIndex(NamedTuple):
-    """Answers by query: those of key i are ``answers[start[i] : start[i + 1]]``, ascending, as are the keys.
+    """Answers by query: key i has ``answers[start[i] : start[i + 1]]``, ascending, as are the keys.
 
     Attributes:
         key: (q,) int64, composite keys of the queries that have answers.
@@ -77,7 +77,7 @@ class KnownAnswers:
         answers (integers): (n,) integers >= 0; repeated pairs count once.
 
     Attributes:
-        index: what is looked up, as files of known triples keep it.
+        index: the sorted tensors, which files of known triples contain.
 
     Raises:
         TypeError: if ids are not integers.
@@ -174,7 +174,7 @@ class KnownAnswers:
             inside = ((queries >= 0) & (queries < self._limits)).all(1)
             wanted = torch.where(inside, _composite(queries.unbind(1), self.index.sizes), -1)
             return _find(torch.searchsorted(self.index.key, wanted), self.index.key, self.index.start, wanted)
-        # NumPy: its calls cost a fifth of those of torch, which dominate for a few hundred ids
+        # a call of NumPy costs a fifth of a call of torch, which dominates for a few hundred ids
         ids, limits, known, start = (x.numpy() for x in (queries, self._limits, self.index.key, self.index.start))
         key = np.where(((ids >= 0) & (ids < limits)).all(1), _composite(ids.T, self.index.sizes), -1)
         place = np.searchsorted(known, key)

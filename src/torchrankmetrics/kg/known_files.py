@@ -124,7 +124,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError("its header is inconsistent") from None
     if order != sys.byteorder:
-        raise ValueError(f"its numbers are {order}-endian, those of this machine {sys.byteorder}-endian: save it here")
+        raise ValueError(f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it here")
     lengths = [length for index in sides.values() for length in index.lengths]
     needed = _HEADER + _ITEM * sum(lengths)
     if int(version) > 1:

@@ -63,7 +63,7 @@ def rank_triples(
         backend (str, default "auto"): as in ``rank_scores``.
         score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of both other functions:
             it is called with every candidate.
-        num_entities (int, default None): N of ``score_hrt``; None: that of ``known``.
+        num_entities (int, default None): N of ``score_hrt``; None: ``known.num_entities``.
         higher_is_better (bool, default True): False for distances.
         progress (bool, default True): whether to show a progress bar, on a terminal only.
         top_k (int, default None): how many of the best candidates of each query to return in ``answers`` of the table.

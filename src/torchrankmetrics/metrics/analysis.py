@@ -229,7 +229,7 @@ class Analysis:
 
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:
         """Warn once if relevant items of a query compete and a query metric has the same name in retrieval."""
-        instead = query_counterpart(name) if self.has_queries and "competition" not in self._warned else None
+        instead = query_counterpart(name) if "competition" not in self._warned else None
         if instead is None or not (number := self.once("competing", self._num_competing).get(side, 0)):
             return
         self._warned.add("competition")

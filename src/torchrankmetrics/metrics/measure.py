@@ -128,7 +128,7 @@ class Measure:
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, for zero variance under the null."""
         value = self.base(analysis)
-        if self.definition.of_tasks is not None:
+        if analysis.has_queries and self.definition.of_tasks is not None:
             analysis.warn_of_competition(self.definition.name, self.key, self.side)
         if not math.isnan(value):
             value = self._in_view(value, analysis)

@@ -112,7 +112,9 @@ def _queries_note(analysis: Analysis) -> list[str]:
         number = int(analysis.queries.count.sum())
     except ValueError:  # query metrics raise it
         return []
-    return [f"{number} queries: mrr, mr and hits are means over all their answers, rr and success look at the first"]
+    return [
+        f"{number} queries: mrr, mr and hits average over all relevant items, rr and success use the first of a query"
+    ]
 
 
 def _notes(analysis: Analysis) -> list[str]:

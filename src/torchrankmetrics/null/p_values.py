@@ -11,8 +11,7 @@ from torchrankmetrics.definitions.kinds import AUC, IDENTITY
 from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.transforms import KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
-from torchrankmetrics.null.tails.fourier import Bracket
-from torchrankmetrics.null.tails.upper import log_upper_tail
+from torchrankmetrics.null.tails.upper import Bracket, log_upper_tail
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def p_value_bracket(
         sums = rank_summands(IDENTITY, -sign, N, v, c)
     else:
         sums = rank_summands(known(definition.f), sign, N, v, c)
-    bottom, top = (end + sums.shift + shift for end in (sums.bottom, sums.top))
+    bottom, top = sums.bottom + shift, sums.top + shift
     g = known(definition.g if mean is None else IDENTITY)
     mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
     slack = _slack(g, mean, bottom, top, tolerance) + float(c @ moved) * max(abs(bottom), abs(top), top - bottom)

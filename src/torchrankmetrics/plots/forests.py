@@ -146,7 +146,7 @@ def group_differences(
     if not drawn:
         raise ValueError("no group has two tasks to compare the models on")
     pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0] for group in drawn]
-    found = [pair.comparison(confidence_level, 2000, 9999, 0) for pair in pairs]
+    found = [pair.comparison(confidence_level) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     rows = np.arange(len(drawn))
     ends = np.array([(one.low, one.high) for one in found])

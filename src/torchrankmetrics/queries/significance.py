@@ -127,7 +127,7 @@ def tilted_tail(
         lists.append((values[order], weight[order]))
     sums = ListedSummands([lists[i] for i in of.tolist()], np.abs(share), count.astype(np.float64))
     log_p = log_upper_tail(sums, least, 0.0)[1]
-    t = sums.saddlepoint(least - sums.shift)
+    t = sums.saddlepoint(least)
     moved = [np.zeros(len(x)) for x, _ in lists]
     for i, v, c in zip(of.tolist(), np.abs(share).tolist(), count.tolist(), strict=True):
         x, w = lists[i]

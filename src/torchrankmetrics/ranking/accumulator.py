@@ -164,7 +164,7 @@ class RankAccumulator:
         column = self._tasks.column
         column = torch.where((column >= left) & (column < right), column - left, -1)
         excluded, rest = self._excluded.split(right - left)
-        count, given = choose(scores, self._backend), (self._tasks.row, column, excluded)
+        count, given = choose(scores, self._backend).count_matrix, (self._tasks.row, column, excluded)
         if self._ends is None:
             counts = count(scores.detach(), self._true, *given)
         else:

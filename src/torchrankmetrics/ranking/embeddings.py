@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
+_QUERIES, _QUERIES_ACCELERATOR = 512, 4096  # multiplied at once
 _EXACT = ("dot", "cosine", "l2")
 
 
 class Candidates:
     """Candidate embeddings that serve many calls of ``rank_embeddings``, which stores prepared copies in them.
 
-    The first call with a similarity stores norms, copies in eight bits and in bfloat16 if the processor multiplies
-    those, and the structure of equal candidates if many tie. The embeddings themselves are not copied and must not
+    The first call with a similarity stores norms, a copy in int8 if the processor multiplies
+    that, and the structure of equal candidates if many tie. The embeddings themselves are not copied and must not
     change: create new candidates after a step of training.
 
     Args:
@@ -185,7 +186,10 @@ def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.de
 
 
 class _Product:
-    """Scores of queries (B, d) and candidates, ``width`` candidates at a time, in one buffer."""
+    """Scores of queries (B, d) and candidates, ``width`` candidates at a time, in one buffer.
+
+    Every product has ``height`` queries and ``width`` candidates, because another shape may round differently.
+    """
 
     def __init__(self, queries: Tensor, candidates: Candidates, similarity: str, width: int) -> None:
         dtype = queries.dtype
@@ -194,33 +198,46 @@ class _Product:
             dtype = torch.float32
         self._queries, self._candidates, self._dtype = queries.detach().to(dtype), candidates, dtype
         self._product, self.width = _PRODUCTS[similarity], width
+        self._height = min(len(queries), _QUERIES if queries.is_cpu else _QUERIES_ACCELERATOR)
         self.buffer = self._queries.new_empty(len(queries), width)
 
     def scores(self, columns: Tensor | slice) -> Tensor:
-        tile, bias = self._candidates.embeddings[columns], self._candidates.bias
-        bias = None if bias is None else bias[columns]
-        if len(tile) < self.width:  # padded: every product of every process has the same shape
-            tile = torch.cat([tile, tile.new_zeros(self.width - len(tile), tile.shape[1])])
-            bias = None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
-        scores = self._product(self._queries, tile.to(self._dtype), self.buffer)
-        return scores if bias is None else scores.add_(bias.to(self._dtype))
+        B, candidates = len(self._queries), self._read(columns)
+        for first in range(0, B, max(1, self._height)):
+            first = min(first, B - self._height)  # the last queries begin earlier
+            rows = slice(first, first + self._height)
+            self._multiply(self._queries[rows], *candidates, self.buffer[rows])
+        return self.buffer
 
     def chunks(self) -> Iterator[Tensor]:
         n = len(self._candidates)
         for left in range(0, n, self.width):
-            start = max(0, min(left, n - self.width))  # the last tile begins earlier, to have the same shape
+            start = max(0, min(left, n - self.width))  # the last tile begins earlier
             yield self.scores(slice(start, start + self.width))[:, left - start : n - start]
 
     def scores_of_pairs(self, row: Tensor, column: Tensor) -> Tensor:
-        """Scores (P,) of pairs; 0 where column is negative, which waits for the device only on a shard."""
-        found = self.buffer.new_empty(len(column))
-        place = torch.arange(self.width, device=column.device)
-        for first in range(0, len(column), self.width):
-            here = slice(first, first + self.width)
-            some = column[here]
-            # repeated up to the width of a tile, because a narrower product may round differently
-            found[here] = self.scores(some[place % len(some)])[row[here], place[: len(some)]]
+        """Scores (P,) of pairs, from the diagonals of products."""
+        found, buffer = self.buffer.new_empty(len(column)), self.buffer[: self._height]
+        place, step = torch.arange(self.width, device=column.device), min(self._height, self.width)
+        for first in range(0, len(column), max(1, step)):
+            here = slice(first, first + step)
+            rows, columns = row[here], column[here]
+            candidates = self._read(columns[place % len(columns)])
+            queries = self._queries[rows[torch.arange(self._height, device=row.device) % len(rows)]]
+            found[here] = self._multiply(queries, *candidates, buffer).diagonal()[: len(rows)]
         return found
+
+    def _read(self, columns: Tensor | slice) -> tuple[Tensor, Tensor | None]:
+        tile, bias = self._candidates.embeddings[columns], self._candidates.bias
+        bias = None if bias is None else bias[columns]
+        if len(tile) < self.width:
+            tile = torch.cat([tile, tile.new_zeros(self.width - len(tile), tile.shape[1])])
+            bias = None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
+        return tile.to(self._dtype), None if bias is None else bias.to(self._dtype)
+
+    def _multiply(self, queries: Tensor, tile: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        scores = self._product(queries, tile, out)
+        return scores if bias is None else scores.add_(bias)
 
 
 def _rank_by_product(

@@ -1,4 +1,4 @@
-"""Ranks among flat candidates: scores (T,) with the query of each, ranked by one sort."""
+"""Ranks among flat candidates: scores (T,) with the query of each, counted list by list."""
 
 from typing import Any
 
@@ -7,13 +7,16 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.forms import read_gain
-from torchrankmetrics.ranking.negatives import in_order
+from torchrankmetrics.ranking.negatives import sort_owners
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import warn_of_empty_queries
 
 
-def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> tuple[Ranks, Tensor]:
+def rank_flat(
+    preds: Tensor, target: Any, indexes: Any, exclude: Any = None, backend: str = "auto"
+) -> tuple[Ranks, Tensor]:
     """Rank the relevant items of queries whose candidates are flat, the input of torchmetrics' retrieval metrics.
 
     The other relevant items of a query are candidates; ties and NaN as in ``rank_scores``. Waits for an accelerator.
@@ -23,6 +26,7 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
         target: (T,) bool, True for relevant items; or numbers, labels of at least 0.
         indexes: (T,) integers, the query of each; in any order, every query complete.
         exclude: bool (T,), True for scores that are not candidates.
+        backend: as in ``rank_scores``.
 
     Returns:
         The ranks of the relevant items, in the order given, and their indices (tasks,) among the T.
@@ -46,14 +50,10 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
             )
         places = (~excluded).nonzero()[:, 0]
         scores, label, relevant, owner = scores[places], label[places], relevant[places], owner[places]
-    _, query = torch.unique(owner, return_inverse=True)
-    number = torch.bincount(query)
-    warn_of_empty_queries(query[relevant], len(number))
-    columns, nan = _ranked(scores, query, number, torch.ones_like(relevant))
-    place = relevant.nonzero()[:, 0]
-    flags = torch.full_like(place, fault.RAW) + fault.NAN * nan[place]
-    gain = None if label.dtype == torch.bool else read_gain(label[place])
-    ranks = Ranks.trusted(columns[:, place], flags, (query[place], len(number)), gain)
+    ranks, place = _rank_lists(scores, relevant, owner, None, backend)
+    assert ranks.rows is not None
+    warn_of_empty_queries(*ranks.rows)
+    ranks.gain = None if label.dtype == torch.bool else read_gain(label[place])
     return ranks, place if places is None else places[place]
 
 
@@ -69,36 +69,29 @@ def rank_listed(scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tenso
     Returns:
         The ranks of the relevant items, in the order given, and their indices (tasks,) among the T.
     """
-    columns, nan = _ranked(scores.detach(), query, torch.bincount(query), ~excluded)
-    place = relevant.nonzero()[:, 0]
-    flags = torch.where(excluded[place], fault.FILTERED, fault.RAW) + fault.NAN * nan[place]
-    return Ranks.trusted(columns[:, place], flags), place
+    ranks, place = _rank_lists(scores.detach(), relevant, query, excluded, "auto")
+    return Ranks.trusted(ranks.columns, ranks.flags), place
 
 
-def _ranked(scores: Tensor, query: Tensor, number: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Rank all T scores among the counted ones of their queries, int64 (3, T); and find NaN in the query, bool (T,)."""
-    scores = in_order(scores)
-    is_nan = scores != scores
-    order = scores.argsort(descending=True, stable=True)  # NaN first: a NaN candidate counts as better
-    order = order[query[order].argsort(stable=True)]
-    value, owner = scores[order], query[order]
-    place = torch.arange(len(order), device=scores.device)
+def _rank_lists(
+    scores: Tensor, relevant: Tensor, owner: Tensor, excluded: Tensor | None, backend: str
+) -> tuple[Ranks, Tensor]:
+    """Rank relevant items (T,) in the lists of their owners, which are the rows in ascending order; and find them."""
+    place, (order, owner) = relevant.nonzero()[:, 0], sort_owners(owner)
+    at = place
+    if order is not None:  # where the sorted scores have the relevant items, in the order given
+        scores, excluded = scores[order], None if excluded is None else excluded[order]
+        at = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))[place]
     new = torch.ones_like(owner, dtype=torch.bool)
-    new[1:] = (owner[1:] != owner[:-1]) | (value[1:] != value[:-1])
-    block = new.cumsum(0) - 1
-    first = place[new]
-    end = torch.cat([first[1:], first.new_tensor([len(order)])])
-    before = torch.nn.functional.pad(counted[order].cumsum(0), (1, 0))  # counted scores before a place
-    last = number.cumsum(0)
-    begin = before[(last - number)[owner]]
-    alone = (~counted[order]).long()  # an excluded item is a candidate of its own task
-    low, high = before[first[block]] - begin + 1, before[end[block]] - begin + alone
-    columns = torch.empty(3, len(order), dtype=torch.int64, device=scores.device)
-    columns[:, order] = torch.stack([low, high, before[last[owner]] - begin + alone])
-    columns[:2] = torch.where(is_nan, columns[2], columns[:2])
-    wrong = is_nan & counted
-    nan = torch.zeros_like(number, dtype=torch.bool).index_put_((query[wrong],), wrong[wrong])
-    return columns, nan[query] | is_nan
+    new[1:] = owner[1:] != owner[:-1]
+    first = new.nonzero()[:, 0]
+    row = torch.searchsorted(first, at, right=True) - 1
+    borders = torch.cat([first, first.new_tensor([len(owner)])])
+    counts = choose(scores, backend).count_lists(scores, borders, row, None, at - first[row], excluded)
+    flags = torch.full_like(place, fault.RAW)
+    if excluded is not None:
+        flags = torch.where(excluded[at], fault.FILTERED, fault.RAW)
+    return Ranks.from_counts(counts, flags, (row, len(first))), place
 
 
 def _flat(values: Any, name: str, preds: Tensor) -> Tensor:

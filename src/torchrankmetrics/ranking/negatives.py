@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.ranking.counting import choose, chosen
-from torchrankmetrics.ranking.counting.torch_backend import BITS, order_of
+from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.exclude import NOTHING, Excluded
 
 Negatives = Numbers | Sequence[Tensor]
@@ -64,41 +63,50 @@ def count_negatives(
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
     if exclude is not None and indexes is not None:
         raise ValueError("exclude is for negatives (B, M) and indexes for flat ones (T,): give one of them")
+    borders: Tensor | None = None
     if is_ragged(negatives):
         if exclude is not None or indexes is not None:
             raise ValueError("negatives as a list of vectors need neither exclude nor indexes")
-        negatives, indexes = _flattened(negatives, positive)
+        negatives, borders = _flattened(negatives, positive)
     negatives = as_tensor(negatives, "negatives")
     if positive.dtype != negatives.dtype or positive.is_complex():
         raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
     if positive.device != negatives.device:
         raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
-    if backend != "auto":
-        chosen(negatives, backend)  # checked for the forms that are sorted, too
+    counting, every = choose(negatives, backend), torch.arange(len(positive), device=positive.device)
     if indexes is not None:
-        return _count_flat(positive, negatives, _indexes_of(indexes, positive, negatives))
-    if negatives.ndim == 1 and exclude is None:
-        return count_shared(positive, negatives)
+        order, owner = sort_owners(_indexes_of(indexes, positive, negatives))
+        negatives = negatives if order is None else negatives[order]
+        borders = torch.searchsorted(owner, torch.arange(len(positive) + 1, device=owner.device))
+    if borders is not None:
+        return counting.count_lists(negatives, borders, every, positive)
+    if negatives.ndim == 1 and exclude is None:  # one list for all
+        if not negatives.is_cpu:  # sorting would wait for the device
+            return counting.count_matrix(negatives[None], positive, torch.zeros_like(every))
+        borders = torch.tensor([0, len(negatives)], device="cpu")
+        return counting.count_lists(negatives, borders, torch.zeros_like(every), positive)
     if negatives.ndim != 2 or len(positive) != len(negatives):
         raise ValueError(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
             f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
         )
-    counts: Tensor = choose(negatives, backend)(negatives, positive, excluded=_excluded_of(exclude, negatives))
-    return counts
+    return counting.count_matrix(negatives, positive, excluded=_excluded_of(exclude, negatives))
 
 
 def _flattened(parts: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tensor]:
-    vectors = [as_tensor(part, f"negatives[{i}]") for i, part in enumerate(parts)]
-    if len(vectors) != len(positive):
-        raise ValueError(f"negatives must have a vector for each of {len(positive)} positives, got {len(vectors)}")
-    for i, vector in enumerate(vectors):
-        if vector.ndim != 1 or vector.dtype != positive.dtype:
+    """All vectors one after the other, and the borders between them, int64 (B + 1,)."""
+    if len(parts) != len(positive):
+        raise ValueError(f"negatives must have a vector for each of {len(positive)} positives, got {len(parts)}")
+    vectors, dtype, length = [], positive.dtype, [0]
+    for i, part in enumerate(parts):
+        vector = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
+        if vector.ndim != 1 or vector.dtype != dtype:
             got = f"{vector.dtype} {tuple(vector.shape)}"
-            raise ValueError(f"negatives[{i}] must be (M_{i},) of the dtype of positive, {positive.dtype}; got {got}")
-    lengths = torch.tensor([len(vector) for vector in vectors], dtype=torch.int64, device=positive.device)
-    owner = torch.arange(len(vectors), device=positive.device).repeat_interleave(lengths)
-    return torch.cat([positive[:0], *vectors]), owner
+            raise ValueError(f"negatives[{i}] must be (M_{i},) of the dtype of positive, {dtype}; got {got}")
+        vectors.append(vector)
+        length.append(vector.numel())
+    borders = torch.tensor(length, dtype=torch.int64, device="cpu").cumsum(0)
+    return torch.cat([positive[:0], *vectors]), borders.to(positive.device)
 
 
 def _indexes_of(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tensor:
@@ -127,34 +135,9 @@ def _excluded_of(exclude: Numbers | None, negatives: Tensor) -> Excluded:
     return Excluded(cells=cells.to(negatives.device))
 
 
-def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
-    value, own = in_order(negatives), in_order(positive)
-    true = own[indexes]
-    lines = torch.stack([~(value <= true), ~(value < true), torch.ones_like(value, dtype=torch.bool), value != value])
-    counts = torch.zeros(4, len(positive), dtype=torch.int64, device=positive.device)
-    counts.index_add_(1, indexes, lines.long())
-    counts[3] += own != own
-    return counts
-
-
-def count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
-    """Count (4, B) by one sort of negatives that all positives share."""
-    value, true = in_order(negatives), in_order(positive).contiguous()
-    nan, own_nan = (value != value).sum(), true != true
-    if value.is_floating_point():
-        value = value.masked_fill(value != value, torch.inf)
-    value = value.sort().values
-    below = torch.searchsorted(value, true) * ~own_nan
-    not_above = torch.searchsorted(value, true, right=True) * ~own_nan
-    if true.is_floating_point():
-        not_above -= nan * (true == torch.inf)  # NaN are sorted as inf, and count as better
-    M = torch.full_like(below, len(value))
-    return torch.stack([M - not_above, M - below, M, nan + own_nan])
-
-
-def in_order(scores: Tensor) -> Tensor:
-    """Convert scores to a dtype that torch sorts and compares, in the same order."""
-    if scores.dtype == torch.bool:
-        return scores.to(torch.uint8)
-    bits = BITS.get(scores.dtype)
-    return order_of(scores)(scores if bits is None else scores.view(bits))
+def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Sort the lists (T,) that flat scores belong to; the order of the scores is None if it is that already."""
+    if not bool((owner[1:] < owner[:-1]).any()):
+        return None, owner
+    owner, order = owner.sort(stable=True)
+    return order, owner

@@ -84,7 +84,7 @@ def rank_dense(
     tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query, named=named)
     if scores.requires_grad:
         scores = scores.detach()
-    count = choose(scores, backend)
+    count = choose(scores, backend).count_matrix
     if isinstance(tolerance, float) and tolerance == 0.0:
         counts = count(scores, None, tasks.row, tasks.column, tasks.excluded)
     else:

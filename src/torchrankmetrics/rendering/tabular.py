@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from torchrankmetrics.validation import probability_text, shorten
+from torchrankmetrics.validation import check_int, probability_text, shorten
 
 Plain = str | int | float | None
 Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequence by id
@@ -150,7 +150,8 @@ class Tabular:
     ) -> list[Printed]:
         """Columns of printed tables; with ``labels`` (even empty) metrics have the names of papers, else their keys."""
         metric = next((i for i, column in enumerate(self.columns) if column.name == "metric"), None)
-        names = labels or {}
+        names = {key: str(label) for key, label in (labels or {}).items()}
+        digits = None if digits is None else check_int("digits", digits, 0)
         found = []
         for i, column in enumerate(self.columns):
             if column.audience == "programs":

@@ -27,10 +27,10 @@ class SequentialEvaluation:
     """Test which of two models is better, or estimate the metric of one, from as few queries as necessary.
 
     ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the hypothesis. The test is
-    anytime-valid: the answer differs from that of all tasks with probability at most alpha, however often it is tested,
-    for models that do not depend on the order. A model that was selected on the same order depends on it a little
-    (docs/sequential.md). Queries are drawn without replacement, in proportion to their number of tasks; bounds are
-    those of betting.
+    anytime-valid: the answer differs from the answer of all tasks with probability at most alpha, however often it is
+    tested, for models that do not depend on the order. A model that was selected on the same order depends on it a
+    little (docs/sequential.md). Queries are drawn without replacement, in proportion to their number of tasks; bounds
+    come from betting.
 
     Args:
         query (integers or int): (n,) integers, the query of each task; tasks of one query are ranked together. Or n:
@@ -46,7 +46,7 @@ class SequentialEvaluation:
             half width.
         seed (int, default 0): random seed of the order.
         num_candidates (int, default None): largest number of candidates of a task, for an f that is bounded only by it,
-            such as "mr"; None: that of ``baseline``, if it has all tasks.
+            such as "mr"; None: of ``baseline``, if it has all tasks.
         process_group (ProcessGroup, default None): processes that share the work and call ``update`` equally often.
             None: this process only.
 
@@ -118,7 +118,7 @@ class SequentialEvaluation:
     ) -> None:
         """Add the ranks of some tasks, of all processes, and test the hypothesis.
 
-        ``sample_id`` (tasks,) holds the indices of the tasks; the other arguments are those of ``RankMetric.update``.
+        ``sample_id`` (tasks,) holds the indices of the tasks; the other arguments as in ``RankMetric.update``.
 
         Args:
             preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.

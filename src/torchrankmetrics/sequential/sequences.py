@@ -1,7 +1,7 @@
 """Confidence sequences: anytime-valid bounds of the mean of a finite population from a part of it.
 
-Units are drawn without replacement, each with the odds of its size among those that are left, and the mean is that of
-the values weighted by size. The derivations are in docs/mathematics.md, "Sequential evaluation".
+Units are drawn without replacement, each with the odds of its size among those that are left, and the mean
+of the values is weighted by size. The derivations are in docs/mathematics.md, "Sequential evaluation".
 """
 
 import math

@@ -56,7 +56,7 @@ class QueryOrder:
 class Ranked:
     """Rows (n, 10) of the tasks of one model, and which of them are ranked, (n,) bool.
 
-    The index of a task is its sample id; with ``sides`` (codes), all tasks of one side precede those of the next.
+    The index of a task is its sample id; with ``sides`` (codes), the tasks of one side precede the tasks of the next.
     """
 
     def __init__(self, size: int, sides: Sequence[int] = ()) -> None:

@@ -55,9 +55,9 @@ def rank_sequentially(
 ) -> SequentialResult:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
 
-    The answer differs from that of all ``triples`` with probability at most alpha, for models that do not depend on
-    the order; queries are drawn and bounded as in ``SequentialEvaluation``. If all queries are ranked, ranks and values
-    are those of ``rank_triples``.
+    The answer differs from the answer of all ``triples`` with probability at most alpha, for models that do not depend
+    on the order; queries are drawn and bounded as in ``SequentialEvaluation``. If all queries are ranked, ranks and
+    values equal those of ``rank_triples``.
 
     Args:
         score_tails (callable): as in ``rank_triples``.

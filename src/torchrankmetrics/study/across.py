@@ -147,7 +147,8 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
     known = [table.results[one.key, d].chance for d in chosen]
     chances = [value for value in known if not math.isnan(value)]
     if one.view != "adjusted_index":
-        spread = f" (random ranking: {min(chances):.3g} to {max(chances):.3g})" if chances else ""
+        ends = dict.fromkeys(f"{value:.3g}" for value in (min(chances), max(chances))) if chances else ()
+        spread = f" (random ranking: {' to '.join(ends)})" if ends else ""
         return f"not comparable between datasets: the value depends on the number of candidates{spread}."
     if one.definition.name in ("auc", "mr"):
         weight = "weigh the same" if one.definition.name == "auc" else "weigh by their numbers of candidates"

@@ -110,7 +110,14 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
     """
     if measure.definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
-    samples = _samples(dataset.reference, measure)
+    slope = 1.0
+    try:
+        samples = _samples(dataset.reference, measure)
+        if measure.view != "base" and len(samples.weight) > 0:
+            slope = view_slope(measure.definition, measure.view, measure.moments(samples))
+    except (ExpectationUnavailableError, UnknownCandidatesError):
+        alone = {model: _cell(runs, measure, None, confidence_level, cluster) for model, runs in dataset.models.items()}
+        return DatasetResult(alone, math.nan, (), {}, None, slope, False, "")
     has_mean = measure.definition.is_function_of_mean(measure.rank_type) and len(samples.weight) > 0
     aligned = dataset.aligned if has_mean else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
@@ -120,9 +127,6 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         place = (models, tested.index(model)) if models is not None and model in tested else None
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)
     compared = models if len(tested) > 1 and measure.higher_is_better is not None else None
-    slope = 1.0
-    if compared is not None and measure.view != "base":
-        slope = view_slope(measure.definition, measure.view, measure.moments(samples))
     is_exact = False
     if compared is not None and measure.definition.is_share and not compared.units.clustered:
         # shares of tasks of equal weight, each of which counts 0 or 1, with a run per model

@@ -357,6 +357,8 @@ class RankStudy:
         """
         for name in (a, b):
             check_choice("model", name, self.models)
+        if a == b:
+            raise ValueError(f"a and b must be two models, got {a!r} twice")
         (one,) = measures_of([metric], view, self._foreign)
         confidence_level = check_confidence_level(confidence_level)
         results = {name: self._result(name, one, confidence_level, cluster) for name in self.datasets}

@@ -278,7 +278,8 @@ class DataSet:
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
         """Reasons why models are not compared, missing seeds, NaN, sampled candidates, and warnings from reading."""
-        found = [self._misaligned(model) for model in self.models if model not in self.aligned]
+        odd = [model for model in self.models if model not in self.aligned] if len(self.models) > 1 else []
+        found = [self._misaligned(model) for model in odd]
         found += missing_seeds({model: [run.run.seed for run in runs] for model, runs in self.models.items()}, seeds)
         for model, runs in self.models.items():
             if nan := sum(run.analysis.num_nan for run in runs):

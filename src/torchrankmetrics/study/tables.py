@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm, one_sided
@@ -69,7 +69,8 @@ class StudyTable(Rendered):
 
     def with_layout(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
         """Return the same table, printed with datasets as rows, or without intervals."""
-        return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
+        chosen = self.rows if rows is None else check_choice("rows", rows, get_args(Rows))
+        return replace(self, rows=chosen, intervals=self.intervals if intervals is None else intervals)
 
     def marked(self, baseline: str | None = None, stars: bool = False, name: str | None = None) -> Self:
         """Return the table with stars for models that differ significantly from a baseline (default: from the best)."""
@@ -152,6 +153,8 @@ class StudyTable(Rendered):
                 f"Bold: best of its dataset. {marks}: significantly different from {other} ({test} {number} "
                 "pairwise comparisons)."
             )
+        elif any(cell.best for cell in cells):
+            found.append("Bold: best of its dataset.")
         if any(cell.is_better_than_random is False for cell in cells):
             found.append(f"{RANDOM}: not significantly better than random ranking ({rate} for each metric).")
         if self.margin is not None:

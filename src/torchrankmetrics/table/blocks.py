@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
-from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
@@ -46,8 +45,8 @@ class TaskFacts(NamedTuple):
         group: (tasks,) integers, or one int for all.
         weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
-        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query. None:
-            those of one row of scores are, if the ranks know their rows; else each is a query by itself.
+        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the relevant items of one query.
+            None: tasks of one row of scores are, if the ranks have rows; otherwise each task is a query.
         gain: (tasks,) labels >= 0, or one for all; float64 bits in the row. A label of 0 drops its task. None: those
             of the ranks, else 1.
     """
@@ -87,7 +86,7 @@ def make_block(
             return make_block(preds, target, exclude, facts, **options)
     is_ranked = isinstance(preds, Ranks | HasRows)
     if one_number(tolerance) != 0 and (is_ranked or indexes is not None):
-        reason = "existing ranks" if indexes is None else "indexes: flat scores are ranked by sorting them"
+        reason = "existing ranks" if indexes is None else "indexes: flat scores have ties of equal scores only"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {reason}")
     if isinstance(preds, Ranks | HasRows):
         given = {"target": target, "exclude": exclude, "indexes": indexes}
@@ -99,15 +98,13 @@ def make_block(
     preds = read_scores(preds, name)
     if target is None:
         raise ValueError(
-            "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are there "
-            "go in as Ranks(ranks, None, num_candidates) or as a RankTable"
+            "target is missing: pass (B,) columns of the true candidates with scores (B, N); existing ranks are "
+            "passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
-        if backend != "auto":
-            chosen(preds, backend)  # the same errors, although flat scores are ranked by one sort
         from torchrankmetrics.ranking.flat import rank_flat
 
-        ranks, place = rank_flat(preds, target, indexes, exclude)
+        ranks, place = rank_flat(preds, target, indexes, exclude, backend)
         facts = facts.at(place, preds, "group", "weight", "sample_id", "query", "gain")
     elif preds.ndim == 1:
         raise ValueError(
@@ -236,7 +233,7 @@ def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
 
 
 def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tensor:
-    """Integers of the ranked tasks, whose columns (3, tasks) tell how many they are and where."""
+    """Integers of the ranked tasks, with their number and device from the columns (3, tasks) of the ranks."""
     if is_int(values) and scalar:
         if not ABSENT <= values < -ABSENT:
             raise ValueError(f"{name} must fit in int64, got {values}")

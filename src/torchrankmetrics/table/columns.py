@@ -21,7 +21,7 @@ ABSENT = -(1 << 63)  # no group, no sample id, a query by itself
 ONE = int(np.float64(1.0).view(np.int64))  # the bits of a weight or gain of 1
 SIDES_BY_CODE: tuple[TaskSide | None, ...] = (None, *TASK_SIDES)
 SIDE_CODES: dict[TaskSide | None, int] = {side: code for code, side in enumerate(SIDES_BY_CODE)}
-SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}  # as files and people say it
+SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}  # as in files and messages
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
 
 
@@ -89,7 +89,7 @@ class Columns(Generic[Table]):
 
 
 def check_side_codes(side: Rows) -> None:
-    """Refuse numbers (n,) that are no sides."""
+    """Raise ValueError for numbers (n,) that are not codes of sides."""
     wrong = (side < 0) | (side >= len(SIDES_BY_CODE))
     if wrong.any():
         *others, last = (f"{code} ({word})" for word, code in SIDE_WORDS.items())
@@ -172,9 +172,9 @@ def combined(*columns: Numbers) -> Numbers:
 
 
 def _of_rows(rows: Columns[Numbers]) -> tuple[Numbers, Numbers]:
-    """What each answer adds to the name of its query: by its sample id, and without one by its ranks and gain.
+    """Term of each answer in the name of its query: from its sample id, and without one from its ranks and gain.
 
-    Group and weight, which others may give to a table later, tell queries apart by themselves.
+    Group and weight, which others may give to a table later, distinguish queries by themselves.
     """
     side = rows.side_and_flags & ((1 << SIDE_BITS) - 1)
     marks = (rows.side_and_flags & _MARKS) | side
@@ -200,7 +200,7 @@ def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
         several = torch.zeros_like(rows.count, dtype=torch.bool)
     else:
         by_id, by_content = _of_rows(rows)
-        weighed = rows.weight_bits != 0  # tasks of weight zero are no tasks
+        weighed = rows.weight_bits != 0  # tasks of weight zero are dropped
         part = torch.where(rows.sample_id == ABSENT, by_content, by_id) * weighed
         total = torch.zeros(max(num_rows, 1), dtype=torch.int64, device=block.device)
         number = torch.zeros_like(total)
@@ -223,7 +223,7 @@ def name_again(rows: Tensor) -> None:
 
 
 def num_copies(rows: Rows, starts: Rows) -> Rows:
-    """How many equal queries each run of rows of one name below zero stands for; 0 where rows are missing.
+    """Number of equal queries in each run of rows of one name below zero; 0 if rows are missing.
 
     Args:
         rows: (n, 10), the rows of a query side by side.
@@ -259,7 +259,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
-    """Copies whose sample ids, and names of queries, follow each other: those of a part begin where the last end."""
+    """Copies whose sample ids, and names of queries, follow each other: each part begins where the last one ends."""
     apart, ends = [], {"sample_id": 0, "query": 0}
     for rows in parts:
         rows = rows.clone()

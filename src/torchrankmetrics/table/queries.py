@@ -57,17 +57,17 @@ def merged(queries: QuerySample) -> QuerySample:
 def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     """Find the queries of rows, and the places of their answers.
 
-    Ranks that leave other answers out become places by putting them back: answers are better than those with more
-    candidates above them that are left in by all, and what stands between the same two of these is next to each other,
-    so that every metric of sets of places is the same whatever their order.
+    Ranks that leave other answers out become places by putting them back: answers are sorted by the number of
+    candidates above them that no rank leaves out. Answers between the same two of these candidates are next to each
+    other, so that a metric of sets of places does not depend on their order.
 
     Args:
         rows: (n, 10), repeats dropped.
-        partition: (n,) which rows are answers of the same queries; None: as the rows say.
+        partition: (n,) which rows are answers of the same queries; None: by side and query.
 
     Raises:
-        ValueError: if answers of a query differ in weight, group or number of candidates, do not fit into one list, do
-            not say whether their ranks are filtered, or some of them are missing.
+        ValueError: if answers of a query differ in weight, group or number of candidates, do not fit into one list,
+            lack the marks of filtered ranks, or some of them are missing.
     """
     columns = Columns(rows)
     alone = columns.query == ABSENT
@@ -106,8 +106,8 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         _require_none(
             copies == 0,
             *(rows, starts),
-            "lack answers that came in the same update, or have answers that differ in weight or group: say the same "
-            "of all answers of a query, and name queries with query= whose answers come apart",
+            "lack answers that came in the same update, or have answers that differ in weight or group: pass one "
+            "weight and group for all answers of a query, and query= if its answers are spread over several updates",
         )
     count = columns.count // copies[of]
     left_in = np.where(columns.num_candidates < 0, fault.UNKNOWN, columns.num_candidates - filtered)
@@ -123,7 +123,7 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     _require_none(
         (number > 1) & np.logical_or.reduceat(unsaid, starts),
         *(rows, starts),
-        "have several answers of which nothing says whether the ranks of each leave the others out: pass scores, or "
+        "have several answers, and it is unknown whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
     low, high, answers, gain, blocks, N = _blocks(rows, starts, of, count, filtered, last)
@@ -134,14 +134,14 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
 def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:
     """Which ranks are filtered, 0 or 1, and the last place among the candidates that no rank leaves out.
 
-    There a filtered answer stands between two places, or in a block of others.
+    A filtered answer is between two of these places, or in a block of others.
     """
     filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
     return filtered, columns.pessimistic - filtered
 
 
 def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows, Rows, npt.NDArray[np.bool_]]:
-    """Sort rows by query, then by place, add up equal ones, and tell which begin a query."""
+    """Sort rows by query, then by place, add up equal ones, and mark the first row of each query."""
     columns = Columns(rows)
     nameless = columns.query < 0
     extra_keys = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))

@@ -147,7 +147,7 @@ class RankTable(HasRows):
         return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out.
+        """Give the columns as arrays by name, as ``from_numpy`` takes them; columns of default values are left out.
 
         Returns:
             Dict of column name to array (rows,).
@@ -231,7 +231,7 @@ class RankTable(HasRows):
     def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
-        Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
+        Columns as in ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
         files, which are read in batches, one may lack columns that another has.
 
         Args:
@@ -281,7 +281,7 @@ class RankTable(HasRows):
 
     @property
     def ranks(self) -> Ranks:
-        """The ranks of the rows; a row may stand for several tasks, see ``count``."""
+        """The ranks of the rows; a row may count for several tasks, see ``count``."""
         return Ranks.trusted(Columns(self.rows).ranks.T, Columns(self.rows).flags)
 
     @property
@@ -298,7 +298,7 @@ class RankTable(HasRows):
     def query(self) -> Tensor:
         """(n,) int64: tasks of one (side, query) are the answers of one query.
 
-        The smallest int64 stands for a query by itself, other negative ids for queries that got no name from the user.
+        The smallest int64 marks a query with a single row; other negative ids are queries without a name from the user.
         """
         return Columns(self.rows).query
 
@@ -309,7 +309,7 @@ class RankTable(HasRows):
 
     @property
     def count(self) -> Tensor:
-        """(n,) int64, how many tasks a row stands for."""
+        """(n,) int64, the number of tasks of each row."""
         return Columns(self.rows).count
 
     def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
@@ -335,7 +335,7 @@ class RankTable(HasRows):
         return RankTable(self.rows[keep])
 
     def with_group(self, group: Integers | None) -> "RankTable":
-        """Give the rows other groups: one for all (a data set, say), (n,) integers, or None for no groups.
+        """Replace the groups: one for all rows (for example a dataset), (n,) integers, or None for no groups.
 
         Args:
             group (integers): (n,) integers, one for all rows, or None for no groups.

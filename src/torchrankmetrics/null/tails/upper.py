@@ -1,41 +1,39 @@
-"""log P(S >= s): narrow the ranges of few summands, tilt to the saddlepoint, then choose atoms, series or grid."""
+"""log P(S >= s): narrow the ranges of few summands, tilt to the saddlepoint, then sum atoms or a Fourier series."""
 
 import math
 
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.null.tails.distribution import Atoms, RankSummands, Summands, merged
-from torchrankmetrics.null.tails.fourier import Bracket, by_grid, by_series, window
+from torchrankmetrics.null.tails.distribution import Atoms, ComplexArray, RankSummands, Summands, merged
 
+Bracket = tuple[float, float]  # lower and upper end of log p
 _GOAL = 1e-3  # relative error of p
-_CONVOLVED = 1e-9  # relative error of an exact convolution
+_LISTED = 20  # summands whose sums are listed before the series of a lattice is tried
 _FEW = 128  # summands whose ranges are narrowed
 _MOST_NARROWED = 1024  # groups of summands that are narrowed if their sum has half the range then
-_LISTED = 1 << 18  # values
-_PAIRS = 1 << 22  # sums of two values
-_SUMS = 1 << 18  # sums in a half
-_GROUPS = 400, 2000  # of condensed summands; the larger number if the smaller one is too coarse
-TiltedLists = list[tuple[FloatArray, FloatArray, float]]
+_PAIRS = 1 << 20  # sums of two values
+_MOST_TERMS, _WORK = 1 << 14, 3 << 23  # of a series: frequencies, and evaluated cells and groups
+_GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
+_MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
+_NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
+_ROUNDING, _DENSITY = 1e-10, 3e-6  # relative error of a series on a lattice, and of others
 
 
 def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
-    s -= sums.shift
-    span = common_span(sums)
-    slack = min(max(slack, 1e-4 * span), span / 4) if span else slack
+    span, misfit = common_span(sums)
+    slack = min(max(slack, 1e-4 * span, sums.num * misfit), span / 4) if span else slack
     if s > sums.top + slack:
         return -math.inf, -math.inf
     if s <= sums.bottom + slack:
         return 0.0, 0.0
     if span:
         s = sums.top - math.floor((sums.top - s + slack) / span) * span
-    if s > sums.cumulants(0.0)[1]:
+    if s > sums.at_zero[1]:
         return _log_tail(sums, s, slack, span)
     # P(S >= s) = 1 - P(-S > -s) loses no digits
-    negated = sums.negated()
-    other = (span - s, slack) if span else (-s, -slack)
-    low, high = _log_tail(negated, other[0] - sums.shift - negated.shift, other[1], span)
+    low, high = _log_tail(sums.negated(), *((span - s, slack) if span else (-s, -slack)), span)
     low, high = _log_complement(high), _log_complement(low)
     if high - low > _GOAL:
         direct = _log_tail(sums, s, slack, span)
@@ -50,54 +48,36 @@ def _log_complement(log_q: float) -> float:
     return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))
 
 
-def common_span(sums: Summands) -> float | None:
-    """Step of the lattice of S, the common divisor of the steps of all summands, by Euclid; None if it is too fine."""
-    weights = np.unique(sums.v)
-    if len(weights) > 64:
-        return None
-    steps = _steps(sums)
-    if steps is None or not len(steps):
-        return None
+def common_span(sums: Summands) -> tuple[float | None, float]:
+    """Step of the lattice of S, the common divisor of the steps of all summands, by Euclid, and how far it is off.
+
+    None if it is too fine. Values may be rounded to float32.
+    """
+    weights, steps = np.unique(sums.v), np.ones(1)
+    if not (isinstance(sums, RankSummands) and sums.values.is_identity):
+        steps = np.unique(
+            np.abs(np.diff(sums.mean) if sums.low is not None else np.delete(np.diff(sums.mean), sums.starts[1:] - 1))
+        )
+        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if sums.is_listed else steps[:0]
+    if not 0 < len(steps) * len(weights) <= _MOST_STEPS:
+        return None, 0.0
     products = np.unique(np.multiply.outer(steps, weights))[::-1]
     a, *others = products.tolist()
     biggest, least = a, products[-1] / 5000
     for b in others:
-        while b > 1e-9 * biggest:
+        while b > 2.0**-21 * biggest:
             a, b = b, abs(a - b * round(a / b))
-    if a <= least:
-        return None
     span = biggest / round(biggest / a)
-    ratio = products / span
-    return float(span) if (np.abs(ratio - np.rint(ratio)) < 1e-6).all() else None
-
-
-def _steps(sums: Summands) -> FloatArray | None:
-    """Distinct steps between values of one summand of weight 1; None if they are many."""
-    if isinstance(sums, RankSummands) and not sums.is_listed:
-        most = int(sums.N.max())
-        if sums.values.is_identity:
-            return np.ones(1)
-        if most > 65:
-            return None
-        steps = np.diff(sums.values(np.arange(1, most + 1)))
-    elif sums.is_listed:
-        inside = np.ones(len(sums.mean), dtype=bool)
-        inside[[] if sums.nested else sums.starts] = False
-        steps = np.diff(sums.mean)[inside[1:]]
-    else:
-        return None
-    steps = np.unique(np.abs(steps))
-    steps = steps[np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if len(steps) else steps
-    steps = steps[steps > 0]
-    return steps if len(steps) <= 64 else None
+    misfit = float(np.abs(products - span * np.rint(products / span)).max())
+    return (float(span), misfit) if a > least and misfit < 1e-6 * span else (None, 0.0)
 
 
 def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float, Summands]:
     """Leave out ranks that reach s by themselves, and ranks that rule it out.
 
-    P(S >= s) is exp(first) + exp(second) P(third >= s); the shift of ``third`` is 0.
+    P(S >= s) is exp(first) + exp(second) P(third >= s).
     """
-    values, low, high, v, c = sums.values, sums.low, sums.N, sums.v, sums.c
+    values, low, high, v, c = sums.values, sums.first, sums.N, sums.given, sums.c
     log_reached, log_open = -math.inf, 0.0
     falls = bool(values(np.array([1]))[0] >= values(high.max(keepdims=True))[0])
 
@@ -142,47 +122,32 @@ def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float,
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
     log_reached, log_open, rest = -math.inf, 0.0, sums
-    if isinstance(sums, RankSummands) and sums.nested and len(sums.c) <= _MOST_NARROWED:
+    if isinstance(sums, RankSummands) and sums.low is not None and len(sums.c) <= _MOST_NARROWED:
         log_reached, log_open, rest = _narrowed(sums, s, slack)
-        if log_open == -math.inf:
-            return log_reached, log_reached
-        if sums.num > _FEW and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
+        if sums.num > _FEW and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
             log_reached, log_open, rest = -math.inf, 0.0, sums
-    s -= rest.shift - (sums.shift if rest is sums else 0.0)
-    low, high = _log_tail_of_all(rest, s, slack, span)
-    return float(np.logaddexp(log_reached, log_open + low)), float(np.logaddexp(log_reached, log_open + high))
+    if log_open == -math.inf or s > rest.top + slack:
+        return log_reached, log_reached
+    ends = (0.0, 0.0) if s <= rest.bottom + slack else _log_tail_of_all(rest, s, slack, span)
+    low, high = (float(np.logaddexp(log_reached, log_open + end)) for end in ends)
+    return low, high
 
 
 def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
-    if s > sums.top + slack:
-        return -math.inf, -math.inf
-    if s <= sums.bottom + slack:
-        return 0.0, 0.0
-    for most in _GROUPS:
-        few = sums.condensed(most)
-        t = few.saddlepoint(s)
-        exact = sums.cumulants(t)
-        if few is not sums and abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
+    few = sums.condensed()
+    t = few.saddlepoint(s)
+    near = exact = sums.cumulants(t)
+    if few is not sums:
+        if abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
             t = sums.saddlepoint(s)
             exact = sums.cumulants(t)
-        if few is sums:
-            near = exact
-            break
         near = few.cumulants(t)
-        off = _beyond_third_order(sums, few, t, exact - near, math.sqrt(exact[2]))
-        exact[4] += off
-        if off < (2 * _GOAL if np.ptp(sums.v) else _GOAL / 4):
-            break
-    short = sums.top - s
-    found = None if span else _by_atoms(sums, short + slack, t)
-    if found is None:
-        ends = window(few, t, exact, near)
-        found = by_series(few, s if span else s - slack, t, span, ends, exact, exact - near)
-        if span and found is None:
-            found = _by_atoms(sums, short + slack, t)
-        if found is None:
-            found = _by_grids(sums, few, s, slack, t, span, ends, exact, exact - near)
-    return found
+        exact[4] += _beyond_third_order(sums, few, t, exact - near, math.sqrt(exact[2]))
+    found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
+    if span and found is None:
+        found = _by_series(few, s, t, span, exact, exact - near)
+    s -= span / 2 if span else slack  # midway between two points of a lattice that is too long
+    return found or _by_series(few, s, t, None, exact, exact - near) or (-math.inf, 0.0)
 
 
 def _beyond_third_order(sums: Summands, few: Summands, t: float, moved: FloatArray, deviation: float) -> float:
@@ -197,142 +162,140 @@ def _beyond_third_order(sums: Summands, few: Summands, t: float, moved: FloatArr
     return off
 
 
-def _tilted(sums: Summands, t: float, *, exactly: bool) -> tuple[TiltedLists, float]:
-    """Shortfalls v (best - x) of the summands, their tilted probabilities and counts; K(t) - t times the top."""
-    lists, log_mass = [], 0.0
-    for group, c in enumerate(sums.c.tolist()):
-        d, mass = sums.atoms(group) if exactly else sums.two_atoms(group)
-        d, q = merged(d, mass * np.exp(-t * d)) if exactly else (d, mass * np.exp(-t * d))
-        total = float(q.sum())
-        log_mass += c * math.log(total / float(mass.sum()))
-        lists.append((d, q / total, c))
-    return lists, log_mass
-
-
 def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
-    """All sums of shortfalls up to ``short`` of two halves of the summands, sorted; None if they are too many."""
-    if len(sums.c) > (700 if sums.is_listed else _FEW) or (most := sums.num_listed) > 1 << 20:
+    """All sums of shortfalls from the top up to ``short``, sorted in two halves; None if they are too many."""
+    if len(sums.c) > 700 or sums.num_listed > 1 << 21:
         return None
-    if sums.num > 3 and t * (sums.top - sums.bottom) / sums.num < 2 and sums.num * math.log(most / len(sums.c)) > 50:
-        return None
-    lists, log_mass = _tilted(sums, t, exactly=True)
-    lists = [(d[d <= short], q[d <= short], c) for d, q, c in lists]
-    count = sum(c for *_, c in lists)
-    sizes = [len(d) for d, _, c in lists for _ in range(int(min(c, 3)))]
-    if count > 3 or math.prod(sizes) > _PAIRS * min(sizes, default=1):
-        kinds: dict[tuple[float, ...], list[float]] = {}
-        for (d, q, c), v, best in zip(lists, sums.v.tolist(), sums.best.tolist(), strict=True):
-            kind = kinds.setdefault((v, best) if sums.nested else (len(kinds),), [0.0, 0, 0.0, math.inf])
-            kind[0], kind[1] = kind[0] + c, max(kind[1], len(d))
-            kind[3] = min(kind[3], float(d[1]) if len(d) > 1 else math.inf)
-            kind[2] = max(kind[2], float(np.log1p(6 * np.sqrt(c / 2 * np.sort(q)[:-1])).sum()))
-        size = 0.0  # log of the number of sums in a half that matter
-        for c, values, likely, least in kinds.values():
-            k = min(short / least, c) if least else c  # summands that are not at their best
-            far = math.lgamma(k + values) - math.lgamma(k + 1) - math.lgamma(values)
-            all_ = math.lgamma(c / 2 + values) - math.lgamma(c / 2 + 1) - math.lgamma(values)
-            all_ = math.log(values) / 2 if c == 1 else all_
-            size += min(all_, likely + 1, far)
-        if size > math.log(_SUMS):
-            return None
-    return _halves(lists, log_mass, short, t)
+    lists, log_mass, work, lost = [], 0.0, 0, 0.0
+    for group, c in enumerate(sums.c.astype(np.int64).tolist()):
+        d, mass = sums.atoms(group)
+        d, q = merged(d, mass * np.exp(-t * d))
+        log_mass += c * math.log(q.sum() / mass.sum())
+        lists.append((d[d <= short], q[d <= short] / q.sum(), c))
+    tiny = 1e-13 / sums.num
 
+    def convolved(a: Atoms, b: Atoms) -> Atoms:
+        nonlocal work, lost
+        if len(a[0]) == 1:
+            return a[0] + b[0], a[1] * b[1]
+        work += len(a[0]) * len(b[0])
+        if work > _PAIRS:
+            return a
+        d, q = np.add.outer(a[0], b[0]).ravel(), np.multiply.outer(a[1], b[1]).ravel()
+        d, q = d[d <= short], q[d <= short]
+        if len(d) > 256:
+            large = q > tiny / len(d)
+            lost += float(q[~large].sum()) * sums.num
+            d, q = d[large], q[large]
+        return merged(d, q)
 
-def _halves(lists: TiltedLists, log_mass: float, short: float, t: float) -> Bracket | None:
-    count = sum(c for *_, c in lists)
-    halves, tiny, lost, work = [(np.zeros(1), np.ones(1))] * 2, 1e-13 / count, 0.0, 0
-    *first, last = sorted(lists, key=lambda one: (one[2] > 1, -len(one[0])))
-    alone = (np.zeros(1), np.ones(1))  # of a third list no sums are sorted
-    if last[2] == 1:
-        alone = last[:2]
-    elif last[2] == 3 or last[2] % 2:
-        alone, first = last[:2], [*first, (*last[:2], last[2] - 1)]
-    else:
-        first = [*first, last]
-    for d, q, c in first:
+    lists.sort(key=lambda one: -len(one[0]))
+    d, q, c = lists[0]
+    longest, lists[0] = (d, q), (d, q, c - 1)
+    halves = [(np.zeros(1), np.ones(1))] * 2
+    for d, q, c in lists:
         smaller = int(len(halves[1][0]) < len(halves[0][0]))
         for side in (0, 1):
-            power, times = (d, q), int(c + (side == smaller)) // 2
-            while times:
-                work += len(power[0]) * (len(halves[side][0]) + len(power[0]) * (times > 1))
-                if work > _PAIRS:
-                    return None
+            power, times = (d, q), (c + (side == smaller)) // 2
+            while times and work <= _PAIRS:
                 if times & 1:
-                    halves[side], gone = _convolved(halves[side], power, short, tiny)
-                    lost += gone
+                    halves[side] = convolved(halves[side], power)
                 times >>= 1
                 if times:
-                    power, gone = _convolved(power, power, short, tiny)
-                    lost += gone * times
-                if lost > 1e-4:
-                    return None
-    a, b, longest = sorted((*halves, alone), key=lambda one: len(one[0]))
-    if len(a[0]) * len(b[0]) * math.log2(len(longest[0]) + 1) > 1 << 24:
+                    power = convolved(power, power)
+    a, b, longest = sorted((*halves, longest), key=lambda one: len(one[0]))
+    if work > _PAIRS or len(a[0]) * len(b[0]) > _PAIRS:
         return None
     d, q = np.add.outer(a[0], b[0]), np.multiply.outer(a[1], b[1])
     with np.errstate(divide="ignore"):
         reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
         places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
-        terms = np.log(q) + t * (d - short) + reach[places]
-    tail = float(np.exp(terms).sum())
-    if not tail or lost > _GOAL * tail:
+        tail = float(np.exp(np.log(q) + t * (d - short) + reach[places]).sum())
+    if lost > _GOAL * tail:
         return None
     return log_mass + t * short + math.log(tail), log_mass + t * short + math.log(tail + lost)
 
 
-def _convolved(a: Atoms, b: Atoms, short: float, tiny: float) -> tuple[Atoms, float]:
-    """Sums of two sets of values up to ``short``, and the mass that was dropped as negligible."""
-    d, q = np.add.outer(a[0], b[0]).ravel(), np.multiply.outer(a[1], b[1]).ravel()
-    near = d <= short
-    d, q, gone = d[near], q[near], 0.0
-    if len(d) > 256:
-        remaining = q > tiny / len(d)
-        d, q, gone = d[remaining], q[remaining], float(q[~remaining].sum())
-    return merged(d, q), gone
+def _window(sums: Summands, t: float, exact: FloatArray, moved: FloatArray) -> tuple[float, float]:
+    """Ends between which the tilted distribution has all but exp(-30) of its mass, by Chernoff's bound."""
+    ends = []
+    for sign, end in ((-1, sums.bottom), (1, sums.top)):
+        u = sign / math.sqrt(exact[2]) * np.array([1.0, 5.0])
+        bounds = [(sums.cumulants(t + one)[0] - exact[0] + moved[0] + _NEGLIGIBLE) / one for one in u]
+        ends.append(sign * min(sign * end, *(sign * (bound + moved[1]) for bound in bounds)))
+    return ends[0], ends[1]
 
 
-def _by_grids(
-    sums: Summands,
-    few: Summands,
-    s: float,
-    slack: float,
-    t: float,
-    span: float | None,
-    ends: tuple[float, float],
-    exact: FloatArray,
-    moved: FloatArray,
-) -> Bracket:
-    """FFT convolution on grids that become finer."""
-    width, short = ends[1] - ends[0], sums.top - s
-    beyond = sums.top - ends[1], sums.top - ends[0]  # of the shortfall
-    exactly = len(sums.c) <= (4096 if sums.is_listed else 512)
-    if span and exactly and width / span * len(sums.c) <= 1 << 21 and sums.num_listed <= _LISTED:
-        lists, log_mass = _tilted(sums, t, exactly=True)
-        low, high = by_grid(lists, short + span / 2, t, beyond, span, "up")
-        scale = log_mass + t * (short + span / 2)
-        return scale + low - _CONVOLVED, scale + high + _CONVOLVED
-    short += span / 2 if span else slack
-    best = (-math.inf, 0.0)
-    if sums.num <= 5 and sums.num_listed <= _LISTED:
-        lists, log_mass = _tilted(sums, t, exactly=True)
-        scale = log_mass + t * short
-        for bits in (14, 17):
-            low, high = (by_grid(lists, short, t, beyond, width / 2**bits, mode)[0] + scale for mode in ("down", "up"))
-            best = max(best[0], low), min(best[1], high)
-            if high - low < _GOAL / 2:
-                return best
-    groups = sums if exactly else few
-    lists, log_mass = _tilted(groups, t, exactly=False)
-    log_scale = float(exact[0]) - t * (sums.top - short)
-    number = math.ceil(math.log2(len(groups.c)))
-    before = None
-    for bits in (max(11, min(14, 18 - number)), max(12, min(15, 19 - number)), max(13, min(17, 22 - number))):
-        now = by_grid(lists, short, t, beyond, width / 2**bits, "split", None if exactly else moved)
-        if before:
-            off = 2 * min(abs(now[1] - before[1]), abs(sum(now) - sum(before)) / 2)
-            off += float(exact[4]) + max(2e-5, 0.03 / sums.num**2)
-            best = max(best[0], log_scale + now[0] - off), min(best[1], log_scale + now[1] + off)
-            if best[1] - best[0] < _GOAL + 2 * exact[4]:
-                break
-        before = now
-    return best
+def _by_series(
+    sums: Summands, s: float, t: float, span: float | None, exact: FloatArray, moved: FloatArray
+) -> Bracket | None:
+    """Fourier series of the tilted distribution in a window.
+
+    The series of a lattice is finite. The series of a density is complete when the transform has decayed. Else it is
+    cut off: then the step at s is replaced by the best functions above and below it that need only these frequencies
+    (Graham and Vaaler 1981, doi:10.1090/S0002-9947-1981-0607121-1). None if a lattice has too many points.
+
+    ``exact`` has the cumulants at t, ``moved`` their distance from the cumulants of ``sums``.
+    """
+    low, high = _window(sums, t, exact, moved)
+    high += 0.02 * (high - low)  # away from the largest sum
+    length = high - low
+    most = min(_MOST_TERMS, _WORK // (len(np.unique(sums.v)) * len(sums.mean) + len(sums.c)))
+    number = most
+    if span:  # an odd number of points of the lattice, whose coefficients determine all
+        number = math.ceil(length / span / 2)
+        length, high = span * (2 * number + 1), s + span * math.floor((high - s) / span + 0.5)
+        if number >= most:
+            return None
+    size, phi, decayed = 24, np.empty(0), False
+    while True:
+        k = np.arange(len(phi), min(len(phi) + size, number + 1), dtype=np.float64)
+        theta: FloatArray = 2 * math.pi / length * k
+        logs = sums.log_transform(t, float(theta[0]), 2 * math.pi / length, len(k))
+        phi = np.r_[phi, np.exp(logs + _correction(theta, moved, float(exact[2])) - 1j * theta * s)]
+        z = t + 2j * math.pi / length * np.arange(len(phi))
+        weights = phi * np.where(z.imag == 0, 1, 2) / length
+        beyond = np.exp(-z * (high - s + (span or 0.0)))
+        inside = weights * -np.expm1(-z * (high - s + (span or 0.0)))
+        if len(k) == size and (np.abs(phi[-8:]) < 1e-11).all() and not decayed:
+            decayed = not _revives(sums, t, float(theta[-1]), 2 * math.pi / length * number, _GONE[span is None])
+        if span or decayed:
+            upper = lower = float((inside * (span / -np.expm1(-z * span) if span else 1 / z)).real.sum())
+        else:
+            step, rest = length / len(z), 1 - np.arange(len(z)) / len(z)
+            slope = t * step * (1 / np.expm1(z * step) - 1 / math.expm1(t * step)) / (2j * math.pi)
+            shifted, above = np.exp(z * sums.moved), rest / -np.expm1(-z * step) - slope
+            upper = step * float(((inside * above + weights * beyond * rest) * shifted).real.sum())
+            lower = step * float(((inside * above - weights * rest) / shifted).real.sum())
+        if decayed or len(phi) > number or (not span and lower <= upper < (1 + _GOAL / 4) * lower):
+            break
+        size = len(phi)
+    if span and not (decayed or sums.is_listed):  # cells are not on the lattice
+        return None
+    off = float(exact[4]) + (_ROUNDING if span else _DENSITY)
+    scale = float(exact[0]) - t * s
+    tiny = 0.1 * _ROUNDING
+    log_low, log_high = (math.log(max(end, 1e-300)) for end in (lower - tiny, upper + tiny))
+    return scale + log_low - off, scale + log_high + off
+
+
+def _correction(theta: FloatArray, moved: FloatArray, variance: float) -> ComplexArray:
+    """What corrects the first three cumulants of condensed summands, in the logarithm of the Fourier transform."""
+    damped = theta**2 / (1 + (theta**2 * variance / 256) ** 2)  # cumulants are of no use at high frequencies
+    return np.asarray(1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6))
+
+
+def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -> bool:
+    """Whether the transform may return to 1 at frequencies in a range, as it does near a lattice."""
+    width = sums.v * (sums.best - sums.worst)
+    large = np.argsort(-sums.c * width**2)[:2]
+    mean = sums.mean[sums.cells_of(int(large[0]))]
+    jumps = np.unique(np.abs(np.diff(mean)))
+    jumps = jumps[jumps > 1e-9 * jumps[-1:]][-3:]
+    gaps = np.unique(np.r_[width[large], np.multiply.outer(jumps, sums.v[large]).ravel()])
+    for first in (2 * math.pi / gaps[gaps > 0]).tolist():
+        begin = math.ceil(least / first)
+        number = min(int(most / first) - begin + 1, 2 if len(mean) > 100 else 8)
+        if number > 0 and np.abs(sums.log_transform(t, first * begin, first, number).real).min() < gone:
+            return True
+    return False

@@ -1,14 +1,14 @@
 """Counting better, tied and NaN candidates of each task: ties are decided here; every backend gives the same bits.
 
-Every backend has the interface of ``torch_backend.count``, which is the reference; ``choose`` selects it by device and
-by what is installed.
+Every backend has the interface of ``torch_backend``, which is the reference; ``choose`` selects it by device and by
+what is installed.
 """
 
 import importlib
 import importlib.util
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -19,12 +19,17 @@ from torchrankmetrics.validation import check_choice
 Count = Callable[..., Tensor]
 
 
-def choose(scores: Tensor, backend: str = "auto") -> Count:
+class Backend(NamedTuple):
+    """The functions of ``torch_backend``, or the same compiled."""
+
+    count_matrix: Count
+    count_lists: Count
+
+
+def choose(scores: Tensor, backend: str = "auto") -> Backend:
     """Choose how comparisons are counted; errors as ``chosen``."""
-    if chosen(scores, backend) == "torch":
-        return plain.count
-    count: Count = _compiled().count
-    return count
+    module = plain if chosen(scores, backend) == "torch" else _compiled()
+    return Backend(module.count, module.count_lists)
 
 
 def chosen(scores: Tensor, backend: str = "auto") -> str:

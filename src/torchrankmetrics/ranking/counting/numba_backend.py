@@ -52,7 +52,8 @@ _LEAD = 1 << 18  # comparisons made here until another thread has begun
 _BLOCK = 1 << 14  # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
 _GROUP = 64  # cells that are copied at once if none of them is excluded
 _FEW = 80  # targets of a row: above, a search for each cell is faster than a comparison with each target
-_NONE = np.empty(0, np.int64)
+_NONE, _NO_MARKS = np.empty(0, np.int64), np.empty(0, np.uint8)
+_EMPTY_LISTS = (_NONE, _NONE, _NONE, 0)
 
 
 def count(
@@ -69,31 +70,58 @@ def count(
     read = (scores.dtype in _INF or scores.dtype in _NUMBERS) and by_row and not scores.is_neg()
     if tasks == 0 or N == 0 or not read:
         return plain.count(scores, true, row, column, excluded)
-    cells = _flat(scores)
-    own = (
-        cells[0][:0] if true is None else _numbers(true.contiguous()),
-        _NONE if row is None else row.contiguous().numpy(),
-        _NONE if column is None else column.contiguous().numpy(),
-    )
-    order = None
-    if row is not None and (own[1][1:] < own[1][:-1]).any():
-        order = own[1].argsort(kind="stable")  # a row is read once for all its tasks
-        own = own[0][order] if len(own[0]) else own[0], own[1][order], own[2][order] if len(own[2]) else own[2]
-    lists = (_NONE, _NONE, _NONE, 0)
+    lists = _EMPTY_LISTS
     if slices is not None:
         lists = slices.start.numpy(), slices.length.numpy(), slices.columns.numpy(), slices.first
-    marks = (np.empty(0, np.uint8), 0) if matrix is None else _flat(matrix)
-    given = cells, _INF.get(scores.dtype, 0), own, lists, marks
-    threads = max(1, min(torch.get_num_threads(), tasks * N // _PER_THREAD))
-    if tasks >= threads:
-        lead = min(tasks, _LEAD // N) if threads > 1 else 0
-        borders = [0, *(lead + (tasks - lead) * i // threads for i in range(1, threads + 1))]
-        result = np.empty((4, tasks), np.int64)
-        side_by_side(_count_tasks, [(*given, piece, (0, N, 1), result) for piece in pairwise(borders)])
+    marks = (_NO_MARKS, 0) if matrix is None else _flat(matrix)
+    return _count(scores.dtype, (*_flat(scores), _NONE), (true, row, column), lists, marks, tasks, N)
+
+
+def count_lists(
+    scores: Tensor,
+    borders: Tensor,
+    row: Tensor,
+    true: Tensor | None = None,
+    column: Tensor | None = None,
+    excluded: Tensor | None = None,
+) -> Tensor:
+    """As ``plain.count_lists``, bit for bit."""
+    if not len(row) or not len(scores) or scores.dtype not in _NUMBERS | _INF.keys() | {torch.bool} or scores.is_neg():
+        return plain.count_lists(scores, borders, row, true, column, excluded)
+    marks = _NO_MARKS if excluded is None else _numbers(excluded.contiguous())
+    cells = _numbers(scores.contiguous()), 0, borders.numpy()
+    longest = int(np.diff(cells[2]).max())
+    return _count(scores.dtype, cells, (true, row, column), _EMPTY_LISTS, (marks, 0), len(row), longest)
+
+
+def _count(
+    dtype: torch.dtype,
+    cells: tuple[Any, int, Any],
+    tasks: tuple[Tensor | None, Tensor | None, Tensor | None],
+    lists: tuple[Any, Any, Any, int],
+    marks: tuple[Any, int],
+    P: int,
+    N: int,
+) -> Tensor:
+    """Count on several threads, which share the tasks, or of few tasks the columns."""
+    true, rows, columns = (_NONE if part is None else _numbers(part.contiguous()) for part in tasks)
+    if tasks[0] is None:
+        true = cells[0][:0]
+    order = None
+    if tasks[1] is not None and (rows[1:] < rows[:-1]).any():
+        order = rows.argsort(kind="stable")  # a row is read once for all its tasks
+        true, rows, columns = (part[order] if len(part) else part for part in (true, rows, columns))
+    given = cells, _INF.get(dtype, 0), (true, rows, columns), lists, marks
+    threads = max(1, min(torch.get_num_threads(), P * N // _PER_THREAD))
+    if threads <= P:
+        lead = min(P, _LEAD // N) if threads > 1 else 0
+        ends = [0, *(lead + (P - lead) * i // threads for i in range(1, threads + 1))]
+        result = np.empty((4, P), np.int64)
+        side_by_side(_count_tasks, [(*given, piece, (0, N, 1), result) for piece in pairwise(ends)])
     else:
         spans = [(N * i // threads, N * (i + 1) // threads, int(i == 0)) for i in range(threads)]
-        parts = np.empty((threads, 4, tasks), np.int64)
-        side_by_side(_count_tasks, [(*given, (0, tasks), *part) for part in zip(spans, parts, strict=True)])
+        parts = np.empty((threads, 4, P), np.int64)
+        side_by_side(_count_tasks, [(*given, (0, P), *part) for part in zip(spans, parts, strict=True)])
         result = parts.sum(0)
     if order is not None:
         result[:, order] = result.copy()
@@ -280,11 +308,11 @@ def _num_nan(line):
 @numba.njit(nogil=True, cache=True)
 def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
     """Count the tasks of a piece over a span of the columns into out (4, P)."""
-    (cells, step), (gone, gone_step) = scores, excluded
+    (cells, step, borders), (gone, gone_step) = scores, excluded
     true, rows, columns = tasks
     start, length, listed, shift = slices
     first, last = piece
-    left, right, counts_own = span
+    left, width, counts_own = span
     buffer, limits, is_candidate = np.empty(_BLOCK, cells.dtype), np.empty(last, cells.dtype), np.empty(last, np.bool_)
     most = last - first if last - first > _FEW else 0
     search = np.empty(most, cells.dtype), np.empty(2 * most + 2, cells.dtype), np.empty(2 * most + 1, np.int64)
@@ -292,7 +320,10 @@ def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
         row, end = rows[first] if len(rows) else first, first + 1
         while end < last and len(rows) and rows[end] == row:
             end += 1
-        line, marks = row * step, row * gone_step
+        line, marks, right = row * step, row * gone_step, width
+        if len(borders):
+            line = marks = borders[row]
+            right = min(right, borders[row + 1] - line)
         begin, stop = (start[row], start[row] + length[row]) if len(length) else (0, 0)
         for i in range(first, end):
             column = columns[i] if len(columns) else -1
@@ -302,19 +333,21 @@ def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
                 place = begin + np.searchsorted(listed[begin:stop], column + shift)
                 is_candidate[i] = place == stop or listed[place] != column + shift
             out[0, i], out[1, i] = 0, 0
-        own = columns[first] if is_candidate[first] and not (len(true) or _is_nan(limits[first])) else -1
+        own = columns[first] if len(columns) and not (len(true) or _is_nan(limits[first])) else -1
+        if own >= 0 and len(gone) and gone[marks + own]:
+            own = -1
         number, nan, searched, size = 0, 0, 0, 0
         if end - first > _FEW:
             searched, size = _begin_search(limits[first:end], search)
         for here in range(left, right, _BLOCK):
-            width = min(_BLOCK, right - here)
-            block = _line(cells, line + here, gone, marks + here, width, inf, buffer)
+            until = min(here + _BLOCK, right)
+            block = _line(cells, line + here, gone, marks + here, until - here, inf, buffer)
             number += len(block)
             if size:
                 _search(block, searched, size, 1, search)
                 nan += _num_nan(block)
             else:
-                nan += _count_line(block, limits, first, end, int(here <= own < here + width), 1, out)
+                nan += _count_line(block, limits, first, end, int(here <= own < until), 1, out)
         for here in range(begin, stop, _BLOCK):
             n = 0
             for place in range(here, min(here + _BLOCK, stop)):

@@ -89,6 +89,47 @@ def count(
     return counts
 
 
+def count_lists(
+    scores: Tensor,
+    borders: Tensor,
+    row: Tensor,
+    true: Tensor | None = None,
+    column: Tensor | None = None,
+    excluded: Tensor | None = None,
+) -> Tensor:
+    """Count as ``count`` in lists of different lengths, by sorting them; waits for an accelerator.
+
+    Args:
+        scores: (T,), any real dtype: list i is scores[borders[i] : borders[i + 1]].
+        borders: (B + 1,) int64.
+        row: (P,) int64, the list of each task.
+        true: (P,) the true score of each task, which is not in a list; None: it is at ``column``.
+        column: (P,) int64, the place of the true score in the list.
+        excluded: bool (T,), True for scores that are not counted.
+
+    Returns:
+        As ``count``.
+    """
+    in_order = order_of(scores)
+    bits = BITS.get(scores.dtype, scores.dtype)
+    value = in_order(scores.view(bits))
+    own = None if column is None else borders[row] + column
+    reference = in_order(true.view(bits)) if true is not None else value[own]
+    counted = torch.ones_like(value, dtype=torch.bool) if excluded is None else ~excluded
+    is_nan, own_nan = value != value, reference != reference
+    is_candidate = torch.zeros_like(own_nan) if own is None else counted[own]
+    # ascending places of all numbers, NaN behind them; then one sort of (list, place)
+    code = torch.unique(torch.cat([value, reference]), return_inverse=True)[1]
+    width, owner = len(code) + 1, torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff())
+    key = (owner * width + code[: len(value)])[counted].sort().values
+    ends = row * width, (row + 1) * width, row * width + code[len(value) :], row * width + code[len(value) :] + 1
+    begin, end, low, high = (torch.searchsorted(key, place) for place in ends)
+    others = end - begin - is_candidate.long()
+    below, not_above = (low - begin) * ~own_nan, (high - begin - is_candidate.long()) * ~own_nan
+    nan = torch.zeros_like(borders[1:]).index_add_(0, owner, (is_nan & counted).long())[row]
+    return torch.stack([others - not_above, others - below, others, nan + (own_nan & ~is_candidate)])
+
+
 def order_of(scores: Tensor) -> Map:
     """Return the map from cells of the scores (bits for dtypes in ``BITS``) to numbers of the same order for torch."""
     dtype = scores.dtype

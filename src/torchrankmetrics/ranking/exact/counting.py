@@ -160,13 +160,6 @@ def compare(
     return number, other & ~above & ~(scores < tasks.low[entry])
 
 
-def keys(numbers: Tensor, up: bool) -> Tensor:
-    """Round float32 outward to bfloat16 as int16 keys in the order of the numbers, 0 for both zeros."""
-    bits = numbers.view(torch.int32)
-    order = torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
-    return (-((-order) >> 16) if up else order >> 16).to(torch.int16)
-
-
 def choose_intervals(scores: Tensor, backend: str = "auto") -> IntervalBackend:
     """Choose how exact ranks are counted; errors as ``chosen``."""
     if chosen(scores, backend) == "torch":

@@ -1,6 +1,6 @@
 """Counting against an interval, compiled by Numba for the CPU; as ``exact.counting``.
 
-Cells are float32, float64, bfloat16 by their bits, or products of int8 vectors.
+Cells are float32, float64, or products of int8 vectors.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
 
 
 class CompiledIntervalCounter:
-    """Compiled ``IntervalCounter``; also for bfloat16 cells, where low and high are int16 ``keys``.
+    """Compiled ``IntervalCounter``, also for products of int8 vectors.
 
     With bounds of columns the cells are int32 products of int8 vectors, the least integer where nothing counts. A cell
     is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit. It is inside if the
@@ -49,7 +49,7 @@ class CompiledIntervalCounter:
 
     def add(self, cells: Tensor, left: int) -> None:
         """Count a block of cells; the tasks are scanned side by side."""
-        numbers = (cells.view(torch.uint16) if cells.dtype == torch.bfloat16 else cells).numpy()
+        numbers = cells.numpy()
         tasks, width = self._totals.shape[1], numbers.shape[1]
         if self._pieces is None:
             self._pieces = list(pairwise(cuts(tasks, tasks * width // _PER_THREAD)))
@@ -135,24 +135,8 @@ def _choose_mark_block(block, here, task, tasks, columns, flags):
 @numba.njit(nogil=True, cache=True)
 def _mark(cells, least, most, above, inside):
     for j in range(cells.shape[0]):
-        number = _in_order(cells[j])
-        over = number > most
-        above[j], inside[j] = np.uint8(over), np.uint8((number >= least) & (not over))
-
-
-def _in_order(cell):
-    """A number in the order of the cells, by their type."""
-
-
-@overload(_in_order)
-def _choose_in_order(cell):
-    return _key if cell == numba.uint16 else lambda cell: cell
-
-
-def _key(cell):
-    bits = np.int16(cell)
-    sign = np.int16(bits >> np.int16(15))
-    return np.int16(np.int16(np.int16(bits & np.int16(0x7FFF)) ^ sign) - sign)
+        over = cells[j] > most
+        above[j], inside[j] = np.uint8(over), np.uint8((cells[j] >= least) & (not over))
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"})

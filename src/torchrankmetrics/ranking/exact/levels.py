@@ -13,32 +13,29 @@ from torchrankmetrics.ranking.exact import int8
 from torchrankmetrics.ranking.exact.counting import IntervalCounter
 from torchrankmetrics.ranking.exact.problem import Problem
 from torchrankmetrics.ranking.exact.target_scores import TargetScores
-from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, INT8, Tile
+from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, INT8, Tile
 
-_WIDTH, _QUERIES = 64, 64  # from here on a copy in less precision pays
-_WIDE = 128  # from here on two do: below, bfloat16 saves too little where eighths leave too much open
+_WIDTH, _QUERIES = 64, 64  # from here on a copy in int8 pays
 _ROWS, _COLUMNS, _RUNS = 256, 2048, 3
 _SHARE = 0.7  # of the time of the float32 product
-_WIDEST = 1 << 16  # products of eighths are int32 numbers
+_WIDEST = 1 << 16  # products of int8 vectors are int32 numbers
 
 
 def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
     """Precisions of the products, in order; the last is float64. The ranks never depend on them.
 
     Args:
-        width: d of the embeddings.
-        num_queries: of this call.
-        on_cpu: whether they are there.
-        compiled: whether cells are counted by Numba, without which less than float32 is slow to count.
+        width (int): d of the embeddings.
+        num_queries (int): of this call.
+        on_cpu (bool): whether they are there.
+        compiled (bool): whether cells are counted by Numba, without which int8 is slow to count.
+
+    Returns:
+        From int8, if it pays, to float64.
     """
     found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
-    if not (on_cpu and compiled and width >= _WIDTH and num_queries >= _QUERIES):
-        return found
-    like, threads = (width + 31) // 32 * 32, torch.get_num_threads()
-    uses_int8 = width <= _WIDEST and _int8_pays(width, threads)
-    if (width >= _WIDE or not uses_int8) and _bfloat16_pays(like, threads):
-        found.insert(0, BFLOAT16)
-    if uses_int8:
+    large = _WIDTH <= width <= _WIDEST and num_queries >= _QUERIES
+    if on_cpu and compiled and large and _int8_pays(width, torch.get_num_threads()):
         found.insert(0, INT8)
     return found
 
@@ -51,26 +48,8 @@ def _float32_is_whole() -> bool:
 
 
 @cache
-def _bfloat16_pays(width: int, threads: int) -> bool:
-    """Measure one tile in both precisions; and see that the sums of bfloat16 products are made in float32."""
-    mkldnn: Any = torch.backends.mkldnn
-    if not (mkldnn.is_available() and mkldnn.enabled):
-        return False  # otherwise torch has no kernel for the units of the processor
-    single = [torch.ones(size, width, device="cpu") for size in (_ROWS, _COLUMNS)]
-    half = [x.to(BFLOAT16) for x in single]
-    half[1][:, 0] = 2.0**12  # a sum in bfloat16 would stay there
-    expected = torch.tensor(2.0**12 + width - 1, device="cpu").to(BFLOAT16)
-    # a single row, and few columns, may be multiplied by other kernels
-    for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 1), (1, 1)):
-        if not bool((torch.mm(half[0][:rows], half[1][:columns].T) == expected).all()):
-            return False
-    out = half[0].new_empty(_ROWS, _COLUMNS)
-    return _least(lambda: torch.mm(half[0], half[1].T, out=out)) < _SHARE * _least_of_float32(width)
-
-
-@cache
 def _int8_pays(width: int, threads: int) -> bool:
-    """The same of integer products; and see that the largest are exact, for some processors saturate their sums."""
+    """Measure one tile in int8 and float32; and see that the largest products are exact: some processors saturate."""
     one = torch.full((_ROWS, width), 127, dtype=torch.int8, device="cpu")
     one[:, ::3] = -127
     other = one[:1].repeat(_COLUMNS, 1)  # the largest products, and others
@@ -113,15 +92,9 @@ def _least(run: Any) -> float:
 
 # for plans, which change no rank: whether a precision is worth it at all is measured in ``precisions``. In products of
 # numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
-_COSTS = {
-    INT8: (0.22, 15.0),
-    BFLOAT16: (0.46, 20.0),
-    FLOAT32: (1.0, 12.0),
-    FLOAT64: (2.0, 12.0),
-    None: (3.0, 2300.0),
-}
-_PREPARED = {INT8: 30.0, BFLOAT16: 45.0}  # for each number of the candidates
-_BEGUN = 1 << 28  # for each precision that is used at all, the look at a sample included
+_COSTS = {INT8: (0.22, 15.0), FLOAT32: (1.0, 12.0), FLOAT64: (2.0, 12.0), None: (3.0, 2300.0)}
+_PREPARED = 30.0  # int8, for each number of the candidates
+_BEGUN = 1 << 28  # int8 at all, a sample of the candidates included
 
 
 def cost(dtype: torch.dtype | None, width: int) -> float:
@@ -130,15 +103,15 @@ def cost(dtype: torch.dtype | None, width: int) -> float:
     return each * width + beside
 
 
-def cost_of_candidates(dtype: torch.dtype, width: int, number: int, is_reused: bool) -> float:
-    """Of the candidates in a precision below float32, in the same: reused candidates have them already."""
-    return _BEGUN + (0 if is_reused else _PREPARED[dtype] * width * number)
+def cost_of_int8(width: int, number: int, is_reused: bool) -> float:
+    """Of candidates rounded to int8, in the same: reused candidates have them already."""
+    return _BEGUN + (0 if is_reused else _PREPARED * width * number)
 
 
 def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
-    """Precisions without those below float32 that would save little even if they left nothing open."""
-    full = cost(FLOAT32, width)
-    return [x for x in precisions if x not in _PREPARED or (full - cost(x, width)) * scores > 1.5 * _BEGUN]
+    """Precisions without int8, if it would save little even if it left nothing open."""
+    saved = (cost(FLOAT32, width) - cost(INT8, width)) * scores
+    return [x for x in precisions if x != INT8 or saved > 1.5 * _BEGUN]
 
 
 class Level(ABC):
@@ -158,7 +131,7 @@ class Level(ABC):
     @property
     def is_coarse(self) -> bool:
         """Whether it is below float32, and decides only scores that are far from the true score."""
-        return self.dtype in (INT8, BFLOAT16)
+        return self.dtype == INT8
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
@@ -183,7 +156,7 @@ class Level(ABC):
 
 
 class _FloatLevel(Level):
-    """Bfloat16, float32 or float64, with one error bound for the tile."""
+    """Float32 or float64, with one error bound for the tile."""
 
     nothing = -torch.inf
 

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.exact.counting import IntervalBackend
 from torchrankmetrics.ranking.exact.tiles import (
-    BFLOAT16,
     FLOAT32,
     FLOAT64,
-    PARTS,
     Tile,
     are_finite,
     rounding_norms,
@@ -210,8 +208,8 @@ def _parted(of: Tensor, number: int, row: Tensor, column: Tensor) -> list[tuple[
 class Queries:
     """Query embeddings (B, d), rounded to a precision on first use."""
 
-    def __init__(self, given: Tensor, has_bias: bool) -> None:
-        self.given, self._has_bias = given, has_bias
+    def __init__(self, given: Tensor) -> None:
+        self.given = given
         self._rounded: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     @cached_property
@@ -232,11 +230,11 @@ class Queries:
         return self.given.to(FLOAT64 if self.given.dtype == FLOAT64 else FLOAT32).contiguous()
 
     def rounded(self, dtype: torch.dtype) -> Tensor:
-        """(B, d) in a precision, or (B, d + 3) where a bias is part of the product."""
+        """(B, d) in a precision."""
         return self._of(dtype)[0]
 
     def sizes(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Upper bounds of the norms of what ``rounded`` gives without a bias, and of its rounding; as ``norm``."""
+        """Upper bounds of the norms of what ``rounded`` gives, and of its rounding; as ``norm``."""
         if dtype == FLOAT64:
             return self.norm, torch.zeros_like(self.norm)
         error = self._of(dtype)[1]
@@ -244,10 +242,7 @@ class Queries:
 
     def _of(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         if dtype not in self._rounded:
-            matrix, error = rounding_norms(self.given, dtype)
-            if dtype == BFLOAT16 and self._has_bias:
-                matrix = torch.cat([matrix, matrix.new_ones(len(matrix), PARTS)], 1)
-            self._rounded[dtype] = matrix, error
+            self._rounded[dtype] = rounding_norms(self.given, dtype)
         return self._rounded[dtype]
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_candidates, levels, precisions, worth
+from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_int8, levels, precisions, worth
 from torchrankmetrics.ranking.exact.pairs import Pairs
 from torchrankmetrics.ranking.exact.problem import Counts, ExcludedTiles, Problem, Queries, Targets, tiles_of
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials
-from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
+from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.exclude import Exclude, Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # open candidates of a task in a tile that are compared one by one in any case
 _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
-_COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _SHARE, _SAMPLE = 128, (64, 512)  # one candidate in so many is looked at for a plan, at least and at most so many
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
@@ -75,33 +74,24 @@ class Cascade:
         return torch.stack([above, above + counts.tied, others, counts.nan + kind.isnan()])
 
     def _plan(self) -> None:
-        """Choose the first precision of each task: count a sample of candidates in those below float32."""
-        coarse = [level for level in self._levels if level.is_coarse]
-        candidates, width = self._problem.candidates, self._problem.width
+        """Choose the first precision of each task: count a sample of the candidates in int8."""
+        level, candidates, width, task = self._levels[0], self._problem.candidates, self._problem.width, self._ordinary
         N = len(candidates)
+        self._first.fill_(1)
+        prepared = cost_of_int8(width, N, self._is_reused)
+        saved = cost(self._levels[1].dtype, width) - cost(level.dtype, width)  # for each score
+        if saved * len(task) * N < prepared:
+            return
         number = min(N, max(_SAMPLE[0], min(_SAMPLE[1], N // _SHARE)))
-        some = torch.linspace(0, N - 1, number, dtype=torch.float64, device=candidates.embeddings.device).long()
+        some = torch.linspace(0, N - 1, number, dtype=torch.float64, device=task.device).long()
         bias = None if candidates.bias is None else candidates.bias.index_select(0, some)
         sample = Tile(candidates.embeddings.index_select(0, some), bias, slice(0, number), self._problem.similarity)
-        costs = torch.full((len(coarse) + 1, len(self._first)), torch.inf, dtype=torch.float64, device=some.device)
-        costs[-1] = cost(self._levels[len(coarse)].dtype, width)
-        prepared = [cost_of_candidates(level.dtype, width, N, self._is_reused) for level in coarse]
-        for place, level in enumerate(coarse):  # the cheaper first: the others are not needed where it leaves little
-            alone = cost(level.dtype, width)
-            saved = (costs.amin(0) - alone)[self._ordinary]
-            if float(saved.clamp(min=0).sum()) * N >= prepared[place]:
-                ready = level.ready(sample).index_select(0, self._ordinary)
-                tasks = self._ordinary[ready & (saved > 0)]
-                for task in torch.split(tasks, max(1, sizes.CELLS // number)) if len(tasks) else ():
-                    open_ = self._count_sample(sample, task, level)
-                    costs[place, task] = alone + (open_ + 1) * (self._pair / number)
-        for place in range(len(coarse)):
-            others = torch.cat([costs[:place], costs[place + 1 :]]).amin(0)
-            if float((others - costs[place]).clamp(min=0).sum()) * N < prepared[place]:
-                costs[place] = torch.inf
-        least = costs.amin(0)
-        for place in reversed(range(len(costs))):  # the first of equal ones
-            self._first.masked_fill_(costs[place] == least, place)
+        task = task[level.ready(sample).index_select(0, task)]
+        parts = torch.split(task, max(1, sizes.CELLS // number)) if len(task) else ()
+        open_ = [self._count_sample(sample, part, level) for part in parts]
+        saving = saved - (torch.cat([*open_, self._targets.errors[:0]]) + 1) * (self._pair / number)
+        if float(saving.clamp(min=0).sum()) * N >= prepared:
+            self._first[task[saving > 0]] = 0
 
     def _count_sample(self, sample: Tile, task: Tensor, level: Level) -> Tensor:
         """How many candidates of the sample a precision leaves open, float64 (T,)."""
@@ -116,7 +106,7 @@ class Cascade:
             if not len(task):
                 break
             begins = start[task] <= place
-            if int(begins.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
+            if not bool(begins.any()):
                 continue
             ready = begins & level.ready(tile).index_select(0, task)
             some, others = (task, task[:0]) if bool(ready.all()) else (task[ready], task[~ready])
@@ -296,7 +286,7 @@ def rank_shard_exactly(
         tables, place = shard.rows(column, (embeddings, bias))
         with shard.counting(tiles.total) as counting:
             problem = Problem(
-                Queries(queries.detach().resolve_neg(), options.similarity == "l2" or bias is not None),
+                Queries(queries.detach().resolve_neg()),
                 candidates,
                 options.similarity,
                 row,

@@ -7,18 +7,16 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.exact import problem as sizes
-from torchrankmetrics.ranking.exact.counting import keys
 from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries, lattice_step_of
-from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Sizes, Tile
+from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Sizes, Tile
 from torchrankmetrics.ranking.exclude import Excluded
 
 # of what sums are made in: twice the unit of rounding, the least normal number, what stays clear of overflow
-_UNIT = {BFLOAT16: 2.0**-23, FLOAT32: 2.0**-23, FLOAT64: 2.0**-52}
-_TINY = {BFLOAT16: 2.0**-126, FLOAT32: 2.0**-126, FLOAT64: 2.0**-1022}
-_HUGE = {BFLOAT16: 2.0**125, FLOAT32: 2.0**125, FLOAT64: 2.0**1020}
+_UNIT = {FLOAT32: 2.0**-23, FLOAT64: 2.0**-52}
+_TINY = {FLOAT32: 2.0**-126, FLOAT64: 2.0**-1022}
+_HUGE = {FLOAT32: 2.0**125, FLOAT64: 2.0**1020}
 _DIGITS = {FLOAT32: 2.0**23, FLOAT64: 2.0**52}
 _MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
-_LOWEST_KEY = -0x7F7F
 
 
 def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, lattice_step: float) -> Tensor:
@@ -49,23 +47,20 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     bound = bound.masked_fill(~safe, torch.inf)
     # a query of zeros; a bias may have vanished
     exact = (norm == 0) & (error == 0) & (sizes.bias == 0) & (sizes.bias_error == 0)
-    if dtype in _DIGITS and lattice_step > tiny:
+    if lattice_step > tiny:
         largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
         exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * lattice_step)
     return bound.masked_fill(exact & safe, 0.0)
 
 
 def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-    """Round [true - error, true + error] outward: for bfloat16 as int16 keys, else numbers of the precision."""
+    """Round [true - error, true + error] outward to numbers of the precision."""
     error = torch.where(error > 0, error * _MORE + true.abs() * 2.0**-50, 0.0)
     low, high = true - error, true + error
     if dtype == FLOAT64:
         # excluded cells are -inf, below every interval except the interval of an unknown score
         return low.clamp(min=torch.finfo(dtype).min).masked_fill(error == torch.inf, -torch.inf), high
-    low, high = _rounded(low, False), _rounded(high, True)
-    if dtype == BFLOAT16:
-        return keys(low, False).clamp(min=_LOWEST_KEY), keys(high, True).clamp(min=_LOWEST_KEY)
-    return low, high
+    return _rounded(low, False), _rounded(high, True)
 
 
 def _rounded(numbers: Tensor, up: bool) -> Tensor:
@@ -106,7 +101,7 @@ def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Ten
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
-        count = choose(scores, problem.backend)
+        count = choose(scores, problem.backend).count_matrix
         better, not_worse, others, nan = count(scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0))
         counts.above[task] += better
         counts.tied[task] += not_worse - better

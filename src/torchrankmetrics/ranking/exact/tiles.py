@@ -31,25 +31,17 @@ def upper_norms(vectors: Tensor) -> Tensor:
     return _bounds(norm, vectors.shape[1], wide.dtype, zeros[~(vectors[zeros] != 0).any(1)] if len(zeros) else zeros)
 
 
-def rounding_norms(vectors: Tensor, dtype: torch.dtype, length: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Vectors (n, d) in a precision, and bounds of the norms of what rounding changes, as ``upper_norms`` gives them.
-
-    They are divided by lengths (n,) and given in float32 before, if there are any.
-    """
-    rounded = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
-    norm = torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
-    if length is None and torch.finfo(dtype).eps <= torch.finfo(vectors.dtype).eps:  # it holds all of them
-        return rounded.copy_(vectors), norm
-    between = torch.float64 if length is None and vectors.dtype == torch.float64 else torch.float32
-    for left in range(0, len(vectors), rows_at_once(vectors)):
-        part = slice(left, left + rows_at_once(vectors))
-        exact = (vectors[part] if length is None else vectors[part].double() / length[part, None]).to(between)
-        rounded[part] = exact
+def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Round vectors (n, d) to a precision; bound the norms of what that changes, as ``upper_norms`` does."""
+    rounded, norm = vectors.to(dtype), torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
+    if torch.finfo(dtype).eps <= torch.finfo(vectors.dtype).eps:  # it holds all of them
+        return rounded, norm
+    for part in torch.split(torch.arange(len(vectors), device=norm.device), rows_at_once(vectors)):
         # a difference that needs no rounding
-        norm[part] = torch.linalg.vector_norm(exact - rounded[part].to(between), dim=1)
+        norm[part] = torch.linalg.vector_norm(vectors[part].double() - rounded[part].double(), dim=1)
     zeros = (norm == 0).nonzero()[:, 0]
-    zeros = zeros[(rounded[zeros].to(between) == vectors[zeros]).all(1)] if length is None else zeros[:0]
-    return rounded, _bounds(norm, vectors.shape[1], between, zeros)
+    zeros = zeros[(rounded[zeros].double() == vectors[zeros]).all(1)]
+    return rounded, _bounds(norm, vectors.shape[1], torch.float64, zeros)
 
 
 def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
@@ -59,8 +51,7 @@ def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
     return bound.index_fill_(0, zeros, 0.0) if len(zeros) else bound
 
 
-INT8, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
-PARTS = 3  # bfloat16 numbers that a bias is the sum of
+INT8, FLOAT32, FLOAT64 = torch.int8, torch.float32, torch.float64
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
 
@@ -145,28 +136,11 @@ class Tile:
 
     def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
         """Compute scores (rows, n) in the precision of the queries, which come from ``Queries.rounded``."""
-        if queries.dtype == BFLOAT16:
-            return torch.mm(queries, self.halves[0][columns].T, out=out)
         matrix = self.given[columns].to(queries.dtype)
         if self.bias is not None:
             return torch.addmm(self.bias[columns].to(queries.dtype)[None], queries, matrix.T, out=out)
         torch.mm(queries, matrix.T, out=out)
         return out.div_(self.length[columns].to(queries.dtype)) if self.similarity == "cosine" else out
-
-    @cached_property
-    def halves(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Bfloat16 copy, with a bias as more columns; upper bounds of the norms of its rounding; bound of the bias."""
-        length = self.length if self.similarity == "cosine" else None
-        matrix, error = rounding_norms(self.given, BFLOAT16, length)
-        if length is not None:
-            error += 2.0**-22
-        if self.bias is None:
-            return matrix, error, None
-        parts, rest = [], self.bias
-        for _ in range(PARTS):
-            parts.append(rest.to(BFLOAT16))
-            rest = rest - parts[-1].double()
-        return torch.cat([matrix, torch.stack(parts, 1)], 1), error, rest.abs()
 
     @cached_property
     def each(self) -> Sizes:
@@ -195,13 +169,6 @@ class Tile:
         if self.given.dtype == FLOAT64 and bool((rounding := self.given - self.given.float().double()).any()):
             error += (self._largest(torch.linalg.vector_norm(rounding, dim=1)) * 1.01 + 2.0**-500) / wide.shortest
         return wide._replace(error=error, bias_error=wide.bias_error + wide.bias * 2.0**-23)
-
-    @cached_property
-    def _sizes_bfloat16(self) -> Sizes:
-        wide, (_, error, rest) = self._sizes_float64, self.halves
-        lost = wide.bias_error + (0.0 if rest is None else self._largest(rest))
-        longest = 1.0 if self.similarity == "cosine" else wide.longest
-        return Sizes(wide.norm, wide.error + self._largest(error), wide.bias, lost, longest, 1.0)
 
     def _largest(self, numbers: Tensor, of_special: float = 0.0) -> float:
         if self.special is not None:
