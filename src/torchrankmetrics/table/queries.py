@@ -149,8 +149,8 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
     marks = columns.flags & (fault.FILTERED | fault.RAW)
     facts = (columns.sample_id, columns.weight_bits, columns.group, marks, columns.num_candidates)
     # bits of positive numbers are in the order of the numbers
-    sorts = (*facts, -columns.gain_bits, _in_common(columns)[1], columns.optimistic, *keys)
-    sorts = [key for key in sorts if (key != key[0]).any()] or [keys[-1]]  # a third of the time
+    every = (*facts, -columns.gain_bits, _in_common(columns)[1], columns.optimistic, *keys)
+    sorts = [key for key in every if (key != key[0]).any()] or [keys[-1]]  # a third of the time
     order = np.lexsort(sorts)
     new_query = changes(*(key[order] for key in keys))
     firsts = np.flatnonzero(changes(*(key[order] for key in sorts)))
