@@ -111,8 +111,8 @@ def test_unknown_commands_are_told(capsys):
 
 
 def test_an_output_that_cannot_be_written_leaves_nothing(cli_folder, capsys):
-    assert main(["report", "a.npz", "-o", "nowhere/out.txt"]) == 2
-    assert capsys.readouterr().err == "error: nowhere/out.txt: cannot write: No such file or directory\n"
+    assert main(["report", "a.npz", "-o", "nowhere/out.csv"]) == 2
+    assert capsys.readouterr().err == "error: nowhere/out.csv: cannot write: No such file or directory\n"
     Path("kept").mkdir()
     assert main(["report", "a.npz", "-o", "kept"]) == 2
     assert "error: kept: cannot write:" in capsys.readouterr().err

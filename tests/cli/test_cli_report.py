@@ -139,6 +139,16 @@ def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
     assert not Path("-").exists()
 
 
+def test_default_metrics_of_a_file_do_not_depend_on_the_others(cli_folder, capsys):
+    ranks = RankTable.load("a.npz").ranks
+    RankTable.from_ranks(Ranks(ranks.optimistic, ranks.pessimistic)).save("unknown.npz")
+    forward, back = (
+        records(capsys, "report", *files) for files in (["a.npz", "unknown.npz"], ["unknown.npz", "a.npz"])
+    )
+    assert sorted(map(str, forward)) == sorted(map(str, back))
+    assert len(forward) == 8 + 5
+
+
 def test_report_by_group_in_the_views_that_were_asked_for(cli_folder, capsys):
     options = ["report", "a.npz", "-m", "mrr", "--side", "tail", "--by-group"]
     full = records(capsys, *options)

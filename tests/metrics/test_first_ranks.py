@@ -39,7 +39,7 @@ def median(values):
     return Fraction(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2], 2)
 
 
-@cases(60, 1000)
+@cases(25, 1000)
 @given(SHAPES)
 @example([(1, 1), (6, 1), (6, 1), (6, 1)])  # a variable with p = 1/2 at the point -1 of the contour
 def test_moments_are_those_of_all_outcomes(shapes):
@@ -63,7 +63,7 @@ def test_moments_are_those_of_all_outcomes(shapes):
         assert got.optimum == 1
 
 
-@cases(60, 1000)
+@cases(25, 1000)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_values_are_those_of_first_ranks_in_every_rank_type(sizes, random):
     queries, low, high = [], [], []

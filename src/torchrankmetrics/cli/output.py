@@ -65,16 +65,16 @@ def emit(
         text = writers.to_text(table, shutil.get_terminal_size().columns if narrow else None) + "\n"
     else:
         text = _PAPERS[form](table, labels={}) + "\n"
+    if output is None:
+        sys.stdout.write(text)  # click.echo assumes UTF-8 on an ASCII terminal
+    else:
+        try:
+            write_whole(output, text.encode("utf-8"))
+        except OSError as error:  # a broken pipe must not be treated as that of stdout
+            raise ValueError(f"{output}: cannot write: {error.strerror}") from error
     if form in ("csv", "json"):
         for note in table.notes:
             typer.echo(note, err=True)
-    if output is None:
-        sys.stdout.write(text)  # click.echo assumes UTF-8 on an ASCII terminal
-        return
-    try:
-        write_whole(output, text.encode("utf-8"))
-    except OSError as error:  # a broken pipe must not be treated as that of stdout
-        raise ValueError(f"{output}: cannot write: {error.strerror}") from error
 
 
 @contextmanager

@@ -67,12 +67,13 @@ def report(options: ReportCommand) -> int:
     tasks = 0
     for path, name, ranks in zip(paths, displayed, tables, strict=True):
         analysis = _analysis_of(path, ranks, measures.values())
+        chosen = measures
         if options.metrics is None and analysis.sample().num_candidates is None:
-            measures = {key: measure for key, measure in measures.items() if measure.view == "base"}
+            chosen = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if options.by_group:
-            columns, lines = _by_group(analysis, measures, all_views=not options.given("view"))
+            columns, lines = _by_group(analysis, chosen, all_views=not options.given("view"))
         else:
-            columns, lines = _values(analysis, measures, level, method, options.cluster)
+            columns, lines = _values(analysis, chosen, level, method, options.cluster)
         rows += [(name, *line) if several else tuple(line) for line in lines]
         notes += [f"{name}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
         tasks += analysis.sample().num_tasks

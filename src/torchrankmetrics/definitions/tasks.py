@@ -281,8 +281,12 @@ class RankDefinition(MetricDefinition[RankSample]):
         N = sample.num_candidates
         if self.is_share:
             return 0.0, 1.0
-        if N is None or not known(self.f).smooth:
+        f = known(self.f)
+        if not f.smooth or (N is None and (f.uses_candidates or not f.has_limit)):
             return -math.inf, math.inf
+        if N is None:
+            low, high = sorted(f.values(np.array([1.0, math.inf])).tolist())
+            return low, high
         ends = [apply_transform(self.f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
         low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
         return low, high
