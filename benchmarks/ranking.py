@@ -9,13 +9,16 @@ import importlib.util
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from benchmarks.timing import arguments, report, together
 from torch import Tensor
 
 from torchrankmetrics import RankCollection, Ranks, rank_embeddings, rank_scores
+from torchrankmetrics.integrations.trec import evaluate_run
 
 Rows = list[dict[str, Any]]
 CUT_OFFS = ("recall_at_10", "recall_at_50", "precision_at_10", "success_at_10", "ndcg_at_10", "ndcg_at_50")
@@ -248,6 +251,41 @@ def pyg(triples: int, nodes: int, width: int = 64) -> Rows:
     return result
 
 
+def runs(queries: int, depth: int) -> Rows:
+    """Dicts of runs and graded qrels; the floor reads the scores into an array."""
+    rng = np.random.default_rng(7)
+    documents = [f"d{i}" for i in range(100_000)]
+    run, qrels = {}, {}
+    for i in range(queries):
+        listed = rng.choice(len(documents), depth, replace=False).tolist()
+        run[f"q{i}"] = {documents[j]: score for j, score in zip(listed, rng.random(depth).tolist(), strict=True)}
+        judged = [*listed[: rng.integers(1, 10)], *rng.choice(len(documents), 2).tolist()]
+        qrels[f"q{i}"] = {documents[j]: int(label) for j, label in zip(judged, rng.integers(1, 4, 12), strict=False)}
+    names = {"map": "ap", "recip_rank": "rr", "Rprec": "r_precision", "success_10": "success_at_10"}
+    names |= {"ndcg_cut_10": "ndcg_at_10", "ndcg_cut_100": "ndcg_at_100", "P_10": "precision_at_10"}
+    names |= {"P_100": "precision_at_100", "recall_10": "recall_at_10", "recall_100": "recall_at_100"}
+
+    def ours() -> list[float]:
+        return list(evaluate_run(qrels, run, list(names.values())).values())
+
+    ways: list[tuple[str, str, Callable[[], Any]]] = [
+        ("scores", "floor", lambda: np.fromiter(chain.from_iterable(of.values() for of in run.values()), float)),
+        ("evaluate_run", "ours", ours),
+    ]
+    if importlib.util.find_spec("pytrec_eval"):
+        import pytrec_eval
+
+        measures = {"map", "recip_rank", "Rprec", "success.10", "ndcg_cut.10,100", "P.10,100", "recall.10,100"}
+
+        def peer() -> list[float]:
+            found = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run).values()
+            return [sum(one[name] for one in found) / len(found) for name in names]
+
+        assert np.allclose(ours(), peer(), rtol=0, atol=1e-12)
+        ways.append(("pytrec_eval", "peer", peer))
+    return compare(f"run dicts {queries} x {depth}, ten metrics", *ways)
+
+
 def rows(full: bool) -> Rows:
     result = recommender(*((10_000, 20_000) if full else (1000, 5000)))
     for relevant in (100, 1000, 4000) if full else (100, 1000):
@@ -256,6 +294,7 @@ def rows(full: bool) -> Rows:
     result += flat(200 if full else 20, 20_000)
     for sizes in ((1000, 1_000_000, 128), (5000, 25_000, 128), (16_000, 2000, 128)) if full else ((500, 10_000, 128),):
         result += embeddings(*sizes)
+    result += runs(2000 if full else 200, 100)
     return result + ragged(20_000 if full else 2000) + pyg(*((100, 14_541) if full else (20, 2000)))
 
 

@@ -3,6 +3,7 @@
 import json
 
 from scripts import EXAMPLES, ROOT, fork_script, load_script
+from torchrankmetrics.integrations.trec_files import read_qrels, read_run
 
 
 def test_dense_retrieval_in_chunks_tells_of_ties_in_bfloat16():
@@ -13,6 +14,15 @@ def test_dense_retrieval_in_chunks_tells_of_ties_in_bfloat16():
         assert all(f"all   {name}" in part for name in ("rr_at_10", "ndcg_at_10", "recall_at_100", "ap", "mrr"))
     assert "share their score" in product
     assert "share their score" not in single + half
+
+
+def test_runs_and_embeddings_in_one_table(tmp_path):
+    output = fork_script(EXAMPLES / "beir_run.py", "--queries", "30", "--documents", "400", "--folder", str(tmp_path))
+    assert [line.split()[0] for line in output.splitlines()[3:7]] == ["bm25", "rerank", "embeddings", "chance"]
+    assert "generated: 60 tasks among 400 candidates" in output
+    assert "not compared" not in output
+    assert r"\toprule" in output
+    assert len(read_qrels(tmp_path / "qrels" / "test.tsv")) == len(read_run(tmp_path / "bm25.run.gz")) == 30
 
 
 def test_images_and_captions_in_both_directions():
