@@ -95,6 +95,24 @@ def test_pytrec_eval_agrees_without_ties(seed):
         assert ours[key] == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_ties_in_the_order_of_trec_eval_have_its_values(seed):
+    """trec_eval breaks ties by name, descending; its value is between the optimistic and the pessimistic one."""
+    peer = pytest.importorskip("pytrec_eval", reason="needs pip install pytrec-eval-terrier")
+    qrels, run = retrieved(seed, queries=4, ties=True)
+    measures = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10", "map_cut.10", "Rprec"}
+    theirs = peer.RelevanceEvaluator(qrels, measures).evaluate(run).values()
+    order = {query: sorted(sorted(found, reverse=True), key=lambda name: -found[name]) for query, found in run.items()}
+    broken = {query: {name: -float(place) for place, name in enumerate(names)} for query, names in order.items()}
+    low, high, ours = (
+        evaluate_run(qrels, lists, list(PYTREC.values()), rank_types=kind).values()
+        for lists, kind in ((run, "pessimistic"), (run, "optimistic"), (broken, "realistic"))
+    )
+    for name, worst, best, value in zip(PYTREC, low, high, ours, strict=True):
+        assert value == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
+        assert worst - 1e-12 <= value <= best + 1e-12, name
+
+
 @pytest.mark.filterwarnings("ignore")  # Numba's, of ranx
 def test_ranx_agrees_without_ties_and_its_objects_are_accepted():
     peer = pytest.importorskip("ranx", reason="needs pip install ranx")
