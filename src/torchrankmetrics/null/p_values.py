@@ -94,6 +94,10 @@ def log_p_value(
 
     Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Graham and
     Vaaler 1981 (doi:10.1090/S0002-9947-1981-0607121-1); null of Hoyt et al. 2022 (arXiv 2203.07544).
+
+    >>> from torchrankmetrics.definitions import hits_at
+    >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
+    -4.6052
     """
     return p_value_bracket(definition, value, counts, weight, tolerance=tolerance, mean=mean)[1]
 
