@@ -88,7 +88,7 @@ class ReportCommand(RanksCommand):
     `torchrankmetrics report --qrels test.tsv --run bm25.run.gz -m ndcg@10,recall@100`
     """
 
-    function = "ranks:report"
+    function = "ranks:print_report"
     files: Annotated[list[Path] | None, arg("Files of ranks, directories of such files, or -.")] = None
     metrics: Annotated[str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; default: eight.", "--metric", "-m")] = None
     view: Annotated[str, opt("Views: base, normalized, adjusted_index, z_score, p_value.")] = "base"
@@ -120,7 +120,7 @@ class CompareCommand(RanksCommand):
     `torchrankmetrics compare --qrels test.tsv --run bm25.run --run dense.json -m ndcg@10,recall@100`
     """
 
-    function = "ranks:compare"
+    function = "ranks:print_comparison"
     files: Annotated[
         list[Path] | None, arg("Ranks of two models or more: files, or directories with a file per training run.")
     ] = None

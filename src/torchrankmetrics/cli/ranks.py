@@ -37,7 +37,7 @@ _TINY = 1e-300  # smaller floats have fewer digits
 Lines = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 
-def report(options: ReportCommand) -> int:
+def print_report(options: ReportCommand) -> int:
     """Compute metrics of one or several files."""
     method = check_choice("--method", options.method, METHODS)
     level = options.confidence_level
@@ -175,7 +175,7 @@ def _limits(text: str | None) -> list[tuple[Measure, float]]:
     return limits
 
 
-def compare(options: CompareCommand) -> int:
+def print_comparison(options: CompareCommand) -> int:
     """Compare two models, or several pair by pair."""
     paths = _given(options)
     if len(paths) < 2:

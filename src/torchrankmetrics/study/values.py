@@ -16,7 +16,7 @@ from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shorten
 
 
-class _Analysis:
+class _RunValues:
     """Values of a metric of one run, as ``Analysis``."""
 
     def __init__(self, rows: Rows) -> None:
@@ -81,4 +81,4 @@ def _values(run: Run) -> dict[str, Values]:
 def _loaded(run: Run, values: Values) -> LoadedRun:
     (rows,) = value_rows([values], [run.label])
     digest = hashlib.blake2b("\n".join(sorted(map(str, values))).encode(), digest_size=16).hexdigest()
-    return LoadedRun(run, None, _Analysis(rows), rows, digest, ())  # type: ignore[arg-type]
+    return LoadedRun(run, None, _RunValues(rows), rows, digest, ())  # type: ignore[arg-type]
