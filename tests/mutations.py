@@ -30,7 +30,7 @@ MUTATIONS = {
         "tests/ranking/test_rank_scores.py",
     ),
     "counting in Numba: NaN is ignored": Mutation(
-        "nan += cells[j] != cells[j]",
+        "nan += _is_nan(key)",
         "nan += 0",
         "tests/ranking/test_counting.py tests/ranking/test_rank_scores.py",
     ),

@@ -174,3 +174,24 @@ def test_bad_input_is_named(change, error, message):
     arguments = {"pairs": ONE_TO_ONE, "left": left, "right": right} | change
     with pytest.raises(error, match=message):
         rank_alignment(**arguments)
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+def test_every_way_of_counting_gives_the_same_ranks(backend):
+    if backend == "numba":
+        pytest.importorskip("numba")
+    left, right = embeddings()
+    for arguments in ((left, right), (left @ right.T,)):
+        expected = rank_alignment(SEVERAL, *arguments)
+        assert torch.equal(rank_alignment(SEVERAL, *arguments, backend=backend).rows, expected.rows)
+        with pytest.raises(ValueError, match="backend must be one of"):
+            rank_alignment(SEVERAL, *arguments, backend="fast")
+
+
+def test_cosine_ranks_by_the_angle():
+    left, right = embeddings()
+    left, right = left + 5, right + 5  # no zero vectors; 5 is far from making all alike
+    unit = [x / x.norm(dim=1, keepdim=True) for x in (left, right)]
+    expected = rank_alignment(ONE_TO_ONE, unit[0].double() @ unit[1].double().T)
+    table = rank_alignment(ONE_TO_ONE, left.double(), right.double(), similarity="cosine")
+    assert (table.ranks.realistic - expected.ranks.realistic).abs().max() <= 0.5  # ties may break by rounding

@@ -1,5 +1,7 @@
 """Evaluation protocols against brute force over triples and the procedures of papers, and PyKEEN on Nations."""
 
+import itertools
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from pykeen_lookup import Lookup, splits_of
 from random_graphs import graph, integers
 from reference_ranks import among, lines
 from torchrankmetrics import KnownTriples, evaluate, rank_scores, rank_triples
-from torchrankmetrics.kg import KnownFacts, rank_complex_queries, rank_facts
+from torchrankmetrics.kg import KnownAnswers, KnownFacts, rank_complex_queries, rank_facts
+from torchrankmetrics.ranking import RankAccumulator
 
 E, R, T = 7, 3, 3
 
@@ -208,3 +211,69 @@ def test_bad_facts_are_named():
         rank_triples(max, None, [[0, 0, 1]], KnownFacts([[0, 0, 1, 1]]))
     with pytest.raises(IndexError, match=r"facts\[1\] must hold ids of at least 0, got -1"):
         KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]])
+
+
+def test_relations_of_a_pair_of_entities_are_filtered_by_the_pair():
+    triples = graph(n=60)
+    r = triples[:, 1]
+    scores = integers(len(triples), R)
+    ranks = rank_scores(scores, r, exclude=KnownAnswers(triples[:, [0, 2]], r)(triples[:, [0, 2]]))
+    true = {tuple(x) for x in triples.tolist()}
+    expected = [
+        among(row, b, [c for c in range(R) if c == b or (a, c, d) not in true])
+        for row, (a, b, d) in zip(scores.tolist(), triples.tolist(), strict=True)
+    ]
+    assert lines(ranks) == expected
+    assert {n for *_, n in expected} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("size", [1, 3, E])
+def test_pairs_of_entities_are_ranked_in_chunks(size):
+    triples = graph()
+    h, r, t = triples.T
+    scores = integers(R, E, E)
+    known = KnownAnswers(r, h * E + t)
+    ranks = RankAccumulator(scores[r, h, t], (r, h * E + t), (R, E * E), exclude=known(torch.arange(R)))
+    for heads in torch.arange(E).split(size):
+        ranks.update(scores[:, heads].flatten(1))
+    true = {tuple(x) for x in triples.tolist()}
+    expected = []
+    for a, b, d in triples.tolist():
+        pairs = itertools.product(range(E), repeat=2)
+        candidates = [x * E + y for x, y in pairs if (x, y) == (a, d) or (x, b, y) not in true]
+        expected.append(among(scores[b].flatten().tolist(), a * E + d, candidates))
+    assert lines(ranks.compute()) == expected
+
+
+def test_links_of_one_kind_have_neither_loops_nor_known_neighbours_among_the_candidates():
+    edges = graph(2, n=8, columns=(E, E))
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    both, loops = torch.cat([edges, edges.flip(1)]), torch.arange(E)
+    known = KnownAnswers(torch.cat([both[:, 0], loops]), torch.cat([both[:, 1], loops]))
+    node, other = both.T
+    scores = integers(len(both), E)
+    linked = {frozenset(x) for x in edges.tolist()}
+    expected = [
+        among(row, b, [c for c in range(E) if c == b or (c != a and frozenset((a, c)) not in linked)])
+        for row, (a, b) in zip(scores.tolist(), both.tolist(), strict=True)
+    ]
+    assert lines(rank_scores(scores, other, exclude=known(node))) == expected
+
+
+def test_an_inductive_split_is_filtered_by_the_inference_graph_and_the_test_triples():
+    """The training graph has other entities."""
+    inference, test = graph(4, n=25), graph(5, n=6)
+    known = KnownTriples(inference, test, num_entities=E)
+    tails, heads = integers(E, R, E), integers(R, E, E, seed=2)
+    table = rank_triples(lambda h, r: tails[h, r], lambda r, t: heads[r, t], test, known)
+    true = {tuple(x) for x in torch.cat([inference, test]).tolist()}
+    expected = []
+    for side in ("tail", "head"):
+        for h, r, t in test.tolist():
+            if side == "tail":
+                candidates = [e for e in range(E) if e == t or (h, r, e) not in true]
+                expected.append(among(tails[h, r].tolist(), t, candidates))
+            else:
+                candidates = [e for e in range(E) if e == h or (e, r, t) not in true]
+                expected.append(among(heads[r, t].tolist(), h, candidates))
+    assert lines(table.ranks) == expected

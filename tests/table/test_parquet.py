@@ -223,11 +223,13 @@ def test_without_pyarrow_an_error_says_what_to_install(tmp_path, monkeypatch, ca
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """Two models of two seeds as .parquet, of the second model as folders of an engine."""
+    """Two models of two seeds as .npz and .parquet, the second model's Parquet as folders of an engine."""
     monkeypatch.chdir(tmp_path)
     for i, model in enumerate("ab"):
         for seed in range(2):
             table, path = table_of(10 * i + seed, 20 + 5 * i), tmp_path / "parquet" / "toy" / model / f"{seed}.parquet"
+            (tmp_path / "npz" / "toy" / model).mkdir(parents=True, exist_ok=True)
+            table.save(tmp_path / "npz" / "toy" / model / f"{seed}.npz")
             parts = {path: table}
             if i:
                 parts = {path / f"part-{j}.parquet": table.select(side=side) for j, side in enumerate(("head", "tail"))}
@@ -241,7 +243,7 @@ def printed(capsys, *arguments):
     code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     assert code < 2, captured.err
-    return code, captured.out
+    return code, captured.out.replace("parquet", "npz")
 
 
 def test_a_page_of_a_study_is_verified_against_parquet(runs, capsys):
@@ -270,3 +272,17 @@ def test_the_folder_of_one_table_is_one_run(name, runs, capsys):
     expected = printed(capsys, "report", "same.npz", "-m", "mrr", "-f", "csv")[1]
     found = printed(capsys, "report", name, "-m", "mrr", "-f", "csv")[1]
     assert found.splitlines()[1].split(",")[-2:] == expected.splitlines()[1].split(",")[-2:]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --confidence-level 0.9",
+        "compare {0}/toy/a {0}/toy/b -m mrr",
+        "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
+    ],
+)
+def test_commands_say_of_parquet_what_they_say_of_npz(arguments, runs, capsys):
+    code, expected = printed(capsys, *arguments.format("npz").split(), "-f", "csv")
+    assert code == 0
+    assert printed(capsys, *arguments.format("parquet").split(), "-f", "csv") == (0, expected)

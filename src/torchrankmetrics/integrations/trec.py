@@ -60,7 +60,7 @@ def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, i
 
     A run is a truncated list. Documents that are not judged are not relevant. Documents without a score are tied below
     the list, from depth + 1 to the number of candidates, so that values of cut-offs beyond the list are expectations.
-    Without ``num_candidates`` they are tied down to rank 2^60, and contribute nothing to ndcg@10 or ap.
+    Without ``num_candidates`` they have ranks above 2^60, and contribute nothing to ndcg@10 or ap.
     Documents of equal score are tied; trec_eval sorts them by name. If a query has no list, a warning is issued.
 
     Args:
@@ -137,7 +137,7 @@ def evaluate_run(
         return values
     if num_candidates is None:
         ends: list[_Integers | int] = [_NEAR]
-        checked = {key: one for key, one in measures.items() if one.rank_type != "optimistic"}
+        checked = dict(measures)
     else:
         ends = [answers.num_candidates - answers.num_missed, answers.depth]
         checked = {key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")}
@@ -194,7 +194,8 @@ def _answers(qrels: Source, run: Source, num_candidates: int | Mapping[str, int]
     of = np.array(numbers, dtype=np.int64)[index]
     label = np.array([judged[query][name] for query, names in zip(queries, answers, strict=True) for name in names])
     facts = num_candidates is not None, of, depth[index], missed, num_missed[index], label.astype(np.float64)
-    return _Answers(low, high, N, *facts)
+    ranked = _Answers(low, high, N, *facts)
+    return ranked if num_candidates is not None else ranked.placed(_FAR)
 
 
 def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -> tuple[_Integers, _Integers]:

@@ -343,14 +343,14 @@ class ExponentialNDCG(NamedMetricUpToK, key="ndcg_exp", arguments="3", value=0.7
     """
 
 
-class DiscountedCumulativeGain(NamedMetricUpToK, key="dcg", arguments="3", value=1.3643):
+class DiscountedCumulativeGain(NamedMetricUpToK, key="dcg", arguments="3", value=1.4206):
     """DCG: the sum of label / log2(1 + r) over the relevant items of a query, at least 0; higher is better.
 
     Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
     """
 
 
-class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3):
+class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3595):
     """Rank-biased precision: the sum of (1 - p) p^(r - 1) over the relevant items, in [0, 1); higher is better.
 
     A reader goes on to the next place with probability p, the persistence.

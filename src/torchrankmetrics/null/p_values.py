@@ -92,8 +92,8 @@ def log_p_value(
     Raises:
         ValueError: if the metric has no p-value, the value is NaN, or the tolerance is not in [0, 1e-3].
 
-    Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Grübel and
-    Hermesmeier 1999 (doi:10.2143/AST.29.2.504611); null of Hoyt et al. 2022 (arXiv 2203.07544).
+    Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Graham and
+    Vaaler 1981 (doi:10.1090/S0002-9947-1981-0607121-1); null of Hoyt et al. 2022 (arXiv 2203.07544).
 
     >>> from torchrankmetrics.definitions import hits_at
     >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)

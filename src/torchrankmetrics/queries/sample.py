@@ -39,10 +39,12 @@ class Levels(NamedTuple):
     last: IntArray
 
 
-def _changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Where a row differs from the row before; the first one does."""
-    new = np.ones(len(columns[0]), dtype=bool)
-    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    new = np.zeros(len(columns[0]), dtype=bool)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
     return new
 
 
@@ -133,7 +135,7 @@ class QuerySample(Sample):
         if self.gain is None:
             return 0
         passed = np.cumsum(self.answers) - self.answers
-        first = np.maximum.accumulate(np.where(_changes(self.query, self.optimistic), np.arange(len(passed)), 0))
+        first = np.maximum.accumulate(np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0))
         return passed - passed[first]
 
     def relevant(self, threshold: float) -> "QuerySample":
@@ -142,7 +144,7 @@ class QuerySample(Sample):
             return self
         keep = np.flatnonzero((np.ones(len(self.answers)) if self.gain is None else self.gain) >= threshold)
         query, low, high = self.query[keep], self.optimistic[keep], self.pessimistic[keep]
-        first = np.flatnonzero(_changes(query, low))
+        first = np.flatnonzero(changes(query, low))
         answers = np.add.reduceat(self.answers[keep], first) if len(keep) else self.answers[:0]
         index, blocks = np.unique(query[first], return_counts=True)
         return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, *self._of_queries(index))
@@ -155,10 +157,10 @@ class QuerySample(Sample):
             return Levels(np.arange(size), np.arange(size), np.ones(size), m, np.ones_like(m), m)
         order = np.lexsort((-self.gain, self.query))
         query, gain = self.query[order], self.gain[order]
-        first = np.flatnonzero(_changes(query, gain))
+        first = np.flatnonzero(changes(query, gain))
         number = np.add.reduceat(self.answers[order], first) if len(first) else m
         query, gain = query[first], gain[first]
-        starts = np.flatnonzero(_changes(query))
+        starts = np.flatnonzero(changes(query))
         passed = np.cumsum(number)
         last = passed - (passed - number)[starts][query]
         return Levels(starts, query, gain, number, last - number + 1, last)

@@ -35,8 +35,9 @@ def rank_scores(
         scores (Tensor or array): (B, N), any real dtype and strides, higher is better; never modified or copied whole.
             An array is taken as a tensor on the CPU, for every argument.
         target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row. Or several true
-            candidates per row, one ranking task each: a list of the columns of every row; bool or floating labels (B,
-            N), also as a SciPy sparse matrix; a tuple (rows, columns); or integer pairs (2, P) of (row, column).
+            candidates per row, one ranking task each: a list of the columns of every row, or of dicts {column: label};
+            bool or floating labels (B, N), also as a SciPy sparse matrix; a tuple (rows, columns); or integer pairs
+            (2, P) of (row, column). Labels are the ``gain`` of the ranks, and 0 is not relevant.
             Integers of the shape of the scores, or (B, 1), are an error: they could be labels, pairs or columns.
         exclude (Tensor, list or tuple, default None): columns that are not candidates. Known positives, in every form
             of target except (B,) integers and floating labels, or as ``KnownTriples`` returns them: the target of a

@@ -134,12 +134,13 @@ def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
         raise ValueError(
             f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}{hint}"
         )
+    relevant = labels.bool()  # a quarter of the time of labels != 0
     if labels.is_cpu and labels.is_contiguous():  # a sixth of the time of torch's where few are relevant
-        place = torch.from_numpy(np.flatnonzero(labels.numpy()))
+        place = torch.from_numpy(np.flatnonzero(relevant.numpy()))
         row = place // labels.shape[1]
         column = place - row * labels.shape[1]
     else:
-        row, column = labels.nonzero().unbind(1)
+        row, column = relevant.nonzero().unbind(1)
     return Cells(row, column, None if labels.dtype == torch.bool else read_gain(labels[row, column]))
 
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.table import table_io
-from torchrankmetrics.table.columns import ABSENT, SIDE_WORDS
+from torchrankmetrics.table.columns import SIDE_WORDS
 from torchrankmetrics.validation import shorten, truncate
 
 SUFFIXES = (".csv", ".tsv")
-_INTEGERS = ("rank", "optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
-_OPTIONAL = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "query": ABSENT}
+_INTEGERS = ("rank", *table_io.INTEGERS)
+_OPTIONAL = ("side", "group", "sample_id", "query")  # columns that may have missing values
 _MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _EXACT = 2.0**53  # larger floats are not exact integers
 _BYTES_OF_ROW = 160  # text and ten columns
@@ -94,7 +94,7 @@ def _read(values: npt.NDArray[Any], column: str) -> npt.NDArray[Any]:
         return true
     if missing.any() and column not in _OPTIONAL:
         raise ValueError(f"{column} must have a value in every row, got none in row {int(missing.argmax())}")
-    text = np.where(missing, str(_OPTIONAL.get(column)), text)
+    text = np.where(missing, str(table_io.DEFAULTS.get(column)), text)
     if column == "side":
         text = np.array([str(SIDE_WORDS.get(word, word)) for word in text.tolist()], dtype=str)
     if column in _INTEGERS:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.queries.sample import QuerySample, changes
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -47,8 +47,7 @@ def merged(queries: QuerySample) -> QuerySample:
         np.diff(queries.starts),
     )
     order = np.lexsort((content, combined(content, *facts)))
-    first = np.ones(len(queries), dtype=bool)
-    first[1:] = np.any([np.diff(fact[order]) != 0 for fact in (content, *facts)], axis=0)
+    first = changes(*(fact[order] for fact in (content, *facts)))
     distinct = queries.take(order[first])
     if len(queries):
         distinct.count[:] = np.add.reduceat(queries.count[order], np.flatnonzero(first))
@@ -150,12 +149,11 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
     marks = columns.flags & (fault.FILTERED | fault.RAW)
     facts = (columns.sample_id, columns.weight_bits, columns.group, marks, columns.num_candidates)
     # bits of positive numbers are in the order of the numbers
-    sorts = (*facts, -columns.gain_bits, _in_common(columns)[1], columns.optimistic, *keys)
+    every = (*facts, -columns.gain_bits, _in_common(columns)[1], columns.optimistic, *keys)
+    sorts = [key for key in every if (key != key[0]).any()] or [keys[-1]]  # a third of the time
     order = np.lexsort(sorts)
-    new_query, new_row = (np.ones(len(order), dtype=bool) for _ in range(2))
-    new_query[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
-    new_row[1:] = np.any([np.diff(key[order]) != 0 for key in sorts], axis=0)
-    firsts = np.flatnonzero(new_row)
+    new_query = changes(*(key[order] for key in keys))
+    firsts = np.flatnonzero(changes(*(key[order] for key in sorts)))
     merged = rows[order[firsts]]
     Columns(merged).count = np.add.reduceat(columns.count[order], firsts)
     Columns(merged).side_and_flags = np.bitwise_or.reduceat(columns.side_and_flags[order], firsts)

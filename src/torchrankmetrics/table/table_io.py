@@ -26,8 +26,8 @@ _NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file t
 VERSIONS = (1, 2, 3, 4, 5)
 _UNKNOWN_IN = 5  # the first version of a file that may lack num_candidates
 VERSION_FIELD = "rank_table_version"
-_INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
-_DEFAULTS = {
+INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
+DEFAULTS = {
     "num_candidates": fault.UNKNOWN,
     "side": 0,
     "group": ABSENT,
@@ -43,7 +43,7 @@ FLAGS = {
     "raw": fault.RAW,
 }
 FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
-_NAMES = (*_INTEGERS, *FLOATS, *FLAGS)
+_NAMES = (*INTEGERS, *FLOATS, *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _NPY = b"\x93NUMPY"
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
@@ -70,9 +70,9 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     flags = table.flags
     fault.raise_faults(flags)
     arrays: dict[str, Array] = {}
-    for name in _INTEGERS:
+    for name in INTEGERS:
         column = getattr(table, name).copy()
-        if name not in _DEFAULTS or (column != _DEFAULTS[name]).any():
+        if name not in DEFAULTS or (column != DEFAULTS[name]).any():
             arrays[name] = column
     for name, bits in FLOATS.items():
         numbers = getattr(table, bits).copy().view(np.float64)
@@ -91,11 +91,11 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         raise ValueError(f"arrays must contain optimistic, got {truncate(', '.join(map(str, arrays))) or 'none'}")
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     table = Columns(np.empty((n, WIDTH), dtype=np.int64))
-    for name in _INTEGERS:
+    for name in INTEGERS:
         if name in arrays:
             column = as_ids(_vector(arrays[name], name, n), name).numpy()
         else:
-            column = table.optimistic if name == "pessimistic" else np.array(_DEFAULTS[name])
+            column = table.optimistic if name == "pessimistic" else np.array(DEFAULTS[name])
         setattr(table, "side_and_flags" if name == "side" else name, column)
     known = table.num_candidates != fault.UNKNOWN
     for part in (known, ~known):  # Ranks checks the values

@@ -91,7 +91,7 @@ class Summands:
         skewness: bound of the skewness of a cell.
     """
 
-    moved = 0.0  # how far a summand was moved because its weight was condensed
+    moved = 0.0  # how far an atom was moved because its weight was condensed
     num_listed = 0  # number of values that ``atoms`` of all groups list
 
     def __init__(
@@ -285,7 +285,7 @@ class RankSummands(Summands):
         N = np.rint(np.bincount(size, self.c) / np.bincount(size, self.c / self.N)).astype(np.int64)
         c: FloatArray = np.bincount(index.ravel(), self.c).astype(np.float64)
         few = RankSummands(self.values, self.first[first], N[size[first]], v[weight[first]], c)
-        few.moved = float(np.abs(self.given - v[weight]).max()) * spread
+        few.moved = float(np.abs(self.given - v[weight]).max()) * spread if self.is_listed else 0.0
         return few
 
 

@@ -115,11 +115,11 @@ def _count(
     threads = max(1, min(torch.get_num_threads(), P * N // _PER_THREAD))
     if threads <= P:
         lead = min(P, _LEAD // N) if threads > 1 else 0
-        ends = [0, *(lead + (P - lead) * i // threads for i in range(1, threads + 1))]
+        ends = [0, *(lead + cut for cut in cuts(P - lead, threads)[1:])]
         result = np.empty((4, P), np.int64)
         side_by_side(_count_tasks, [(*given, piece, (0, N, 1), result) for piece in pairwise(ends)])
     else:
-        spans = [(N * i // threads, N * (i + 1) // threads, int(i == 0)) for i in range(threads)]
+        spans = [(a, b, int(a == 0)) for a, b in pairwise(cuts(N, threads))]
         parts = np.empty((threads, 4, P), np.int64)
         side_by_side(_count_tasks, [(*given, (0, P), *part) for part in zip(spans, parts, strict=True)])
         result = parts.sum(0)

@@ -3,7 +3,7 @@
 Only certain comparisons are counted, so the ranks do not depend on precisions, tiles, threads or the order of a sum.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -211,12 +211,12 @@ class Cascade:
             counter.add(scores, left)
         return counter.found()
 
-    def _excluded(self, tile: Tile, rows: Tensor) -> Callable[[Tensor, slice, float], None]:
+    def _excluded(self, tile: Tile, rows: Tensor) -> sizes.Fill:
         """Return a function that overwrites cells that are not counted: excluded candidates and special scores."""
-        cells = self._problem.excluded.of(slice(tile.left, tile.right), rows)
+        fill_excluded = self._problem.excluded.of(slice(tile.left, tile.right), rows)
 
         def fill(scores: Tensor, columns: slice, value: float) -> None:
-            cells.fill(scores, columns, value)
+            fill_excluded(scores, columns, value)
             if tile.special is not None:
                 inside = (tile.special >= columns.start) & (tile.special < columns.stop)
                 scores.index_fill_(1, tile.special[inside] - columns.start, value)
@@ -274,7 +274,7 @@ def rank_shard_exactly(
             if tasks.row is not None:
                 row, order = row.sort(stable=True)
                 column = column[order]
-            tiles = ExcludedTiles(tasks.excluded, row, column, len(queries), width, shard)
+            tiles = ExcludedTiles(tasks.excluded, row, column, len(queries), shard)
             embeddings, bias = candidates.embeddings, candidates.bias
             if agreement is not None:
                 agreement.settings = {

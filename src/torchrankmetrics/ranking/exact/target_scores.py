@@ -96,7 +96,7 @@ def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Ten
         if not len(task):
             continue
         out = torch.zeros(len(some), len(tile), device=some.device)
-        problem.excluded.of(slice(tile.left, tile.right), some).fill(out, slice(0, len(tile)), 1.0)
+        problem.excluded.of(slice(tile.left, tile.right), some)(out, slice(0, len(tile)), 1.0)
         scores = classes(problem.queries.given[some], tile.given[columns], added, problem.similarity)
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
