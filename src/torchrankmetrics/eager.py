@@ -1,4 +1,4 @@
-"""Functions that ``torch.compile`` must not trace, because they call NumPy and Numba."""
+"""`eager`: a decorator of functions that ``torch.compile`` must not trace, because they call NumPy and Numba."""
 
 import functools
 import sys

@@ -52,7 +52,7 @@ class Power(KnownTransform):
         return float(value ** (1 / self.p))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Closed for ranks and reciprocal ranks."""
+        """Mean and variance of r^p for r uniform on 1..N; closed forms for p = 1 and p = -1."""
         x = N.astype(np.float64)
         if self.p == 1:
             return (x + 1) / 2, (x - 1) * (x + 1) / 12

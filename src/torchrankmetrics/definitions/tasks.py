@@ -1,4 +1,4 @@
-"""Definitions of rank metrics: f, its aggregation, the outer function, the optimum."""
+"""Definitions of rank metrics: the transform f, the aggregation, the post-transform g, the optimum."""
 
 import math
 import re

@@ -69,7 +69,7 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
 
 
 def _p_value_notes(analysis: Analysis, measures: list[Measure]) -> list[str]:
-    """Errors of requested p-values that are above 1%."""
+    """Notes on requested p-values with an error above 1% of the p-value."""
     notes = []
     for one in measures:
         p = one.value_or_nan(analysis) if one.view == "p_value" else 0.0

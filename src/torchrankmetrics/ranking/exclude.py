@@ -1,4 +1,4 @@
-"""Excluded candidates, which counting skips: sorted columns per row, cells, or columns of all rows."""
+"""Read and store excluded candidates as sorted columns per row, cells, or columns of all rows; backends skip them."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -67,7 +67,7 @@ def read_tasks(
         device: of the scores.
         by_query: keep the row of each task and flag whether its target is excluded from the other tasks of the row,
             if target has pairs of (row, column).
-        named: flag that for every form of target.
+        named: flag for every form of target whether it is excluded from the other tasks of its row.
     """
     row, column, wrong, gain = _read_target(target, shape, device)
     excluded = read_exclude(exclude, shape, device)

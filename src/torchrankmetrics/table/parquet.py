@@ -21,12 +21,12 @@ from torchrankmetrics.validation import check_choice, check_int, shorten, trunca
 Source = str | os.PathLike[str]
 
 MAGIC = b"PAR1"
-_END = 4 + len(MAGIC)  # length of the footer, and magic bytes
+_END = 4 + len(MAGIC)  # bytes after the footer: its length in 4 bytes, and the magic bytes
 _MARK = b"torchrankmetrics SHA-256"  # before the digest
 _SEAL = len(_MARK) + hashlib.sha256().digest_size
 _BLOCK = 1 << 20  # bytes that are hashed at once
 _BATCH = 1 << 16  # rows that are decoded at once
-_PER_BYTE = 128  # of memory for a byte of the footer, in which an empty struct takes one byte
+_PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empty struct is one byte there
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # how engines name the partition of null
 _BOOLEANS = {"false": False, "true": True}
 

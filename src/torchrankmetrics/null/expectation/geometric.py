@@ -11,10 +11,10 @@ from torchrankmetrics.definitions.transforms import known
 
 
 def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of exp(+-mean of log r).
+    """Exact null mean E and variance V of exp(+-(sum of v_i log r_i)), the weights v_i with a sum of 1.
 
-    With s = +-v_i: E = product of E[r_i^s] and V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1), computed in
-    logarithms that keep their digits for tiny v_i.
+    The ranks r_i are independent and uniform on 1..N_i. With s = +-v_i: E = product of E[r_i^s] and
+    V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1), computed in logarithms that keep their digits for tiny v_i.
     """
     log_mean = log_spread = 0.0
     for weight in np.unique(counts.weight):

@@ -1,4 +1,4 @@
-"""Counting better, tied and NaN candidates of each task: ties are decided here; every backend gives the same bits.
+"""Choose the backend that counts better, tied and NaN candidates of each task; all backends give the same counts.
 
 Every backend has the interface of ``torch_backend``, which is the reference; ``choose`` selects it by device and by
 what is installed.

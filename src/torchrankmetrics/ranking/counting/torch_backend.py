@@ -1,5 +1,6 @@
-"""Counting in plain torch, on any device: comparisons into a small float buffer, summed while it is cached.
+"""Count better, tied and NaN candidates in plain torch on any device, and skip excluded candidates.
 
+Comparisons are written into a small float buffer, which is summed while it is cached.
 Nothing of the size of the scores is allocated. float32 sums of ones are exact below 2^24 columns a tile.
 """
 

@@ -89,7 +89,7 @@ class IntervalCounter:
     Args:
         tasks: (row, low, high) of T tasks: int64 row of the cells, and interval in their dtype.
         limit: tasks with more cells inside need not be listed.
-        spare: cells of such tasks that are listed nevertheless.
+        spare: limit of the cells of all such tasks together; beyond it, `found` lists none of them.
     """
 
     def __init__(self, tasks: Sequence[Tensor], limit: int, spare: int = 0) -> None:
