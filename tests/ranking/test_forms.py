@@ -55,7 +55,7 @@ LISTS = st.lists(st.integers(0, N - 1), unique=True, max_size=N).map(sorted)
     st.sampled_from(list(FORMS)),
     st.data(),
 )
-@pytest.mark.filterwarnings("ignore:queries without an answer")
+@pytest.mark.filterwarnings("ignore:queries without a relevant item")
 def test_a_batch_split_in_any_way_has_the_same_ranks(rows, of_target, of_exclude, data):
     make = {**FORMS, "float": lambda x: mask_of(x).double(), "float array": lambda x: mask_of(x).numpy().astype("f")}
     gone = [set(out) for _, _, out in rows]

@@ -238,5 +238,5 @@ def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | 
             query = columns["query"][owner == first][0]
             raise ValueError(
                 f"query {query} {text.format(number[first])} here: it must be whole in one partition, so partition the "
-                "table by query, and leave out queries without an answer"
+                "table by query, and leave out queries without a relevant item"
             )

@@ -147,4 +147,4 @@ def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
 def warn_of_empty_queries(query: Tensor, num_queries: int) -> None:
     """Warn if a query has no relevant item, from the query (P,) of every relevant item; skipped on an accelerator."""
     if query.is_cpu and not torch.bincount(query, minlength=num_queries).all():
-        warn("queries without an answer are not counted: a row of target has none (see docs/retrieval.md)")
+        warn("queries without a relevant item are not counted: a row of target has none (see docs/retrieval.md)")
