@@ -142,9 +142,12 @@ class Groups:
     def _sample(self, side: Side, min_candidates: int) -> tuple[RankSample, IntArray]:
         """Tasks of a side with at least so many candidates, group after group, and their groups, from 0."""
         selected = used(self.rows, side, min_candidates)
-        if (side, min_candidates) != ("both", 1) and selected.all():
-            return self._once(self._sample, "both", 1)
-        return sample_of(self.rows.T[:, selected].T), self.index[selected]
+        if not selected.all():
+            return sample_of(self.rows.T[:, selected].T), self.index[selected]
+        everything = "both", 1
+        if (side, min_candidates) != everything:
+            return self._once(self._sample, *everything)
+        return sample_of(self.rows), self.index
 
     def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
         """Base value of each group, NaN without tasks; None if each group must be computed separately.
