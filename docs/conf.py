@@ -68,7 +68,6 @@ FIGURES = {
     "rank_ecdf": "ecdf",
     "critical_difference": "study_ranks",
     "intervals_by_dataset": "study_values",
-    "differences": "study_differences",
 }
 
 

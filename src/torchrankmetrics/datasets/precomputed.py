@@ -9,7 +9,7 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 
 
-class PrecomputedExpectation:
+class PrecomputedExpectation(ExpectationProvider):
     """Null moments of stored candidate counts, for example of a whole test set while a part of it is evaluated.
 
     The counts and weights of the evaluated ranking tasks are ignored.
@@ -48,25 +48,9 @@ class PrecomputedExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Moments of the stored set; ``counts`` and ``weight`` are ignored.
-
-        Args:
-            definition (RankDefinition): the metric.
-            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
-
-        Returns:
-            ``Moments``: mean and variance, float64.
-        """
+        """Moments of the stored set; ``counts`` and ``weight`` are ignored."""
         return self._provider.moments(definition, self.counts)
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether the provider serves this definition.
-
-        Args:
-            definition (RankDefinition): the metric.
-
-        Returns:
-            True if ``moments`` supports the definition.
-        """
+        """Whether the provider of the moments supports the definition."""
         return self._provider.answers(definition)

@@ -10,7 +10,13 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import known
-from torchrankmetrics.null.expectation.provider import UNDEFINED, Strategy, unavailable, valued_tasks
+from torchrankmetrics.null.expectation.provider import (
+    UNDEFINED,
+    ExpectationProvider,
+    Strategy,
+    unavailable,
+    valued_tasks,
+)
 
 
 def strategies(definition: RankDefinition) -> Iterator[Strategy]:
@@ -62,7 +68,7 @@ def mean_of_f(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     return Moments(float((share * mean).sum()), float((share * counts.weight * variance).sum()))
 
 
-class ExactExpectation:
+class ExactExpectation(ExpectationProvider):
     """Deterministic null moments, each metric by the closed form or quadrature of its kind; results are cached.
 
     The formulas and their sources are in the docstrings of ``strategies`` and in docs/mathematics.md.
@@ -83,28 +89,12 @@ class ExactExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Null mean and variance of the metric; arguments and errors of ``ExpectationProvider.moments``.
-
-        Args:
-            definition (RankDefinition): the metric.
-            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
-
-        Returns:
-            ``Moments``: mean and variance, float64.
-        """
+        """Null mean and variance; arguments and errors as in ``ExpectationProvider.moments``."""
         counts = valued_tasks(definition, counts, weight)
         return self._cached(definition, counts) if counts.num_tasks else UNDEFINED
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether the null is defined: every such metric has exact moments for at least small counts.
-
-        Args:
-            definition (RankDefinition): the metric.
-
-        Returns:
-            True if the null is defined.
-        """
+        """Whether the null is defined: every such metric has exact moments for at least small counts."""
         return definition.has_null
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":

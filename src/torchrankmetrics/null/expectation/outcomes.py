@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.null.expectation.provider import UNDEFINED, unavailable, valued_tasks
+from torchrankmetrics.null.expectation.provider import UNDEFINED, ExpectationProvider, unavailable, valued_tasks
 from torchrankmetrics.validation import check_int
 
 LIMIT = 2_000_000  # rank vectors to enumerate
@@ -54,7 +54,7 @@ def _moments(values: FloatArray, ddof: int) -> Moments:
     return Moments(float(mean), float(variance))
 
 
-class MonteCarloExpectation:
+class MonteCarloExpectation(ExpectationProvider):
     """Estimate null moments from random rank vectors; the same seed gives the same numbers in any order of calls.
 
     The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a nearly normal metric.
@@ -86,30 +86,14 @@ class MonteCarloExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Estimated mean and variance (unbiased); arguments and errors of ``ExpectationProvider.moments``.
-
-        Args:
-            definition (RankDefinition): the metric.
-            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-            weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
-
-        Returns:
-            ``Moments``: mean and variance, float64.
-        """
+        """Estimated mean and variance (unbiased); arguments and errors as in ``ExpectationProvider.moments``."""
         if not definition.has_null:
             raise unavailable(definition)
         counts = valued_tasks(definition, counts, weight)
         return self._cached(definition, counts) if counts.num_tasks else UNDEFINED
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether the null is defined.
-
-        Args:
-            definition (RankDefinition): the metric.
-
-        Returns:
-            True if the null is defined.
-        """
+        """Whether the null is defined."""
         return definition.has_null
 
     def _simulate(self, definition: RankDefinition, counts: CandidateCounts) -> Moments:
