@@ -101,6 +101,7 @@ def test_mean_rank_by_integer_convolution(N):
 
 
 @pytest.mark.parametrize(("N", "k"), [([40943] * 60, 1), ([3, 14, 1, 7, 20] * 12, 3), ([10**6] * 50, 10)], ids=str)
+@pytest.mark.filterwarnings("error")
 def test_hits_by_poisson_binomial(N, k):
     ways = [1]
     for n in N:

@@ -217,8 +217,9 @@ class Summands:
             if abs(mean - s) < 0.1 * math.sqrt(var):
                 break
             low, high = (t, high) if mean < s else (low, t)
-            step = t + (s - mean) / var if var > 0 else math.inf
-            t = step if low < step < min(high, 4 * t) else 2 * t if high == math.inf else (low + high) / 2
+            limit = min(high, 4 * t)
+            step = t + (s - mean) / var if abs(s - mean) < limit * var else math.inf  # the quotient may overflow
+            t = step if low < step < limit else 2 * t if high == math.inf else (low + high) / 2
         return float(t)
 
     def atoms(self, group: int) -> Atoms:
