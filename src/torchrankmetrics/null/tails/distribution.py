@@ -29,7 +29,7 @@ _NODES = 4  # of the Gauss rule in a cell
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _COUNTS = 96, 400  # distinct weights and N; more are condensed
 _CELLS = 1 << 16  # more weights are used where cells are so few
-_FEW = 128  # tasks with narrower cells
+_FEW = 20  # tasks with narrower cells
 _LISTED, _INTERVALS = 1 << 20, 1 << 14  # ranks of a task that are listed; intervals of more ranks
 
 
@@ -127,6 +127,11 @@ class Summands:
         other.top, other.bottom, other.is_negated = -self.bottom, -self.top, not self.is_negated
         other.__dict__.pop("at_zero", None)
         return other
+
+    @cached_property
+    def lengths(self) -> IntArray:
+        """Number of values of a summand of each group."""
+        return np.asarray(np.diff(np.r_[self.starts, len(self.size)]))
 
     def cells_of(self, group: int) -> slice:
         """Cells of a group."""
@@ -257,7 +262,9 @@ class RankSummands(Summands):
         shared = not values.is_step or len(N) * (len(values.jumps) + 1) > _CELLS
         if shared:
             first = np.unique(np.r_[low, N])
-            self.stop, cells = values.cells(first[first > 0], RATIO if c.sum() <= _FEW else 2 * RATIO)
+            self.stop, cells = values.cells(
+                first[first > 0], RATIO / (4 if c.sum() <= _FEW else 1 if c.sum() <= _SINGLE else 0.5)
+            )
             last, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
             starts = np.r_[0, last[:-1]]
         else:  # a few atoms for each group
@@ -268,7 +275,7 @@ class RankSummands(Summands):
             cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
         super().__init__(cells, starts, (segment.ravel(), v, c, ends.max(axis=0), ends.min(axis=0)), shared, RATIO)
         if shared:
-            self.low = np.searchsorted(self.stop, low)
+            self.low, self.lengths = np.searchsorted(self.stop, low), N - low
 
     def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         N, (first, last) = int(self.N[group]), self.values(np.array([1, self.N[group]]))

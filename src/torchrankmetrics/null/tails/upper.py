@@ -8,11 +8,11 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.null.tails.distribution import RankSummands, Summands
 
 Bracket = tuple[float, float]  # lower and upper end of log p
-_GOAL = 1e-3  # relative error of p
-_LISTED, _FEW, _MOST_LISTED = 20, 12, 700  # summands whose sums are listed before a series (of a lattice; else); groups
+_GOAL, _FAIR = 1e-3, 1e-2  # relative error of p, and of few summands
+_FEW, _MOST_LISTED = 3, 700  # summands whose sums are listed first; groups of summands that are listed at all
 _PAIRS, _MOST_PAIRS, _INTERVALS = 1 << 20, 1 << 22, 1 << 13  # sums of two intervals; in total; those that are left
 _MANY, _MOST_NARROWED = 128, 1024  # summands that are narrowed if that halves the range of S; groups
-_MOST_TERMS, _WORK = 1 << 14, 5 << 22  # of a series: frequencies, and evaluated cells and groups
+_MOST_TERMS, _WORK = 1 << 14, 1 << 25  # of a series: frequencies, and evaluated cells and groups
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
 _MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
 _NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
@@ -73,13 +73,15 @@ def _common_span(sums: Summands) -> tuple[float | None, float]:
 
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
-    listed, series = lambda: _by_intervals(sums, s, slack), lambda: _by_tilting(sums, s, slack, span)
-    if sums.num <= (_LISTED if span else _FEW) and (found := listed()):
-        return found
-    low, high = series()
-    if high - low > _GOAL and (found := listed()):
-        low, high = max(low, found[0]), min(high, found[1])
-    return low, high
+    logs = np.log(sums.lengths)
+    few = sums.num <= _FEW or sums.c @ logs - logs.max() < math.log(_PAIRS)  # few values in all, but for one summand
+    found = _by_intervals(sums, s, slack) if few else None
+    if found is None or found[1] - found[0] > _FAIR:
+        low, high = _by_tilting(sums, s, slack, span)
+        if high - low > _GOAL and not few:
+            found = _by_intervals(sums, s, slack)
+        found = (max(low, found[0]), min(high, found[1])) if found else (low, high)
+    return found
 
 
 def _by_tilting(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
@@ -119,7 +121,8 @@ def _by_intervals(sums: Summands, s: float, slack: float) -> Bracket | None:
 
     Light neighbors are merged where sums are too many: only those on both sides of s widen the bracket.
     """
-    if len(sums.c) > _MOST_LISTED:
+    work = int(np.sum((np.log2(sums.c) + 1) * np.minimum(sums.lengths * _INTERVALS, _PAIRS >> 2))) * sums.shared
+    if len(sums.c) > _MOST_LISTED or work > _MOST_PAIRS:
         return None
     short, t, log_mass, work = sums.top - s + slack, sums.saddlepoint(s), 0.0, 0
     parts = []
