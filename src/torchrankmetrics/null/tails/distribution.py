@@ -261,10 +261,8 @@ class RankSummands(Summands):
         ends = values(np.r_[low + 1, N]).reshape(2, -1)
         shared = not values.is_step or len(N) * (len(values.jumps) + 1) > _CELLS
         if shared:
-            first = np.unique(np.r_[low, N])
-            self.stop, cells = values.cells(
-                first[first > 0], RATIO / (4 if c.sum() <= _FEW else 1 if c.sum() <= _SINGLE else 0.5)
-            )
+            fine = 4 if c.sum() <= _FEW else 1 if c.sum() <= _SINGLE else 0.5
+            self.stop, cells = values.cells(np.unique(np.r_[low[low > 0], N]), RATIO / fine)
             last, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
             starts = np.r_[0, last[:-1]]
         else:  # a few atoms for each group
@@ -290,10 +288,8 @@ class RankSummands(Summands):
             d = shortfall(np.arange(1, N + 1))
             return d, d, np.ones(N)
         cut = bisect_right(range(1, N + 1), short, key=lambda place: shortfall(np.array([place]))[0])
-        far = np.rint(
-            _SINGLE * np.exp(np.linspace(0, math.log(N / _SINGLE), _INTERVALS // len(self.c) + _SINGLE))
-        ).astype(np.int64)
-        stop = np.unique(np.r_[np.arange(_SINGLE), cut, far, N])
+        far = np.geomspace(_SINGLE, N, _INTERVALS // len(self.c) + _SINGLE).astype(np.int64)
+        stop = np.unique(np.r_[np.arange(_SINGLE), cut, np.minimum(far, N), N])
         return shortfall(stop[:-1] + 1), shortfall(stop[1:]), np.diff(stop).astype(np.float64)
 
     def without_large(self, s: float, slack: float, coarse: bool) -> tuple[float, Summands]:
