@@ -39,7 +39,6 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import HasRows, empty_rows
 from torchrankmetrics.validation import TaskSide, check_choice
@@ -229,7 +228,6 @@ class RankMetric(Metric):
         gain: Numbers | None = None,
         indexes: Integers | None = None,
         backend: str = "auto",
-        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch and store the ranks, or store existing ranks.
 
@@ -257,7 +255,6 @@ class RankMetric(Metric):
             indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
                 retrieval; each query is whole.
             backend (str, default "auto"): as in ``rank_scores``.
-            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -269,7 +266,7 @@ class RankMetric(Metric):
         if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
             self._append(empty_rows(preds.device))
             return
-        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, tolerance=tolerance))
+        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend))
 
     @eager
     def compute(self) -> Tensor:
