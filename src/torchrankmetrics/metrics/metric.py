@@ -66,11 +66,7 @@ _IN_STEP = (Tensor, int, float, type(None))
 
 
 class MeasureAttribute(Generic[Value]):
-    """An attribute of a metric and of its class, computed from the measure; None on a class without a measure.
-
-    Args:
-        read: from the measure to the attribute.
-    """
+    """An attribute of a metric and of its class, computed from the measure; None on a class without a measure."""
 
     def __init__(self, read: Callable[[Measure], Value]) -> None:
         self._read = read
@@ -436,11 +432,7 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
 
 
 def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
-    """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task.
-
-    Raises:
-        ValueError: naming the argument. Pairs of two rows would be resampled like scores, and give a wrong number.
-    """
+    """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
     if not isinstance(preds, Tensor):
         wrong = "preds"
     elif not isinstance(target, Tensor) or (target.ndim != 1 and target.dtype != torch.bool):
