@@ -26,7 +26,6 @@ from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.shards import ShardSpec
-from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import EntitySide, TaskSide, check_function
 
@@ -46,7 +45,6 @@ class LoopOptions(NamedTuple):
     backend: str = "auto"
     higher_is_better: bool = True
     progress: bool = True
-    tolerance: float | Tolerance = 0.0
     top_k: int | None = None
     shards: ShardSpec = ShardSpec()
 
@@ -94,8 +92,6 @@ class QuerySide:
         self.best = None if options.top_k is None else BestCandidates(options.top_k, options.higher_is_better)
         if isinstance(score, EmbeddingScorer) and not options.higher_is_better:
             raise ValueError("higher_is_better must be True with an EmbeddingScorer, which negates l2 and l1 itself")
-        if self.is_exact and options.tolerance != 0.0:
-            raise ValueError('tolerance must be 0 for exact ranks; pass arithmetic="product" to the scorer to use it')
         if self.is_exact and options.top_k is not None:
             raise ValueError('top_k needs scores; pass arithmetic="product" to the scorer')
 
@@ -155,16 +151,15 @@ class QuerySide:
                 joining.size = given.shape[1]
         shard = joining.shard
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
-        compared: dict[str, Any] = {"backend": options.backend, "tolerance": options.tolerance}
         if exact is not None:
             from torchrankmetrics.ranking.exact.rank import rank_exactly
 
             how = exact.similarity, options.backend
             ranks = rank_exactly(given, exact.candidates, target, excluded, shard, *how, by_query=False)
         elif shard.is_whole:
-            ranks = rank_dense(given, target, excluded, by_query=False, **compared)
+            ranks = rank_dense(given, target, excluded, by_query=False, backend=options.backend)
         else:
-            ranks = rank_shard(given, target, excluded, shard, **compared)
+            ranks = rank_shard(given, target, excluded, shard, backend=options.backend)
         if self.best is not None:
             self.best.add(given, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)

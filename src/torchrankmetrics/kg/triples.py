@@ -14,7 +14,6 @@ from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.shards import ShardSpec
-from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, check_int
 
@@ -39,7 +38,6 @@ def rank_triples(
     higher_is_better: bool = True,
     progress: bool = True,
     top_k: int | None = None,
-    tolerance: float | Tolerance = 0.0,
     offset: int | None = None,
     num_candidates: int | None = None,
     process_group: "ProcessGroup | None" = None,
@@ -71,7 +69,6 @@ def rank_triples(
         higher_is_better (bool, default True): False for distances.
         progress (bool, default True): whether to show a progress bar, on a terminal only.
         top_k (int, default None): how many of the best candidates of each query to return in ``answers`` of the table.
-        tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; must be 0 for an exact ``EmbeddingScorer``.
         offset (int, default None): as in ``rank_embeddings``.
         num_candidates (int, default None): as in ``rank_embeddings``.
         process_group (ProcessGroup, default None): as in ``rank_embeddings``; all processes pass the same triples. Not
@@ -95,9 +92,7 @@ def rank_triples(
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
     shards = ShardSpec(process_group, offset, num_candidates)
-    options = LoopOptions(
-        candidates, batch_size, backend, higher_is_better, progress, tolerance, top_k=top_k, shards=shards
-    )
+    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shards=shards)
     with shards.agreeing() as agreement:
         tasks = as_triples(triples, "triples")
         for name, number in (("batch_size", batch_size), ("top_k", top_k)):
@@ -115,7 +110,6 @@ def rank_triples(
                 "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
                 "batch_size": batch_size,
                 "higher_is_better": higher_is_better,
-                "tolerance": tolerance,
             }
     table = AnsweredTable(rank_sides(sides, tasks[:, 1]).rows)
     if top_k is not None:
