@@ -1,6 +1,6 @@
 """Coverage of confidence intervals and size of tests: simulated, and exact for hits.
 
-python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     write results, and their tables in PATH.md
+python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     write the tables to PATH.md too
 
 Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The two ranks of a pair have normal
 scores with correlation 0.7, mapped to the quantiles of the population:
@@ -14,7 +14,6 @@ shifted by 0.15. Tasks are drawn with replacement; the true value is that of the
 95%, tests 5%. The first samples of every cell are compared with `RankCollection.confidence_intervals` and `compare`.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterator

@@ -155,8 +155,6 @@ def read_splits(folder: Path) -> list[torch.Tensor]:
     return [read_ids(folder / f"{split}.tsv") for split in ("train", "valid", "test")]
 
 
-
-
 def parser_of(text: str | None) -> argparse.ArgumentParser:
     """Begin a parser: the text of the benchmark as it stands, and --json."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
