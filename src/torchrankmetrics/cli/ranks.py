@@ -12,11 +12,10 @@ from torchrankmetrics.cli.options import CompareCommand, RanksCommand, ReportCom
 from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.definitions.sample import RANK_TYPES
-from torchrankmetrics.inference.compare import compare as compare_models
-from torchrankmetrics.inference.comparison import Comparison, Comparisons
-from torchrankmetrics.inference.equivalence import equivalence, equivalences
+from torchrankmetrics.inference.compare import compare as compare_models, equivalence
+from torchrankmetrics.inference.comparison import Comparison, Comparisons, equivalences
 from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
-from torchrankmetrics.inference.sources import check_complete
+from torchrankmetrics.inference.pairing import check_complete
 from torchrankmetrics.inference.standard_errors import METHODS, Method
 from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS, evaluate_run, rank_run
 from torchrankmetrics.integrations.trec_files import read_qrels, read_run
