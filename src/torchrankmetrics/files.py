@@ -15,14 +15,7 @@ MAX_BYTES = 1 << 30
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
-    """Write a file, at once or in parts that are made as they are written, whole or not at all.
-
-    A regular file is replaced and keeps mode and owner; a symbolic link is followed. Pipes and
-    character devices are written to, as are the open files of /dev/stdout or /dev/fd/3, at their position.
-
-    Raises:
-        OSError: if the file cannot be written; an existing file is then unchanged.
-    """
+    """Write a file, at once or in parts that are made as they are written, whole or not at all."""
     parts = (content,) if isinstance(content, bytes) else content
     descriptor = _descriptor(os.fspath(path))
     if descriptor is not None:

@@ -38,24 +38,7 @@ class SampleSource(Protocol[OfTasks, OfQueries]):
 
 
 class MetricDefinition(ABC, Generic[Own]):
-    """A metric of a sample of rows: its value, null moments, p-value, and the values of single tasks or queries.
-
-    Attributes:
-        name: canonical name, ``[a-z][a-z0-9_]*``.
-        aggregation: how values of f, or of queries, become one number.
-        g: post-transform of the mean.
-        higher_is_better: direction; None for dispersion, counts and the tie rate.
-        has_null: whether the candidate counts determine the null distribution.
-        uses_candidates: whether the base value depends on the numbers of candidates.
-        is_mean_of_f: whether the value is a mean over tasks or queries.
-        is_share: whether the value is a share of tasks or queries.
-        is_estimate: whether the value estimates a property of the model; the number of tasks does not.
-        has_optimum: whether there is a best value.
-        has_expected: whether the expectation over tie orders is known.
-        has_p_value: whether the null distribution of the value is known.
-        of_tasks: the definition itself if its mean is over ranking tasks, else None.
-        entries_are_rows: whether each entry of a sample is one row, instead of the rows of a query.
-    """
+    """A metric of a sample of rows: its value, null moments, p-value, and the values of single tasks or queries."""
 
     name: str
     aggregation: str
@@ -78,11 +61,7 @@ class MetricDefinition(ABC, Generic[Own]):
 
     @abstractmethod
     def value(self, sample: Own, rank_type: RankType = "realistic") -> float:
-        """Base value of a sample, NaN without tasks or queries (a count is 0).
-
-        Raises:
-            ValueError: if the rank type is not defined for the metric, or f or g is not finite.
-        """
+        """Base value of a sample, NaN without tasks or queries (a count is 0)."""
 
     @abstractmethod
     def null_moments(self, sample: Own, expectation: "ExpectationProvider") -> Moments:
@@ -100,11 +79,7 @@ class MetricDefinition(ABC, Generic[Own]):
 
     @abstractmethod
     def log_p_value(self, sample: Own) -> tuple[float, float]:
-        """Natural logarithm of the p-value from pessimistic ranks, and the standard error of a simulated p-value.
-
-        Tied candidates change the distribution of realistic ranks and of averages over tie orders. Pessimistic ranks
-        are never better than the uniform ranks of the null, so that the test is valid.
-        """
+        """Natural logarithm of the p-value from pessimistic ranks, and the standard error of a simulated p-value."""
 
     @abstractmethod
     def unit_values(self, sample: Own, rank_type: RankType) -> FloatArray:
@@ -160,10 +135,7 @@ class MetricDefinition(ABC, Generic[Own]):
         return False if view == "p_value" else self.higher_is_better
 
     def bounds(self, view: View) -> Bounds:
-        """Lowest and highest value for any ranks and candidate counts; None: no bound, or an unknown one.
-
-        Plots label a bound as the best value, so a metric without direction has none.
-        """
+        """Lowest and highest value for any ranks and candidate counts; None: no bound, or an unknown one."""
         if view == "p_value":
             return 0.0, 1.0
         if view == "z_score" or self.higher_is_better is None:

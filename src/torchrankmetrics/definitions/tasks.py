@@ -225,10 +225,7 @@ class RankDefinition(MetricDefinition[RankSample]):
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
-        """Expectation of the metric over independent uniform orders within each tie block {optimistic..pessimistic}.
-
-        A mean of f averages f over each block; GMR and IGMR are the product of the block means of r^(+-v_i).
-        """
+        """Expectation of the metric over independent uniform orders within each tie block {optimistic..pessimistic}."""
         if not self.has_expected:
             raise ValueError(f"rank_type='expected' {self._only_means}")
         if self.uses_candidates:
@@ -417,19 +414,7 @@ _NORMAL_QUARTILE = 0.6744897501960817  # Phi^-1(3/4): the MAD of a standard norm
 
 
 def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> FloatArray:
-    """Aggregate transformed ranks: of one sample, or of many outcomes in columns.
-
-    Args:
-        definition: the metric, for its kind of aggregation.
-        x: (m,) or (m, outcomes) float64, the f(r_i).
-        mass: (m,) float64 > 0, the weight of each entry, of any sum.
-
-    Returns:
-        () or (outcomes,) float64.
-
-    Raises:
-        ValueError: for counts and the tie rate, which are not functions of the f(r_i).
-    """
+    """Aggregate transformed ranks: of one sample, or of many outcomes in columns."""
     match definition.aggregation:
         case "mean":
             return weighted_mean(x, mass)

@@ -23,20 +23,7 @@ _MOST_VALUES = 10**9  # of f(r, N), for all distinct N together
 
 
 class KnownTransform:
-    """A transform and its closed forms; the methods here serve any transform.
-
-    Attributes:
-        exponent: p of x -> x^p; NaN for others.
-        direction: 1 if it increases for x > 0, -1 if it decreases; 0: to be found out.
-        inverse_error: what rounding costs the inverse beside a relative error: absolute, and as a share of the range.
-        smooth: monotone, and smooth on panels of ranks that double; others are summed rank by rank.
-        constant_from: the rank from which on all values are equal.
-        is_share: its mean is a share of tasks.
-        has_limit: its formula holds at infinity too.
-        uses_candidates: whether it depends on the number of candidates.
-        min_candidates: the fewest candidates with which a task has a value.
-        closed_moments: null moments among N candidates do not depend on the other N of the call, to the last bit.
-    """
+    """A transform and its closed forms; the methods here serve any transform."""
 
     __call__: Callable[..., Tensor]
     exponent: float = math.nan
@@ -75,11 +62,6 @@ class KnownTransform:
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out.
-
-        The variance of a constant is exactly zero.
-
-        Raises:
-            ValueError: if f is not finite, changes the shape, or is user-defined and N is above 2^24.
 
         Source: Hoyt et al. 2022 (arXiv 2203.07544), appendix, for ranks, reciprocal ranks and hits.
         """
@@ -120,20 +102,7 @@ def known(f: RankTransform) -> KnownTransform:
 def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
-    """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads.
-
-    Args:
-        f: a transform.
-        x: (m,) float64, ranks or what became of them.
-        name: what errors call the transform.
-        num_candidates: (m,) int64, for a transform that depends on them; others do not look.
-
-    Returns:
-        (m,) float64, finite; ``x`` itself for the identity.
-
-    Raises:
-        ValueError: if the transform changes the shape, gives a value that is not finite, or lacks candidate counts.
-    """
+    """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
     f = known(f)
     if f.is_identity:
         return _finite(x, x, name)
@@ -153,11 +122,7 @@ def apply_transform(
 
 
 def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
-    """Derivative of a transform, elementwise: (m,) float64 in, (m,) float64 out.
-
-    Raises:
-        ValueError: if torch cannot differentiate the transform.
-    """
+    """Derivative of a transform, elementwise: (m,) float64 in, (m,) float64 out."""
     with torch.inference_mode(False), torch.enable_grad():
         point = torch.tensor(x, dtype=torch.float64, device="cpu", requires_grad=True)
         value = g(point)
@@ -193,11 +158,7 @@ def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
 
 
 def check_evaluations(f: KnownTransform, num_candidates: IntArray) -> None:
-    """Check that f(r, N) is affordable at all ranks for these distinct N.
-
-    Raises:
-        ValueError: if they sum to more than 1e9.
-    """
+    """Check that f(r, N) is affordable at all ranks for these distinct N."""
     if (total := float(num_candidates.sum(dtype=np.float64))) > _MOST_VALUES:
         got = f"{len(num_candidates):,} distinct counts with a sum of {total:,.0f}"
         raise _too_many(f, f"distinct counts with a sum of at most {_MOST_VALUES:,}", got)
@@ -214,9 +175,6 @@ def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
 
 def range_moments(values: FloatArray, start: IntArray, stop: IntArray) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of values[start:stop] for many ranges, each not empty: (b,) float64 twice.
-
-    The ranges are merged from nodes of a binary tree over all values. So nothing cancels, equal values have a variance
-    of exactly zero, and the bits of a range do not depend on the other ranges.
 
     Source: Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115).
     """

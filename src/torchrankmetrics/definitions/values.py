@@ -29,13 +29,7 @@ class ValueSample(Sample):
 
 @dataclass(frozen=True)
 class ValueDefinition(MetricDefinition[ValueSample]):
-    """The mean of given values of queries; only its base value is defined.
-
-    Args:
-        name (str): name in results.
-        higher_is_better (bool, default True): direction of the values; None without one.
-        is_share (bool, default False): whether all values are 0 or 1.
-    """
+    """The mean of given values of queries; only its base value is defined."""
 
     name: str
     higher_is_better: bool | None = True

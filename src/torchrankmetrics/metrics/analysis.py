@@ -38,21 +38,7 @@ Found = TypeVar("Found")
 
 
 class Analysis:
-    """Canonical rows of an evaluation, with samples and values that are computed on first use and cached.
-
-    Args:
-        blocks: int64 (n_i, 10) blocks of rows, on any device.
-
-    Attributes:
-        table_rows: all of them in canonical form, (n, 10) int64.
-        rows: what metrics of ranking tasks use: as table_rows, without queries and gains, equal rows counted together.
-        has_queries: whether some query may have several relevant items.
-
-    Raises:
-        IndexError: for ids out of range that an accelerator could only flag.
-        ValueError: for ranks, weights or targets that an accelerator could only flag; and for tasks of a sequential
-            evaluation, unless ``partial``.
-    """
+    """Canonical rows of an evaluation, with samples and values that are computed on first use and cached."""
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
         blocks = [block for block in blocks if not block.is_meta]  # without values
@@ -125,16 +111,7 @@ class Analysis:
         return [name for name in TASK_SIDES if SIDE_CODES[name] in present]
 
     def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
-        """Tasks of a side, with weights that sum to one per group if the average is macro.
-
-        Args:
-            side: "both", "head", "tail" or "relation".
-            average: "micro" or "macro".
-            min_candidates: tasks with fewer are left out before groups are weighted.
-
-        Raises:
-            ValueError: for a macro average if a task has no group.
-        """
+        """Tasks of a side, with weights that sum to one per group if the average is macro."""
         return self.once(("tasks", side, average, min_candidates), self._sample, side, average, min_candidates)
 
     def _sample(self, side: Side, average: Average, min_candidates: int) -> RankSample:
@@ -145,11 +122,7 @@ class Analysis:
 
     @property
     def queries(self) -> "QuerySample":
-        """All queries with the places of their relevant items, equal ones as one entry.
-
-        Raises:
-            ValueError: if the rows do not determine the places, see ``table.queries.queries_of``.
-        """
+        """All queries with the places of their relevant items, equal ones as one entry."""
         from torchrankmetrics.table.queries import merged, queries_of
 
         return self.once("queries", lambda: merged(queries_of(self.table_rows)))
@@ -167,11 +140,7 @@ class Analysis:
     def query_sample(
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
-        """Queries of a side on which a metric is defined; with macro average their weights sum to one per group.
-
-        Raises:
-            ValueError: as ``queries``, and for a macro average if a query has no group.
-        """
+        """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
         used = self.used_queries(definition, side)
         queries, key = self.queries_for(definition), (definition.relevance, average, used.tobytes())
         return self.once(key, lambda: query_sample_of(queries.take(used), average))
@@ -192,11 +161,7 @@ class Analysis:
         return group
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
-        """Yield the rows of each group, by ascending id.
-
-        Raises:
-            ValueError: if a task has no group.
-        """
+        """Yield the rows of each group, by ascending id."""
         ids = np.unique(self.group).tolist()
         both = [part[np.argsort(Columns(part).group, kind="stable")] for part in (self.rows, self.table_rows)]
         ends = [[np.searchsorted(Columns(part).group, ids, side=side) for side in ("left", "right")] for part in both]
@@ -282,10 +247,6 @@ _OF_QUERIES = {"mr": "first_mr", "mrr": "rr", "median_rank": "first_median_rank"
 
 
 def query_counterpart(name: str) -> str | None:
-    """Return the query metric that retrieval calls by the name of a metric of tasks; None for other metrics.
-
-    >>> query_counterpart("mrr"), query_counterpart("hits_at_10"), query_counterpart("gmr")
-    ('rr', 'success_at_10', None)
-    """
+    """Return the query metric that retrieval calls by the name of a metric of tasks; None for other metrics."""
     k = name.removeprefix("hits_at_")
     return f"success_at_{k}" if k != name else _OF_QUERIES.get(name)

@@ -28,15 +28,7 @@ Found = TypeVar("Found")
 
 
 class Runs:
-    """Runs of entries of one group.
-
-    Args:
-        group: (m,) int64, ascending, from 0.
-        size: more than the largest.
-
-    Attributes:
-        present: the groups that have entries, ascending.
-    """
+    """Runs of entries of one group."""
 
     def __init__(self, group: IntArray, size: int) -> None:
         first = np.ones(len(group), dtype=bool)
@@ -81,14 +73,7 @@ def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> 
 
 
 class Groups:
-    """The groups of an analysis, by ascending id; samples, histograms and values are computed once.
-
-    Attributes:
-        ids: (g,) int64.
-
-    Raises:
-        ValueError: if a task has no group.
-    """
+    """The groups of an analysis, by ascending id; samples, histograms and values are computed once."""
 
     def __init__(self, analysis: Analysis) -> None:
         group = analysis.group
@@ -150,11 +135,7 @@ class Groups:
         return sample_of(self.rows), self.index
 
     def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
-        """Base value of each group, NaN without tasks; None if each group must be computed separately.
-
-        Raises:
-            ValueError: if f or g is not finite.
-        """
+        """Base value of each group, NaN without tasks; None if each group must be computed separately."""
         p, a = definition.exponents
         power_mean = abs(p) != 1 and p != 0 and a == 1 / p
         if definition.aggregation != "mean" or rank_type == "expected" or power_mean:
@@ -269,15 +250,13 @@ class Breakdown(Rendered):
 
 
 def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) -> Breakdown:
-    """Tabulate metrics by group; within a group micro and macro are the same.
-
-    Raises:
-        ValueError: if a task has no group, or a group has no name.
-    """
+    """Tabulate metrics by group; within a group micro and macro are the same."""
     columns: dict[str, Measure] = {}
+    adjustable = analysis.sample().num_candidates is not None
     for measure in measures:
         if measure.definition.name != "count":
-            seen = replace(measure, average="micro").with_views("base", "adjusted_index", "z_score")
+            measure = replace(measure, average="micro")
+            seen = measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()

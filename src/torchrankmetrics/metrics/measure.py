@@ -29,26 +29,7 @@ _OWN_WORDS: dict[tuple[str, View], str] = {("mr", "normalized"): "amr", ("mr", "
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric with its view, rank type, side, average and expectation.
-
-    Args:
-        definition: a metric of ranking tasks or of queries.
-        view: "base", "normalized", "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic", "optimistic", "pessimistic" or "expected"; for query metrics realistic means expected.
-            p-values are computed from pessimistic ranks whatever the rank type.
-        side: "head", "tail", or "both" for the union of the tasks.
-        average: "micro" (every task weighs the same) or "macro" (every group does).
-        expectation: provider of null moments; moments of query metrics are always exact.
-        side_names: names of head and tail in keys.
-
-    Raises:
-        TypeError: if the definition or the expectation is of another type.
-        ValueError: for an unknown option, or an undefined combination.
-
-    >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
-    >>> Measure(MEAN_RANK, "adjusted_index", side="head").key
-    'head_amri'
-    """
+    """A metric with its view, rank type, side, average and expectation."""
 
     definition: Definition
     view: View = "base"
@@ -113,11 +94,7 @@ class Measure:
         return self.view != "p_value" and self.definition.is_estimate
 
     def sample(self, analysis: Analysis) -> Sample:
-        """The tasks or queries of the side on which the metric is defined, weighted by the average.
-
-        Raises:
-            ValueError: for queries whose rows do not determine the places of their relevant items.
-        """
+        """The tasks or queries of the side on which the metric is defined, weighted by the average."""
         return self.definition.sample(analysis, self.side, self.average)
 
     def base(self, analysis: Analysis) -> float:
@@ -183,11 +160,7 @@ class Measured(Protocol):
 
 
 def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
-    """Whether an entry is a measure or has one.
-
-    Raises:
-        TypeError: for a class of metrics instead of an instance.
-    """
+    """Whether an entry is a measure or has one."""
     found = isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
     if found and isinstance(entry, type):
         raise TypeError(f"a metric must be an instance, such as {entry.__name__}(...), got the class")

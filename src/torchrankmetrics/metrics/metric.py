@@ -39,7 +39,6 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import HasRows, empty_rows
 from torchrankmetrics.validation import TaskSide, check_choice
@@ -67,11 +66,7 @@ _IN_STEP = (Tensor, int, float, type(None))
 
 
 class MeasureAttribute(Generic[Value]):
-    """An attribute of a metric and of its class, computed from the measure; None on a class without a measure.
-
-    Args:
-        read: from the measure to the attribute.
-    """
+    """An attribute of a metric and of its class, computed from the measure; None on a class without a measure."""
 
     def __init__(self, read: Callable[[Measure], Value]) -> None:
         self._read = read
@@ -229,7 +224,6 @@ class RankMetric(Metric):
         gain: Numbers | None = None,
         indexes: Integers | None = None,
         backend: str = "auto",
-        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch and store the ranks, or store existing ranks.
 
@@ -257,7 +251,6 @@ class RankMetric(Metric):
             indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
                 retrieval; each query is whole.
             backend (str, default "auto"): as in ``rank_scores``.
-            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -269,7 +262,7 @@ class RankMetric(Metric):
         if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
             self._append(empty_rows(preds.device))
             return
-        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, tolerance=tolerance))
+        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend))
 
     @eager
     def compute(self) -> Tensor:
@@ -439,11 +432,7 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
 
 
 def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
-    """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task.
-
-    Raises:
-        ValueError: naming the argument. Pairs of two rows would be resampled like scores, and give a wrong number.
-    """
+    """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
     if not isinstance(preds, Tensor):
         wrong = "preds"
     elif not isinstance(target, Tensor) or (target.ndim != 1 and target.dtype != torch.bool):

@@ -89,10 +89,7 @@ class _ClassMeasure:
 
 
 class NamedMetric(RankMetric):
-    """A metric whose name is fixed by its class, so that torchmetrics reads direction and bounds from the class.
-
-    A class passes its name as ``key``, and the arguments and the value of its example.
-    """
+    """A metric whose name is fixed by its class, so that torchmetrics reads direction and bounds from the class."""
 
     metric_name: ClassVar[str]
     measure = _ClassMeasure()  # instances have their own

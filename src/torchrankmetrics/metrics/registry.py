@@ -23,15 +23,7 @@ MetricLike = Union[str, "Definition", Measure, Measured]
 
 
 class Entry(NamedTuple):
-    """A row of the table of metrics.
-
-    Attributes:
-        name: canonical name, without its number.
-        made: the definition, or a function of the number that returns it. A string is the name of either in
-            ``queries.definitions``, which is imported when the metric is requested.
-        synonyms: other names, lower case.
-        number: whether k, the number of first places, is absent, required ("k") or optional ("[k]"); "p": an exponent.
-    """
+    """A row of the table of metrics."""
 
     name: str
     made: "RankDefinition | Callable[..., Definition] | str"
@@ -173,25 +165,13 @@ class MetricName:
         expectation: ExpectationProvider = DEFAULT_EXPECTATION,
         side_names: tuple[str, str] = ("head", "tail"),
     ) -> Measure:
-        """Return the measure; the arguments replace qualifiers that are not in the name.
-
-        Raises:
-            TypeError, ValueError: as ``Measure``.
-        """
+        """Return the measure; the arguments replace qualifiers that are not in the name."""
         own = self.view or view, self.rank_type or rank_type, self.side or side, self.average or average
         return Measure(self.definition, *own, expectation, side_names)
 
 
 def parse_name(name: str) -> MetricName:
-    """Parse a metric name: canonical keys, synonyms, PyKEEN's ``side.rank_type.metric``; any case.
-
-    Raises:
-        TypeError: if it is not a string.
-        ValueError: if it is unknown; the message contains the nearest names.
-
-    >>> parse_name("hits@10").definition.name, parse_name("tail.best.zMRR").view
-    ('hits_at_10', 'z_score')
-    """
+    """Parse a metric name: canonical keys, synonyms, PyKEEN's ``side.rank_type.metric``; any case."""
     if not isinstance(name, str):
         own = "; write RankDefinition('my_metric', f=function)" if callable(name) else ""
         raise TypeError(f"a metric name must be a str, got {type(name).__name__}{own}")
@@ -214,23 +194,7 @@ def as_measure(
     average: Average | None = None,
     relevance_threshold: float = 1.0,
 ) -> Measure:
-    """Return the measure of a metric, completed by keywords; None: not given.
-
-    Args:
-        metric: a name, a definition, or an object with a measure.
-        expectation: source of the moments under random ranking; None: the measure's source, else exact.
-        view: view of the measure.
-        rank_type: rank type of the measure.
-        side: side of the measure.
-        average: average of the measure.
-        relevance_threshold: smallest label of a relevant item.
-
-    Raises:
-        TypeError, ValueError: as ``parse_name`` and ``Measure``; and if a keyword contradicts the metric.
-
-    >>> as_measure("tail.zmrr", rank_type="optimistic").key
-    'tail_optimistic_z_mrr'
-    """
+    """Return the measure of a metric, completed by keywords; None: not given."""
     parsed = parse_name(metric) if isinstance(metric, str) else measure_of(metric) if has_measure(metric) else metric
     name = parsed if isinstance(parsed, MetricName | Measure) else MetricName(parsed)  # type: ignore[arg-type]
     if relevance_threshold != 1:
@@ -249,11 +213,7 @@ def as_measure(
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:
-    """Return the definition of a base metric of ranking tasks: a name without qualifiers, or a definition.
-
-    Raises:
-        TypeError, ValueError: as ``parse_name``, and for a name with qualifiers or of a query metric.
-    """
+    """Return the definition of a base metric of ranking tasks: a name without qualifiers, or a definition."""
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     definition = name.definition
     if name != MetricName(definition):
@@ -319,11 +279,7 @@ def _parse_base(text: str) -> "Definition | None":
 
 
 def hint_for(text: str) -> str | None:
-    """Return the end of an error message for a metric of another library; None if the text is not one.
-
-    >>> hint_for("filtered_mrr")
-    "; a filter is passed as exclude= of update, not in a name: use 'mrr'"
-    """
+    """Return the end of an error message for a metric of another library; None if the text is not one."""
     if match := re.fullmatch(r"(?:filtered|filt|raw|unfiltered)_(.+)", text):
         return f"; a filter is passed as exclude= of update, not in a name: use {shorten(match[1])}"
     if match := re.fullmatch(r"(?:retrieval|link_?pred)_?(.+)", text):

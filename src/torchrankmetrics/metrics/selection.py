@@ -23,19 +23,7 @@ _WORDS = {*VIEWS, *RANK_TYPES, "micro", "macro", "z", "p", "adjusted", "normaliz
 
 
 class Selection:
-    """Options that turn names into measures.
-
-    Args:
-        views: applied to names without a view; one string or several, also for the next two.
-        rank_types: applied to names without a rank type.
-        sides: applied to names without a side; two other labels replace head and tail.
-        expectation: provider of null moments for all.
-        average: for names without an average.
-        relevance_threshold: for names without one.
-
-    Raises:
-        ValueError: if one of them is empty or has an unknown entry.
-    """
+    """Options that turn names into measures."""
 
     def __init__(
         self,
@@ -55,16 +43,7 @@ class Selection:
         self.relevance_threshold = relevance_threshold
 
     def entries(self, metrics: Metrics) -> Iterator[tuple[str, Measure | Measured]]:
-        """Yield keys with measures for names, and entries that have a measure unchanged, in the given order.
-
-        Duplicates are dropped.
-
-        Args:
-            metrics: a name, a definition, a ``Measure`` or an object with a ``measure``; several; or a dict of them.
-
-        Raises:
-            TypeError, ValueError: as ``RankCollection``.
-        """
+        """Yield keys with measures for names, and entries that have a measure unchanged, in the given order."""
         if isinstance(metrics, Mapping):
             for key, entry in metrics.items():
                 if not isinstance(key, str) or not _KEY.fullmatch(key):

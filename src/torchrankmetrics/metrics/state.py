@@ -31,10 +31,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Content:
-    """Identity of the rows of a buffer, with the results computed from them.
-
-    Copies of a buffer share it. A pickled buffer and pickled values keep the identity without the results.
-    """
+    """Identity of the rows of a buffer, with the results computed from them."""
 
     def __init__(self) -> None:
         self.analysis: Analysis | None = None
@@ -48,13 +45,7 @@ class Content:
 
 
 class RowBuffer(list[Tensor]):
-    """Blocks of rows, int64 (n_i, 10), that are never written in place: a list state, which torchmetrics can share.
-
-    Args:
-        blocks: the first blocks.
-        updates: number of updates that the blocks come from.
-        merges: whether equal rows are merged into their count.
-    """
+    """Blocks of rows, int64 (n_i, 10), that are never written in place: a list state, which torchmetrics can share."""
 
     def __init__(self, blocks: Iterable[Tensor] = (), updates: int = 0, merges: bool = False) -> None:
         super().__init__(blocks)
@@ -110,16 +101,7 @@ class RowBuffer(list[Tensor]):
         return content.analysis
 
     def gathered(self, gather: Gather, group: Any, device: torch.device) -> "RowBuffer":
-        """Return the rows of all processes, gathered once for all members of a RankCollection.
-
-        Between two gathers every process updates or resets, or none does: like every torchmetrics metric, a process
-        that gathers waits for the others.
-
-        Args:
-            gather: ``gather_all_tensors`` or a replacement: (tensor, group=...) -> list of tensors.
-            group: the process group.
-            device: of the metric, of the same kind on every process; the blocks may be on another one.
-        """
+        """Return the rows of all processes, gathered once for all members of a RankCollection."""
         gathered = self.content.gathered
         for known_gather, known_group, rows in gathered:
             if known_gather is gather and known_group is group:
@@ -188,12 +170,7 @@ def checked_block(block: Tensor, has_queries: bool, on_cpu: bool) -> Tensor:
 
 
 def validated(rows: Tensor | Sequence[Tensor], has_queries: bool) -> Tensor:
-    """Return rows from a file or another program as one (n, 10) tensor on the CPU; has_queries: for query metrics.
-
-    Raises:
-        TypeError: if they are not int64 tensors.
-        ValueError, IndexError: if they are not (n, 10), (n, 9) or (n, 8), or could not come from an update.
-    """
+    """Return rows from a file or another program as one (n, 10) tensor on the CPU; has_queries: for query metrics."""
     from torchrankmetrics.table.rank_table import RankTable
 
     tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
@@ -209,11 +186,7 @@ def note_writer(state_dict: Any, prefix: str) -> None:
 def loaded(
     state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], errors: list[str], has_queries: bool
 ) -> Tensor | None:
-    """Take the rows out of a ``state_dict``; None without rows, and for invalid ones, which are added to the errors.
-
-    Of several processes that load one checkpoint, the process that wrote it gets the rows and the others get none: each
-    ranking task is loaded once.
-    """
+    """Take the rows out of a ``state_dict``; None without rows, and for invalid ones, which are added to the errors."""
     if prefix + KEY not in state_dict:
         return None
     try:
