@@ -13,8 +13,17 @@ from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, gi
 from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, WIDTH, Columns, Rows, gains, used, weights
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDES_BY_CODE,
+    WIDTH,
+    Columns,
+    Rows,
+    canonical_rows,
+    gains,
+    used,
+    weights,
+)
 from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:
