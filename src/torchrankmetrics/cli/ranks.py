@@ -23,8 +23,7 @@ from torchrankmetrics.integrations.trec_files import read_qrels, read_run
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import break_down
 from torchrankmetrics.metrics.measure import SIDES, Measure
-from torchrankmetrics.metrics.registry import as_measure
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
+from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, as_measure
 from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Cell, PValue, Tabular
