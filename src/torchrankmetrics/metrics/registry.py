@@ -201,8 +201,9 @@ def as_measure(
             raise ValueError(
                 f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one of them"
             )
-    given: dict[str, Any] = {} if expectation is None else {"expectation": expectation}
-    return replace(name, **given) if isinstance(name, Measure) else name.measure(**qualifiers, **given)
+    if isinstance(name, Measure):
+        return name if expectation is None else replace(name, expectation=expectation)
+    return name.measure(**qualifiers, expectation=expectation or DEFAULT_EXPECTATION)
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:
