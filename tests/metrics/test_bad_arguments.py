@@ -19,7 +19,6 @@ from torchrankmetrics import (
     compare,
     evaluate,
     rank_embeddings,
-    rank_scores,
     rank_triples,
 )
 from torchrankmetrics.datasets import PrecomputedExpectation
@@ -158,17 +157,6 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
         (lambda: clustered_p_value(TAILS, 3, cluster=[0]), TypeError, "^a metric must be a RankDefinition.*, got int"),
         (lambda: evaluate(3, 5), ValueError, r"^ranks must be \(tasks,\)"),
         (lambda: evaluate(RANKS, side=[]), ValueError, "^side must be one of"),
-        (
-            lambda: rank_scores(torch.eye(2), torch.tensor([0, 1]), tolerance=[0.1, 0.1]),
-            ValueError,
-            "^tolerance must be",
-        ),
-        (
-            lambda: rank_scores(torch.eye(2), torch.tensor([0, 1]), tolerance=torch.ones(2)),
-            ValueError,
-            "^tolerance must be",
-        ),
-        (lambda: MeanRank().update(RANKS, tolerance=torch.ones(2)), ValueError, "^tolerance is for scores"),
         (lambda: rank_triples(3, None, [[0, 0, 1]], None), TypeError, "^score_tails must be a function.*got 3"),
         (lambda: rank_triples(None, "x", [[0, 0, 1]], None), TypeError, "^score_heads must be a function.*got 'x'"),
         (lambda: rank_triples(None, max, [[0, 0, 1]], 3), TypeError, "^known must be KnownTriples.*got int"),

@@ -28,7 +28,6 @@ NUMBERS = {  # all of these are exact in every kind
     "adjust": (lambda x: trm.adjust(x, "mrr", 50), 0.5),
     "compare": (lambda x: trm.compare(a, b, "mrr", confidence_level=x), 0.75),
     "power_mean_rank": (lambda x: power_mean_rank(x).name, 2.5),
-    "tolerance": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=x), 0.25),
     "weight": (lambda x: updated(weight=x), 2.5),
 }
 INTEGERS = {

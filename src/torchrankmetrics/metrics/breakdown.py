@@ -238,9 +238,11 @@ class Breakdown(Rendered):
 def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) -> Breakdown:
     """Tabulate metrics by group; within a group micro and macro are the same."""
     columns: dict[str, Measure] = {}
+    adjustable = analysis.sample().num_candidates is not None
     for measure in measures:
         if measure.definition.name != "count":
-            seen = replace(measure, average="micro").with_views("base", "adjusted_index", "z_score")
+            measure = replace(measure, average="micro")
+            seen = measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()

@@ -27,7 +27,6 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import HasRows
 from torchrankmetrics.validation import TaskSide, check_choice
@@ -194,7 +193,6 @@ class RankMetric(RowOwner, Metric):
         gain: Numbers | None = None,
         indexes: Integers | None = None,
         backend: str = "auto",
-        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch and store the ranks, or store existing ranks.
 
@@ -222,7 +220,6 @@ class RankMetric(RowOwner, Metric):
             indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
                 retrieval; each query is whole.
             backend (str, default "auto"): as in ``rank_scores``.
-            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -231,7 +228,7 @@ class RankMetric(RowOwner, Metric):
         facts = TaskFacts(task_side, group, weight, sample_id, query, gain)
         if isinstance(self, Metric):  # the only kind that a BootStrapper holds
             _check_resampling(preds, target, exclude, facts, indexes)
-        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, tolerance=tolerance))
+        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend))
 
     @eager
     def compute(self) -> Tensor:
