@@ -77,7 +77,7 @@ def report(
     from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import break_down
     from torchrankmetrics.metrics.measure import SIDES
-    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
@@ -243,7 +243,7 @@ def compare(
     """
     from torchrankmetrics.inference.compare import equivalence
     from torchrankmetrics.inference.comparison import equivalences
-    from torchrankmetrics.metrics.selection import Selection
+    from torchrankmetrics.metrics.registry import Selection
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
     requested = split_list(metrics or ("ndcg_at_10" if runs else "mrr"), "--metric")

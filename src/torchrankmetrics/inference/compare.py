@@ -29,7 +29,7 @@ from torchrankmetrics.inference.pairing import (
     value_rows,
 )
 from torchrankmetrics.inference.testing import holm, one_sided
-from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
+from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, one_number, shorten
@@ -225,9 +225,7 @@ def _runs(models: Models, name: str) -> list[Evaluation | Values]:
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
     """Requested measure; without an expectation of its own it has the one of the first collection."""
-    if has_measure(metric):
-        found = measure_of(metric)
-    else:
+    if (found := measure_of(metric)) is None:
         name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
         known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
         # the expectations of members may differ

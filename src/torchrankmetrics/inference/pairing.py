@@ -18,8 +18,17 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import as_measure
 from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, WIDTH, Columns, Rows, gains, used, weights
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDES_BY_CODE,
+    WIDTH,
+    Columns,
+    Rows,
+    canonical_rows,
+    gains,
+    used,
+    weights,
+)
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import is_int, one_number, shorten
 
