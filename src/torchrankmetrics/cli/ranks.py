@@ -72,12 +72,12 @@ def report(
     """
     from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
-    from torchrankmetrics.inference.sources import check_complete
+    from torchrankmetrics.inference.pairing import check_complete
     from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS
     from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import break_down
     from torchrankmetrics.metrics.measure import SIDES
-    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
@@ -241,8 +241,9 @@ def compare(
 
     `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
     """
-    from torchrankmetrics.inference.equivalence import equivalence, equivalences
-    from torchrankmetrics.metrics.selection import Selection
+    from torchrankmetrics.inference.compare import equivalence
+    from torchrankmetrics.inference.comparison import equivalences
+    from torchrankmetrics.metrics.registry import Selection
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
     requested = split_list(metrics or ("ndcg_at_10" if runs else "mrr"), "--metric")

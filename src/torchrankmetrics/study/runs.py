@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
-from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, Values, as_table, check_complete
+from torchrankmetrics.inference.pairing import Collected, Values, as_table, check_complete, paired_rows
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.ranking.ranks import Ranks

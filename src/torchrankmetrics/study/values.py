@@ -8,8 +8,7 @@ import numpy as np
 
 from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.values import ValueDefinition, ValueSample
-from torchrankmetrics.inference.sources import Values
-from torchrankmetrics.inference.values import PairedValues, value_rows
+from torchrankmetrics.inference.pairing import PairedSource, Values, value_rows
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.study.runs import DataSet, Facts, LoadedRun, Run, missing_seeds
 from torchrankmetrics.table.columns import Rows
@@ -24,7 +23,9 @@ class _RunValues:
 
     def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> ValueSample:
         """The values."""
-        return PairedValues([self.rows]).sample(side, average, min_candidates)[0][0]
+        samples, _ = PairedSource([self.rows]).sample(side, average, min_candidates)
+        sample: ValueSample = samples[0]
+        return sample
 
     def once(self, key: Hashable, compute: Callable[..., Any], *arguments: Hashable) -> Any:
         """Compute a result."""
