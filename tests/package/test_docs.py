@@ -14,6 +14,8 @@ PAGES = sorted(DOCS.glob("*.md"))
 
 
 results = load_script(DOCS / "results.py")
+
+
 def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 

@@ -44,5 +44,3 @@ def test_averages_over_graphs_are_those_of_the_rows(metric: str) -> None:
             assert row["mean"] == pytest.approx(np.mean(mine), rel=1e-12)
             half = 2.03451530 * np.std(mine, ddof=1) / np.sqrt(34)  # Student's t, 33 degrees of freedom, 97.5%
             assert (row["low"], row["high"]) == pytest.approx((row["mean"] - half, row["mean"] + half), rel=1e-6)
-
-

@@ -80,5 +80,3 @@ def test_the_case_study_writes_runs_and_p_values(tmp_path: Path) -> None:
     assert len(printed) == 2 * (len(runs) - 2)  # the models trained here, and those of the paper
     for graph, model, _, answer in printed[: len(runs) - 2]:
         assert answer == ("yes" if runs[graph, model]["log10_p_mrr"] <= np.log10(0.05) else "no")
-
-
