@@ -80,14 +80,15 @@ def to_markdown(table: Tabular, **style: Any) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
 
 
-_LATEX = {c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "†": r"\dag{}", "‡": r"\ddag{}", '"': "''"}
-_LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}"}
-_LATEX |= {"|": r"\textbar{}", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$"}
+_COMMANDS = {c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "†": r"\dag{}", "‡": r"\ddag{}", '"': "''"}
+_COMMANDS |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+_COMMANDS |= {"|": r"\textbar{}", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$"}
+_LATEX = {ord(c): text for c, text in _COMMANDS.items()}
 
 
 def _latex(text: str, bold: bool = False, mark: str = "") -> str:
     """Escape a text for LaTeX; a hyphen before a number is a minus sign."""
-    escaped = visible(unicodedata.normalize("NFC", text)).translate(str.maketrans(_LATEX))
+    escaped = visible(unicodedata.normalize("NFC", text)).translate(_LATEX)
     escaped = re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
     return (rf"\textbf{{{escaped}}}" if bold else escaped) + (rf"\textsuperscript{{{_latex(mark)}}}" if mark else "")
 
