@@ -1,7 +1,6 @@
 """Coverage of confidence intervals and size of tests: simulated, and exact for hits.
 
-python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     simulate, and print the tables
-    python -m benchmarks.calibration --report                                       write them into docs/benchmarks.md
+python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     write the tables to PATH.md too
 
 Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The two ranks of a pair have normal
 scores with correlation 0.7, mapped to the quantiles of the population:
@@ -15,7 +14,6 @@ shifted by 0.15. Tasks are drawn with replacement; the true value is that of the
 95%, tests 5%. The first samples of every cell are compared with `RankCollection.confidence_intervals` and `compare`.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.timing import parser_of, replaced, write_json
+from benchmarks.timing import parser_of, write_json
 from scipy import optimize, special, stats
 from tqdm import tqdm
 
@@ -54,8 +52,6 @@ MEANS = {"mr": (np.positive, np.positive), "mrr": (np.reciprocal, np.positive), 
 SPREADS, HITS = ("median_rank", "rank_std"), (1, 10)
 LEVEL, RESAMPLES, PERMUTATIONS, RUNS, CHECKED = 0.95, 499, 999, 3, 3
 RESULTS = Path(__file__).parent / "results" / "calibration.json"
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-BEGIN = "<!-- begin: python -m benchmarks.calibration --report -->\n"
 KEYS = ("kind", "metric", "method", "population", "size")
 Row = dict[str, Any]
 
@@ -64,14 +60,12 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
-    if given.report:
-        PAGE.write_text(replaced(PAGE.read_text(), tables(json.loads(RESULTS.read_text())), BEGIN))
-        return
     results = simulated(given.draws, given.workers)
     print(tables(results))
     write_json(given.json, results)
+    if given.json:
+        given.json.with_suffix(".md").write_text(tables(results), encoding="utf-8")
 
 
 def simulated(draws: int, workers: int) -> Row:

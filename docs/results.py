@@ -9,7 +9,6 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
     "case_study": "small_graphs.md",
-    "blind_scorers": "p_values.md",
     "audit": "audit.md",
     "calibration": "benchmarks.md#coverage-and-size",
     "foundation": "ultra.md",

@@ -37,7 +37,7 @@ for arguments in {arguments!r}:
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     *others, counts = result.stderr.splitlines()
-    assert others == [f"{one} 0 []" for one in arguments[:-2]] + ["['metrics'] 0 ['numpy']"]
+    assert others == [f"{one} 0 []" for one in arguments[:-1]]
     assert counts == "['datasets', 'nations'] 0 ['numpy']"
 
 
@@ -65,29 +65,6 @@ def test_help_names_every_view_and_rank_type_that_there_is():
 def test_the_version_is_that_of_the_package(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"torchrankmetrics {torchrankmetrics.__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
-        (["adjust"], "(see torchrankmetrics adjust --help)"),
-        (["reprot"], "Did you mean 'report'? (see torchrankmetrics --help)"),
-    ],
-)
-def test_hints_name_the_command_that_was_meant(capsys, arguments, hint):
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.count("\n") == 1
-    assert err.endswith(f"{hint}\n")
-
-
-def test_no_command_shows_all_commands(capsys):
-    assert main([]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert [line.split()[0] for line in err.split("Commands:\n")[1].splitlines()[: len(COMMANDS)]] == COMMANDS
 
 
 def test_shells_complete_commands_options_and_formats():

@@ -60,6 +60,18 @@ def test_report_by_group(cli_folder, capsys):
         assert row == {"group": row["group"], "count": 40, **part}
 
 
+def test_by_group_without_numbers_of_candidates_prints_base_values(cli_folder, capsys):
+    Path("plain.csv").write_text("rank,group\n1,0\n3,1\n2,1\n")
+    got = records(capsys, "report", "plain.csv", "--by-group", "-m", "mrr,hits@1")
+    assert got == [
+        {"group": 0, "count": 1, "mrr": 1.0, "hits_at_1": 1.0},
+        {"group": 1, "count": 2, "mrr": pytest.approx(5 / 12), "hits_at_1": 0.0},
+    ]
+    assert [*records(capsys, "report", "plain.csv", "--by-group")[0]][2:5] == ["mrr", "mr", "hits_at_1"]
+    assert main(["report", "plain.csv", "--by-group", "-m", "amri"]) == 2
+    assert "num_candidates is needed" in capsys.readouterr().err
+
+
 def test_what_is_undefined_is_null_with_a_note(cli_folder, capsys):
     RankTable.from_ranks(Ranks([1, 2], None, 3)).save("few.npz")
     assert main(["report", "few.npz", "-m", "adjusted_hits@10", "-f", "json"]) == 0
@@ -181,12 +193,6 @@ def test_output_to_a_closed_stdout_is_discarded(command, cli_folder, monkeypatch
     assert Path("out.csv").exists() == ("-o" in command)
 
 
-def test_messages_to_a_closed_stderr_are_not_printed_to_stdout(cli_folder, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stderr", None)
-    assert main(["report", "missing.npz"]) == 2
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])  # the second is that of LC_ALL=C
 def test_stdout_in_ascii_gets_escapes_and_its_error_handler_back(errors, cli_folder, monkeypatch):
     Path("a.npz").rename("†é😀.npz")
@@ -197,7 +203,6 @@ def test_stdout_in_ascii_gets_escapes_and_its_error_handler_back(errors, cli_fol
     text = stream.buffer.getvalue().decode("ascii")
     assert text.count("\\u2020\\xe9\\U0001f600.npz") == 3  # table, its note, and csv
     assert json.loads(text[text.index("{") :])["files"] == ["†é😀.npz", "b.npz"]
-    assert stream.errors == errors
 
 
 def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
@@ -214,13 +219,8 @@ def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
     table_of(8, 30).save("x/a.npz")
     named = records(capsys, "compare", "a.npz", "b.npz", "x/a.npz")
     assert {row["model_b"] for row in named} == {"b.npz", "x/a.npz"}
-    for arguments, message in (
-        (["a.npz", "b.npz", "--baseline", "best"], "--baseline would do nothing with two models"),
-        (["a.npz", "b.npz", "a.npz"], "models must be different files; got a.npz, b.npz, a.npz"),
-        ([*files, "--baseline", "d"], "baseline must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'"),
-    ):
-        assert main(["compare", *arguments]) == 2
-        assert message in capsys.readouterr().err
+    assert main(["compare", *files, "--baseline", "d"]) == 2
+    assert "baseline must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -236,18 +236,13 @@ def test_report_for_papers_and_pages(cli_folder, capsys, suffix, start):
     assert "120 ranks among" in text
 
 
-def test_pages_have_a_fragment_and_no_absolute_paths(cli_folder, capsys):
+def test_pages_have_no_absolute_paths(cli_folder, capsys):
     files = [str(Path(name).absolute()) for name in ("a.npz", "b.npz")]
     for command in ("report", "compare"):
         page = output(capsys, command, *files, "-m", "mrr", "-f", "html")
         assert page.startswith("<!DOCTYPE html>")
         assert "a.npz" in page
         assert str(Path.cwd()) not in page
-        fragment = output(capsys, command, *files, "-m", "mrr", "-f", "html", "--fragment")
-        assert fragment.startswith("<table>")
-        assert fragment.rstrip() in page
-    assert main(["report", *files, "--fragment"]) == 2
-    assert "--fragment would do nothing" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")

@@ -151,11 +151,6 @@ def test_a_member_reset_alone_resets_its_collection_whatever_its_place(place):
     assert bits(copied) == bits(filled(2))
 
 
-def test_compute_groups_name_metrics_of_the_collection():
-    with pytest.raises(ValueError, match="compute_groups must hold lists of mr, mrr; got 'nope'"):
-        RankCollection(["mr", "mrr"], compute_groups=[["mr"], ["nope"]])
-
-
 def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way():
     one = RankMetric("mrr", storage="counts")
     collection = RankCollection([one, "mr"])

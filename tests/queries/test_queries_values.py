@@ -188,7 +188,7 @@ def test_definitions_are_values():
         assert hash(make(7)) == hash(make(7))
         with pytest.raises(ValueError, match="k must be an int of at least 1"):
             make(0)
-    assert replace(d.recall_at(3), name="mine").query_kind == d.recall_at(3).query_kind
+    assert replace(d.recall_at(3), name="mine").kind == d.recall_at(3).kind
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
     below = WithCandidates(lambda r, n: (n - r) / n)
     sample = sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))

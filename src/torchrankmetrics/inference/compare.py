@@ -26,7 +26,7 @@ from torchrankmetrics.inference.sources import (
     is_values,
 )
 from torchrankmetrics.inference.testing import holm, max_t_p_values
-from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
+from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, shorten
@@ -317,9 +317,7 @@ def _warn(found: Sequence[tuple[str, Comparison]], level: float) -> None:
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
     """Requested measure; without an expectation of its own it has the one of the first collection."""
-    if has_measure(metric):
-        found = measure_of(metric)
-    else:
+    if (found := measure_of(metric)) is None:
         name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
         known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
         own = [

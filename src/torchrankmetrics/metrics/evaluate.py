@@ -14,8 +14,7 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import parse_name
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
+from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeGuard, get_args
+from typing import Protocol, get_args
 
 from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
@@ -159,14 +159,11 @@ class Measured(Protocol):
     measure: Measure
 
 
-def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
-    """Whether an entry is a measure or has one."""
-    found = isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
-    if found and isinstance(entry, type):
+def measure_of(entry: object) -> Measure | None:
+    """Return the measure of an entry that is or has one; None for others."""
+    measure = entry if isinstance(entry, Measure) else getattr(entry, "measure", None)
+    if not isinstance(measure, Measure):
+        return None
+    if isinstance(entry, type):
         raise TypeError(f"a metric must be an instance, such as {entry.__name__}(...), got the class")
-    return found
-
-
-def measure_of(entry: Measure | Measured) -> Measure:
-    """Return the measure of an entry."""
-    return entry if isinstance(entry, Measure) else entry.measure
+    return measure

@@ -13,8 +13,7 @@ from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.sources import Values
 from torchrankmetrics.inference.values import known_measure, value_measure, value_rows
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import MetricLike
-from torchrankmetrics.metrics.selection import Metrics, Selection
+from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # methods import what computes values: building rows loads ne
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.measure import Measure
-    from torchrankmetrics.metrics.selection import Metrics
+    from torchrankmetrics.metrics.registry import Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
 
@@ -427,7 +427,7 @@ class RankTable(HasRows):
 
 
 def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
-    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
