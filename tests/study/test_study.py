@@ -24,7 +24,7 @@ from torchrankmetrics import (
 from torchrankmetrics.definitions import IDENTITY
 from torchrankmetrics.inference import holm
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.inference.standard_errors import units_of
 from torchrankmetrics.study import RankStudy
 
 

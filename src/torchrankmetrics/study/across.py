@@ -9,8 +9,7 @@ import numpy as np
 from scipy.stats import rankdata, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.inference.across import MeanRanks, mean_ranks
-from torchrankmetrics.inference.testing import holm
+from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name

@@ -12,12 +12,11 @@ from scipy.stats import t as student
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.sample import Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
-from torchrankmetrics.inference.pairing import paired_source
+from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
+from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
-from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, wilson_ends
-from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, units_of, wilson
+from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
@@ -164,8 +163,7 @@ def _keys(run: LoadedRun, measure: Measure, cluster: str | None) -> IntArray | N
     if cluster is None:
         return None
     if (definition := measure.definition.of_tasks) is None:
-        source: ClusterSource = ClusterSource(run.analysis, cluster, None)
-        return measure.definition.sample(source, measure.side, measure.average)
+        return clusters_of_queries(run.analysis, measure, cluster)
     return named_clusters(run.rows, cluster)[used(run.rows, measure.side, definition.min_candidates)]
 
 
@@ -175,7 +173,7 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
         return None, ""
     rows = [run.rows for runs in models for run in runs]
     try:
-        samples, chosen = measure.definition.sample(paired_source(rows), measure.side, measure.average)
+        samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
         values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
         units = units_of(values, samples[0].weight, samples[0].count, keys)
@@ -222,7 +220,7 @@ def _cell(
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
         # a share without spread has Wilson's interval for its number of tasks
         n = p * (1 - p) / total if total > 0 else models.units.effective
-        low, high = wilson_ends(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
+        low, high = wilson(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
         effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
     limits = definition.mean_limits(sample)
     if np.isfinite(limits).all():

@@ -10,8 +10,7 @@ from torchrankmetrics.definitions.protocol import VIEWS, View
 from torchrankmetrics.definitions.values import ValueDefinition
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.inference.sources import Values
-from torchrankmetrics.inference.values import known_measure, value_measure, value_rows
+from torchrankmetrics.inference.pairing import Values, known_measure, value_measure, value_rows
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION

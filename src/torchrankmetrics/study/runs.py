@@ -18,9 +18,15 @@ from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.values import ValueSample
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
-from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, Values, as_table, check_complete
-from torchrankmetrics.inference.values import PairedValues, value_rows
+from torchrankmetrics.inference.pairing import (
+    Collected,
+    PairedSource,
+    Values,
+    as_table,
+    check_complete,
+    paired_rows,
+    value_rows,
+)
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
@@ -151,7 +157,9 @@ class _GivenValues:
 
     def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> ValueSample:
         """The values."""
-        return PairedValues([self.rows]).sample(side, average, min_candidates)[0][0]
+        samples, _ = PairedSource([self.rows]).sample(side, average, min_candidates)
+        sample: ValueSample = samples[0]
+        return sample
 
     def once(self, key: Hashable, compute: Any, *arguments: Hashable) -> Any:
         """Compute a result."""

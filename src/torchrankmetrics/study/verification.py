@@ -11,7 +11,7 @@ from typing import Any
 
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.inference.values import known_measure
+from torchrankmetrics.inference.pairing import known_measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Rendered, Tabular

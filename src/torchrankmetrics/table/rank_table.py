@@ -15,7 +15,6 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
-from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -24,6 +23,7 @@ from torchrankmetrics.table.columns import (
     WIDTH,
     Columns,
     HasRows,
+    canonical_rows,
     empty_rows,
     with_ids_apart,
 )
