@@ -13,7 +13,7 @@ from flips import sign_flip_p_value
 from fuzzing import cases
 from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.datasets import PrecomputedExpectation
-from torchrankmetrics.definitions.tasks import IDENTITY, Exponential
+from torchrankmetrics.definitions import IDENTITY, Exponential
 from torchrankmetrics.inference.paired import SignFlipTest
 from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.shares import _conditional, _tango, share_difference

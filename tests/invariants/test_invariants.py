@@ -16,7 +16,7 @@ from bits import bits
 from fuzzing import cases
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
-from torchrankmetrics.definitions.tasks import WithCandidates, power_mean_rank
+from torchrankmetrics.definitions import WithCandidates, power_mean_rank
 from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.metrics.registry import parse_name
 

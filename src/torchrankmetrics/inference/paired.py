@@ -10,8 +10,8 @@ from scipy.optimize import brentq
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition
-from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import IDENTITY, Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.comparison import Comparison
 from torchrankmetrics.inference.pairing import paired_source
 from torchrankmetrics.inference.standard_errors import (

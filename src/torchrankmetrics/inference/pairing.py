@@ -137,10 +137,7 @@ def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Ro
     return canonical_clusters(cluster, given, name)
 
 
-_Samples = tuple[Sequence[Sample], IntArray]
-
-
-def paired_source(rows: Sequence[Rows]) -> SampleSource[_Samples, _Samples]:
+def paired_source(rows: Sequence[Rows]) -> SampleSource:
     """Return the source of samples of several runs, from rows in one order of tasks, or of values of queries."""
     if rows[0].shape[1] == WIDTH:
         return PairedSource(rows)

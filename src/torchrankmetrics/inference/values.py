@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.protocol import Average, Side
-from torchrankmetrics.definitions.values import ValueDefinition, ValueSample
+from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.inference.sources import is_values
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import as_measure

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from torchrankmetrics.definitions.protocol import Average, Side
-from torchrankmetrics.definitions.values import ValueDefinition, ValueSample
+from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.inference.sources import Values
 from torchrankmetrics.inference.values import PairedValues, value_rows
 from torchrankmetrics.metrics.measure import Measure
