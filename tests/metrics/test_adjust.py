@@ -138,7 +138,7 @@ def test_zero_variance_under_the_null_is_nan_with_a_warning():
         (("0.2", "mr", 40), {}, r"in \[1, 40\]"),
         ((0.9, "amri", 40), {}, "must be a base metric, such as 'mr'"),
         ((0.9, "tail_mrr", 40), {}, "must be a base metric"),
-        ((0.3, "mrr", 40), {"view": "z_score"}, "one count per task for view='z_score'"),
+        ((0.3, "mrr", 40), {"view": "z_score"}, "one count per task for 'mrr' with view='z_score'"),
         ((3.0, "gmr", 40), {}, "one count per task for 'gmr'"),
         ((0.3, "mmr", 40), {}, "did you mean"),
         (("a third", "mrr", 40), {}, "its digits"),
