@@ -328,7 +328,7 @@ class PairedMeasure:
     def flipped(self) -> FloatArray:
         """Terms of the sign-flip test: w (f^A - f^B) of every task or cluster."""
         values, sample = self.values, self.samples[0]
-        d = sample.weight * (values[:, 0] - values[:, 1])
+        d: FloatArray = sample.weight * (values[:, 0] - values[:, 1])
         if self.keys is None:
             return d
         _, index = np.unique(self.keys, return_inverse=True)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def adjust(
     *,
     view: View = "adjusted_index",
     expectation: ExpectationProvider | None = None,
-) -> float | Rounded:
+) -> Any:
     """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:

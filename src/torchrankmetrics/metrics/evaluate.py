@@ -122,8 +122,9 @@ def evaluate(
         given = as_tensor(ranks if scores is None else scores, "ranks" if scores is None else "scores")  # type: ignore[arg-type]
     is_scored = not is_complete and (scores is not None or indexes is not None or given.ndim == 2)
     unknown = num_candidates is None
+    answers: Any = None
     if is_scored:
-        target = _target_of(given, num_candidates, target)
+        answers = _target_of(given, num_candidates, target)
     elif target is not None or exclude is not None:
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     elif is_complete:
@@ -145,7 +146,17 @@ def evaluate(
         side = selection.labels.get(side, side)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
     analysis = Analysis(
-        [make_block(given, target, cast("Exclude", exclude), facts, indexes=indexes, backend=backend, name="scores")]
+        [
+            make_block(
+                given,
+                cast("Target | None", target),
+                cast("Exclude", exclude),
+                facts,
+                indexes=indexes,
+                backend=backend,
+                name="scores",
+            )
+        ]
     )
     if is_scored and is_reversed(analysis):
         warn(REVERSED)

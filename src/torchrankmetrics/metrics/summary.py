@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
@@ -17,7 +16,8 @@ from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
 REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
 
 
-class SummaryRow(NamedTuple):
+@dataclass(frozen=True)
+class SummaryRow:
     """One metric on one side; ``index`` and ``z`` are NaN if undefined or without an expectation."""
 
     side: str

@@ -159,7 +159,8 @@ def _keys(run: LoadedRun, measure: Measure, cluster: str | None) -> IntArray | N
         return None
     if (definition := measure.definition.of_tasks) is None:
         source: ClusterSource = ClusterSource(run.analysis, cluster, None)
-        return measure.definition.sample(source, measure.side, measure.average)
+        keys: IntArray | None = measure.definition.sample(source, measure.side, measure.average)
+        return keys
     return named_clusters(run.rows, cluster)[used(run.rows, measure.side, definition.min_candidates)]
 
 
