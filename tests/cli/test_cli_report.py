@@ -4,13 +4,13 @@ import io
 import json
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import output, records, table_of
+from scripts import forked
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.cli import main
 from torchrankmetrics.inference import equivalence
@@ -145,8 +145,7 @@ def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
     assert got == records(capsys, "report", "runs/a.npz", "runs/b.npz", "-m", "mrr")
     assert [row["file"] for row in got] == ["runs/a.npz", "runs/b.npz"]
     command = ["-m", "torchrankmetrics", "report", "-", "-m", "mrr", "-f", "json", "-o", "-"]
-    ranks = Path("runs/a.npz")
-    piped = subprocess.run([sys.executable, *command], capture_output=True, check=True, input=ranks.read_bytes())
+    piped = forked(*command, cwd=cli_folder, stdin=Path("runs/a.npz"))
     assert json.loads(piped.stdout)["rows"] == [{"metric": "mrr", "value": got[0]["value"]}]
     assert not Path("-").exists()
 

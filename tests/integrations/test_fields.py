@@ -10,7 +10,7 @@ from torchrankmetrics.integrations.trec import evaluate_run
 from torchrankmetrics.ranking import RankAccumulator
 
 pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
-METRICS = list(reference_queries.NAMES)
+METRICS = ["ap", *(name for name in list(reference_queries.NAMES)[::3] if name != "ap")]
 
 
 @pytest.mark.parametrize("form", ["lists", "pairs", "bool"])

@@ -24,8 +24,6 @@ from torchrankmetrics.integrations.pykeen import (
     RankCollectionEvaluator,
     RankResults,
     SampledRankCollectionEvaluator,
-    early_stopping,
-    objective,
     rank_table,
 )
 
@@ -104,24 +102,6 @@ def test_bad_metrics_raise(metrics, kwargs, error, message):
         RankCollectionEvaluator(metrics=metrics, metrics_kwargs=kwargs)
 
 
-def test_rank_types_may_be_a_set_in_an_order_that_is_always_the_same():
-    for rank_types in ({"realistic"}, {"pessimistic", "realistic", "optimistic"}):
-        evaluator = RankCollectionEvaluator(["mr"], rank_types=rank_types)
-        assert {key.rank_type for key in evaluator.computed()} == rank_types
-        assert [key.rank_type for key in evaluator.computed() if key.side == "both"] == sorted(rank_types)
-    with pytest.raises(ValueError, match="rank_types must be one of"):
-        RankCollectionEvaluator(["mr"], rank_types={"mean"})
-
-
-def test_num_entities_is_the_number_of_candidates(nations):
-    theirs, ours = RankBasedEvaluator(), RankCollectionEvaluator(["mr"])
-    assert ours.num_entities is None
-    for options in ({}, {"restrict_entities_to": list(range(2, 14)), "pre_filtered_triples": False}):
-        run(nations, theirs, **options)
-        run(nations, ours, **options)
-        assert ours.num_entities == theirs.num_entities
-
-
 def test_macro_average_is_by_query_as_in_pykeen(nations):
     theirs, ours = MacroRankBasedEvaluator(), RankCollectionEvaluator(average="macro")
     theirs, result = run(nations, theirs), run(nations, ours)
@@ -193,19 +173,6 @@ def test_bad_arguments_of_sampled_evaluation_raise(nations):
         run(nations, evaluator, restrict_entities_to=list(range(14)))
     with pytest.raises(ValueError, match="candidates are sampled for head and tail; got target 'relation'"):
         evaluator.process_scores_(test[:2], "relation", torch.rand(2, 55))
-
-
-@pytest.mark.parametrize("function", [early_stopping, objective])
-def test_metrics_that_the_evaluator_does_not_compute_raise(function):
-    evaluator = RankCollectionEvaluator(["hits@7", "mr"], rank_types=["realistic"])
-    assert function("hits@7", evaluator)["metric"] == "both.realistic.hits_at_7"
-    for name, given in (("hits@7", None), ("mrr", evaluator), ("best.mr", evaluator), ("relation.mr", evaluator)):
-        with pytest.raises(ValueError, match="is not computed by the evaluator"):
-            function(name, given)
-    own = RankCollectionEvaluator({"dcg": RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))})
-    assert function("both.realistic.dcg", own)["metric"] == "both.realistic.dcg"
-    with pytest.raises(TypeError, match="evaluator must be a RankCollectionEvaluator, got RankBasedEvaluator"):
-        function("mrr", RankBasedEvaluator())
 
 
 def test_results_have_a_summary(nations):

@@ -13,9 +13,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 
 
-comparable = load_script(ROOT / "benchmarks" / "comparable.py")
 results = load_script(DOCS / "results.py")
-RESULTS = json.loads((ROOT / "benchmarks" / "results" / "comparable.json").read_text())
 
 
 def cells(line: str) -> list[str]:
@@ -33,27 +31,6 @@ def test_desiderata_are_those_that_were_tested() -> None:
         for view, mark in zip(views, marks, strict=True):
             found[name.strip("`"), view] = tuple(letter != "·" for letter in mark.strip("`").split())
     assert found == {pair: expected_table(*pair) for pair in DIRECTED}
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_of_uniformly_drawn_candidates_only_the_indices_of_auc_are_free(name: str) -> None:
-    """What the page claims, of one number of candidates for all: AMRI and the index of AUC keep their value."""
-    rows = [row for row in RESULTS[name] if row["candidates"] == round(row["candidates"])]
-    spread = {}
-    for metric in ("mr", "auc", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr"):
-        values = [row["values"][comparable.KEYS[metric, "adjusted_index"]] for row in rows]
-        spread[metric] = max(values) - min(values)
-    assert spread.pop("mr") < 0.003
-    assert spread.pop("auc") < 0.003
-    assert min(spread.values()) > 0.01
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_indices_of_unbounded_means_settle_among_many_candidates(name: str) -> None:
-    *_, before, last = (row for row in RESULTS[name] if row["candidates"] == round(row["candidates"]))
-    for metric in ("gmr", "power_mean_rank_0p5", "power_mean_rank_2", "median_rank"):
-        a, b = (row["values"][comparable.KEYS[metric, "adjusted_index"]] for row in (before, last))
-        assert abs(a - b) < 0.012
 
 
 def test_claims_about_blind_scorers_are_in_the_results() -> None:

@@ -72,7 +72,7 @@ def report(
     """
     from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
-    from torchrankmetrics.inference.sources import check_complete
+    from torchrankmetrics.inference.pairing import check_complete
     from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS
     from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import break_down
@@ -241,7 +241,8 @@ def compare(
 
     `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
     """
-    from torchrankmetrics.inference.equivalence import equivalence, equivalences
+    from torchrankmetrics.inference.compare import equivalence
+    from torchrankmetrics.inference.comparison import equivalences
     from torchrankmetrics.metrics.registry import Selection
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 

@@ -15,13 +15,13 @@ from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
     SIDE_CODES,
     Columns,
     Rows,
+    canonical_rows,
     empty_rows,
     has_unknown,
     used,
@@ -52,11 +52,7 @@ class Analysis:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
         self.table_rows, differing = canonical_rows(rows)
         self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
-        self.rows = self.table_rows
         self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
-        if self.has_queries or (Columns(self.table_rows).gain_bits != ONE).any():
-            self.rows = canonical_rows(without_queries(self.table_rows))[0]
-            self.rows.flags.writeable = False
         self._cache: dict[Hashable, Any] = {}
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
@@ -87,6 +83,18 @@ class Analysis:
             self._cache[key] = compute(*arguments)
         found: Found = self._cache[key]
         return found
+
+    @property
+    def rows(self) -> Rows:
+        """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
+        return self.once("rows", self._rows_of_tasks)
+
+    def _rows_of_tasks(self) -> Rows:
+        if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
+            return self.table_rows
+        rows, _ = canonical_rows(without_queries(self.table_rows))
+        rows.flags.writeable = False
+        return rows
 
     @property
     def num_nan(self) -> int:
@@ -165,10 +173,8 @@ class Analysis:
         ends = [[np.searchsorted(Columns(part).group, ids, side=side) for side in ("left", "right")] for part in both]
         for i, group in enumerate(ids):
             part = copy.copy(self)
-            part._cache = {}
-            part.rows, part.table_rows = (
-                rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True)
-            )
+            rows, part.table_rows = (rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True))
+            part._cache = {"rows": rows}
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:

@@ -149,7 +149,7 @@ def evaluate(
         [
             make_block(
                 given,
-                cast("Target | None", target),
+                answers,
                 cast("Exclude", exclude),
                 facts,
                 indexes=indexes,

@@ -14,8 +14,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows
+from torchrankmetrics.table.columns import ABSENT, Columns, canonical_rows, empty_rows
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.collection import RankCollection

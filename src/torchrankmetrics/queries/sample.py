@@ -13,6 +13,7 @@ from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
+_OF_QUERIES = ("num_candidates", "weight", "count", "side", "group", "row")
 
 
 def _unknown() -> IntArray:
@@ -123,7 +124,7 @@ class QuerySample(Sample):
         first = np.flatnonzero(changes(query, low))
         answers = np.add.reduceat(self.answers[keep], first) if len(keep) else self.answers[:0]
         index, blocks = np.unique(query[first], return_counts=True)
-        return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, *self._of_queries(index))
+        return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, **self._of_queries(index))
 
     @cached_property
     def levels(self) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
@@ -146,12 +147,12 @@ class QuerySample(Sample):
         inside = np.repeat(self.starts[index] - starts[:-1], blocks) + np.arange(starts[-1])
         low, high, answers = (column[inside] for column in (self.optimistic, self.pessimistic, self.answers))
         gain = None if self.gain is None else self.gain[inside]
-        return QuerySample(starts, low, high, answers, *self._of_queries(index), gain=gain)
+        return QuerySample(starts, low, high, answers, **self._of_queries(index), gain=gain)
 
-    def _of_queries(self, index: npt.NDArray[Any]) -> tuple[Any, Any, Any, Any, Any, Any]:
+    def _of_queries(self, index: npt.NDArray[Any]) -> dict[str, Any]:
         """The columns of queries at an index."""
-        columns = (self.num_candidates, self.weight, self.count, self.side, self.group, self.row)
-        return tuple(column[index] if len(column) else column for column in columns)
+        columns = {name: getattr(self, name) for name in _OF_QUERIES}
+        return {name: column[index] if len(column) else column for name, column in columns.items()}
 
     @cached_property
     def first_ranks(self) -> RankSample:
