@@ -12,10 +12,7 @@ R = TypeVar("R")
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function eagerly inside ``torch.compile``, with a graph break before it.
-
-    ``torch.compiler.disable`` would import Dynamo at decoration, which takes 1.1 s.
-    """
+    """Run a function eagerly inside ``torch.compile``, with a graph break before it."""
     disabled: list[Callable[P, R]] = []
 
     @functools.wraps(function)

@@ -15,20 +15,12 @@ def truncate(text: str, most: int = 80) -> str:
 
 
 def shorten(value: object) -> str:
-    """Format a value for a message, with 80 characters at most.
-
-    >>> shorten("a" * 10**6) == "'" + "a" * 76 + "..."
-    True
-    """
+    """Format a value for a message, with 80 characters at most."""
     return truncate(repr(value[:80] if isinstance(value, str | bytes) else value))
 
 
 def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
-    """Read an option that is one of some choices.
-
-    Raises:
-        ValueError: if it is not one of them.
-    """
+    """Read an option that is one of some choices."""
     for choice in choices:
         if value == choice:
             return choice
@@ -36,12 +28,7 @@ def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
 
 
 def check_int(name: str, value: object, least: int, below: int | None = None) -> int:
-    """Read an integer of any kind, NumPy's too, in [least, below).
-
-    Raises:
-        TypeError: if it is not an integer; a bool is not accepted.
-        ValueError: if it is out of range.
-    """
+    """Read an integer of any kind, NumPy's too, in [least, below)."""
     try:
         number = operator.index(cast("SupportsIndex", value))
     except TypeError:
@@ -60,14 +47,7 @@ def is_int(value: object) -> TypeGuard[int]:
 
 
 def one_number(value: object) -> float | None:
-    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None for other values.
-
-    Bools are not numbers. Python's numbers are returned unchanged.
-
-    >>> import numpy as np
-    >>> one_number(np.float32(0.5)), one_number(np.array(2)), one_number(3), one_number("3"), one_number([3])
-    (0.5, 2, 3, None, None)
-    """
+    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None for other values."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -82,11 +62,7 @@ def check_function(name: str, value: object, takes: str) -> None:
 
 
 def probability_text(log10: float) -> str:
-    """Write 10^log10 as ``.4f`` or with an exponent of ten.
-
-    >>> probability_text(-1), probability_text(-4.5), probability_text(-868.589), probability_text(-math.inf)
-    ('0.1000', '3.16e-05', '2.58e-869', '0')
-    """
+    """Write 10^log10 as ``.4f`` or with an exponent of ten."""
     if log10 == -math.inf:
         return "0"
     if log10 >= -3:

@@ -113,10 +113,6 @@ BAD = {
         ),
         "higher_is_better must be True with an EmbeddingScorer",
     ),
-    "tolerance": (
-        lambda: rank_triples(EmbeddingScorer(MODELS["DistMult"][1], ENTITIES), None, TRIPLES, None, tolerance=0.1),
-        "tolerance must be 0 for exact ranks",
-    ),
     "width": (
         lambda: rank_triples(EmbeddingScorer(lambda h, r: ENTITIES[h, :2], ENTITIES), None, TRIPLES, None),
         r"queries must be \(B, d\) and candidates",

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torchmetrics import MeanMetric
 
 from torchrankmetrics import (
     AdjustedMeanRank,
@@ -18,7 +19,6 @@ from torchrankmetrics import (
     compare,
     evaluate,
     rank_embeddings,
-    rank_scores,
     rank_triples,
 )
 from torchrankmetrics.datasets import PrecomputedExpectation
@@ -49,9 +49,8 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
         (lambda: RankMetric("zmrr", view="base"), ValueError, "'zmrr' has view='z_score', but view='base'"),
         (lambda: RankMetric("tail.mrr", side="head"), ValueError, "has side='tail', but side='head'"),
         (lambda: AdjustedMeanRank(view="base"), ValueError, "'amr' has view='normalized', but view='base'"),
-        (lambda: RankCollection(["mrr"], compute_groups="mrr"), TypeError, "compute_groups must be a bool or lists"),
         (lambda: RankCollection({"a": "mrr"}, "mr"), ValueError, "a dict of metrics must be the only argument"),
-        (lambda: RankCollection(None, "mr"), ValueError, "metrics must be names if there are additional metrics"),
+        (lambda: RankCollection(["mr", MeanMetric()]), TypeError, "got MeanMetric; a MetricCollection contains it"),
         (lambda: MeanRank(view="index"), ValueError, "view must be one of 'base'.*got 'index'"),
         (lambda: MeanRank(rank_type="random"), ValueError, "rank_type must be one of .*got 'random'"),
         (
@@ -158,17 +157,6 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
         (lambda: clustered_p_value(TAILS, 3, cluster=[0]), TypeError, "^a metric must be a RankDefinition.*, got int"),
         (lambda: evaluate(3, 5), ValueError, r"^ranks must be \(tasks,\)"),
         (lambda: evaluate(RANKS, side=[]), ValueError, "^side must be one of"),
-        (
-            lambda: rank_scores(torch.eye(2), torch.tensor([0, 1]), tolerance=[0.1, 0.1]),
-            ValueError,
-            "^tolerance must be",
-        ),
-        (
-            lambda: rank_scores(torch.eye(2), torch.tensor([0, 1]), tolerance=torch.ones(2)),
-            ValueError,
-            "^tolerance must be",
-        ),
-        (lambda: MeanRank().update(RANKS, tolerance=torch.ones(2)), ValueError, "^tolerance is for scores"),
         (lambda: rank_triples(3, None, [[0, 0, 1]], None), TypeError, "^score_tails must be a function.*got 3"),
         (lambda: rank_triples(None, "x", [[0, 0, 1]], None), TypeError, "^score_heads must be a function.*got 'x'"),
         (lambda: rank_triples(None, max, [[0, 0, 1]], 3), TypeError, "^known must be KnownTriples.*got int"),

@@ -24,7 +24,7 @@ from scripts import EXAMPLES, load_script
 from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
 from torchrankmetrics.kg import EmbeddingScorer
-from torchrankmetrics.ranking import Candidates, RankAccumulator, Tolerance, embeddings as chunks
+from torchrankmetrics.ranking import Candidates, RankAccumulator, embeddings as chunks
 from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
 from worker_pool import WorkerPool
 
@@ -163,12 +163,10 @@ def job_chunks(first: int, cases: int) -> None:
         target = as_target(form, tasks)
         kind = draw.one_of(KINDS)
         exclude, gone = as_exclude(kind, draw.cells(B, N), tasks, B, N)
-        tolerance = draw.one_of([0.0, 1.0]) if dtype in DTYPES else 0.0
         mine, options = draw.place(N)
-        given: dict[str, Any] = {"exclude": exclude, "tolerance": tolerance}
+        given: dict[str, Any] = {"exclude": exclude}
         alone = rank_scores(scores, target, **given)
-        if not tolerance:
-            assert flagged_lines(alone) == reference.ranks(wide.tolist(), tasks, gone), seed
+        assert flagged_lines(alone) == reference.ranks(wide.tolist(), tasks, gone), seed
         rows, columns = (torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2))
         held = (columns >= mine.start) & (columns < mine.stop)
         true = torch.where(held, wide[rows, columns], 3.0).to(dtype)  # of others: anything
@@ -217,8 +215,6 @@ def job_triples(seed: int) -> None:
         if number == 0:
             used = torch.cat([triples[:, 0], triples[:, 2]]).unique()
             given["candidates"] = used
-        if kind != "exact":
-            given["tolerance"] = draw.one_of([0.0, 1.0, Tolerance(relative=0.1)])
         alone = rank_triples(*scorers(kind, whole), triples, known, **given)
         table = rank_triples(*scorers(kind, mine), triples, known, **given, **options)
         assert torch.equal(table.rows, alone.rows), (kind, seed)
@@ -464,18 +460,9 @@ def job_traffic() -> None:
         rows = queries * (4 * width + 4 * with_bias)
         assert sent == {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
     triples = torch.stack([torch.arange(5), torch.zeros(5, dtype=torch.int64), torch.arange(5) * 2], 1)
-    for tolerance, spread in ((0.0, []), (Tolerance(relative=0.1), [16 * 5])):
-        with sent_bytes() as sent:
-            rank_triples(
-                lambda h, r: torch.randn(len(h), 12),
-                None,
-                triples,
-                None,
-                tolerance=tolerance,
-                process_group=group,
-                progress=False,
-            )
-        assert sent == {"all_gather": [40] * 3, "all_reduce": [*spread, 4 * 5, 8 * (2 * 5 + 1)]}
+    with sent_bytes() as sent:
+        rank_triples(lambda h, r: torch.randn(len(h), 12), None, triples, None, process_group=group, progress=False)
+    assert sent == {"all_gather": [40] * 3, "all_reduce": [4 * 5, 8 * (2 * 5 + 1)]}
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -35,18 +35,10 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class CandidateCounts:
-    """Distinct (N, weight) pairs, N the number of candidates, and how many tasks have each; costs follow their number.
+    """Distinct (N, weight) pairs and how many tasks have each; equal ones have equal hashes."""
 
-    Equal ones have equal hashes, so that moments are remembered by their content.
-
-    Attributes:
-        num_candidates: (u,) int64, N, ascending; read-only, as all three.
-        weight: (u,) float64, v_i = w_i / sum of w: the share of ONE task; ``(count * weight).sum()`` is 1.
-        count: (u,) int64, number of tasks.
-    """
-
-    num_candidates: IntArray
-    weight: FloatArray
+    num_candidates: IntArray  # ascending
+    weight: FloatArray  # of one task; (count * weight).sum() is 1
     count: IntArray
 
     def __post_init__(self) -> None:
@@ -71,18 +63,7 @@ class CandidateCounts:
         weight: npt.ArrayLike | None = None,
         count: npt.ArrayLike | None = None,
     ) -> "CandidateCounts":
-        """Compress per-task candidate counts.
-
-        Args:
-            num_candidates: (n,) integers N_i >= 1; a ``CandidateCounts`` is returned as it is.
-            weight: (n,) weights w_i >= 0, finite, not all zero; None: all equal. A zero weight drops the task.
-            count: (n,) number of tasks of each entry; None: one each.
-
-        Raises:
-            TypeError: if ``num_candidates`` or ``count`` are not integers.
-            ValueError: if lengths differ, nothing is left, N_i is not in [1, 2^62), ``count`` sums to 2^63 or more, or
-                a weight is negative, infinite or NaN.
-        """
+        """Compress per-task candidate counts."""
         if isinstance(num_candidates, CandidateCounts):
             if weight is not None or count is not None:
                 raise ValueError("weight and count are already part of the given CandidateCounts; pass them as None")
@@ -149,15 +130,7 @@ def by_power_of_two(weight: FloatArray, largest: npt.ArrayLike) -> FloatArray:
 
 
 def sum_by_value(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, FloatArray]:
-    """Find the distinct values, ascending, and the mass of each, added in the order given.
-
-    Args:
-        values: (m,) int64 >= 0.
-        mass: (m,) integers or floats > 0.
-
-    Returns:
-        (u,) int64 and (u,) float64.
-    """
+    """Find the distinct values, ascending, and the mass of each, added in the order given."""
     if len(values) and values.max() <= _TABLE_PER_VALUE * len(values):
         table = np.bincount(values, mass).astype(np.float64)  # cheaper than a sort, and the same sums
         distinct = np.flatnonzero(table).astype(np.int64)
@@ -169,15 +142,7 @@ def sum_by_value(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, Fl
 def distinct_rows(
     columns: tuple[npt.NDArray[Any], ...], count: IntArray
 ) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
-    """Find the distinct rows of several columns, sorted by the first one first, and the sum of the counts of each.
-
-    Args:
-        columns: each (m,).
-        count: (m,) int64.
-
-    Returns:
-        the columns, each (u,), and (u,) int64.
-    """
+    """Find the distinct rows of several columns, sorted by the first one first, and the sum of the counts of each."""
     order = np.lexsort(columns[::-1])
     columns = tuple(column[order] for column in columns)
     first = np.zeros(len(order), dtype=bool)
@@ -189,12 +154,7 @@ def distinct_rows(
 
 
 def integers(values: npt.ArrayLike, name: str) -> IntArray:
-    """Read integers (n,), or one, as int64.
-
-    Raises:
-        TypeError: if a value is not an integer.
-        ValueError: if they are of another shape, or do not fit.
-    """
+    """Read integers (n,), or one, as int64."""
     if isinstance(values, str):
         raise TypeError(f"{name} must be integers, got the str {shorten(values)}")
     array = np.atleast_1d(np.asarray(values))

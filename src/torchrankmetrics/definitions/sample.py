@@ -31,12 +31,7 @@ class UnknownCandidatesError(ValueError):
 
 
 class Sample:
-    """Ranking tasks or queries with weights; equal ones are one entry with a count.
-
-    Attributes:
-        weight: (m,) float64 >= 0, of one task or query.
-        count: (m,) int64 > 0, number of tasks or queries of the entry.
-    """
+    """Ranking tasks or queries with weights; equal ones are one entry with a count."""
 
     weight: FloatArray
     count: IntArray
@@ -48,20 +43,7 @@ class Sample:
 
 
 class RankSample(Sample):
-    """Ranks with weights and multiplicities; what several metrics need is computed once, on first use.
-
-    Args:
-        optimistic: (m,) int64 >= 1.
-        pessimistic: (m,) int64, no smaller.
-        num_candidates: (m,) int64, or None if unknown: then there are base values only.
-        weight: (m,) float64 >= 0, of ONE task; a zero drops the entry; None: all equal.
-        count: (m,) int64 > 0, number of tasks of the entry; None: one each.
-
-    Attributes:
-        optimistic, pessimistic, num_candidates, count: as given, without the entries of zero weight.
-        weight: likewise; scaled if it is so large or small that sums of it would overflow or round.
-        mass: (m,) float64, weight times count.
-    """
+    """Ranks with weights and multiplicities; what several metrics need is computed once, on first use."""
 
     def __init__(
         self,
@@ -87,22 +69,14 @@ class RankSample(Sample):
         return float(self.mass.sum())
 
     def at_least(self, min_candidates: int) -> "RankSample":
-        """The tasks with at least ``min_candidates`` candidates; the sample itself if these are all.
-
-        Raises:
-            ValueError: if candidate counts are needed and unknown.
-        """
+        """The tasks with at least ``min_candidates`` candidates; the sample itself if these are all."""
         if min_candidates <= 1 or (enough := self.known_candidates >= min_candidates).all():
             return self
         low, high, N = self.optimistic[enough], self.pessimistic[enough], self.known_candidates[enough]
         return RankSample(low, high, N, self.weight[enough], self.count[enough])
 
     def rank(self, rank_type: RankType) -> FloatArray:
-        """Ranks of the entries, (m,) float64.
-
-        Raises:
-            ValueError: for "expected", which averages values over tie orders and is not a rank.
-        """
+        """Ranks of the entries, (m,) float64."""
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
         return self._end(rank_type).astype(np.float64)
@@ -110,18 +84,7 @@ class RankSample(Sample):
     def histogram(
         self, rank_type: RankType, by_candidates: bool = False
     ) -> tuple[FloatArray, FloatArray, IntArray | None]:
-        """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these.
-
-        Args:
-            rank_type: of the ranks.
-            by_candidates: keep ranks among different numbers of candidates apart.
-
-        Returns:
-            (h,) float64 ranks, (h,) float64 weights > 0, and (h,) int64 candidate counts or None.
-
-        Raises:
-            ValueError: for "expected", and if candidate counts are requested and unknown.
-        """
+        """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these."""
         key = (rank_type, by_candidates)
         if key not in self._histograms:
             self._histograms[key] = self._count_ranks(*key)
@@ -158,20 +121,12 @@ class RankSample(Sample):
 
     @cached_property
     def candidate_counts(self) -> CandidateCounts:
-        """The candidate counts of the tasks, for expectations.
-
-        Raises:
-            ValueError: if they are unknown, or no task has positive weight.
-        """
+        """The candidate counts of the tasks, for expectations."""
         return CandidateCounts.of(self.known_candidates, self.weight, self.count)
 
     @property
     def known_candidates(self) -> IntArray:
-        """The number of candidates of every entry, (m,) int64.
-
-        Raises:
-            ValueError: if they are unknown.
-        """
+        """The number of candidates of every entry, (m,) int64."""
         if self.num_candidates is None:
             raise UnknownCandidatesError
         return self.num_candidates
@@ -188,15 +143,7 @@ def weighted_mean(x: FloatArray, mass: FloatArray) -> FloatArray:
 
 
 def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
-    """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total).
-
-    Args:
-        x: (m,) or (m, outcomes) float64.
-        mass: (m,) float64 >= 0, of any sum > 0.
-
-    Returns:
-        () or (outcomes,) float64.
-    """
+    """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total)."""
     if x.ndim > 1 or (x[1:] < x[:-1]).any():  # a histogram comes in order
         order = np.argsort(x, axis=0, kind="stable")
         x, mass = np.take_along_axis(x, order, 0), mass[order]

@@ -17,15 +17,6 @@ TABLED_RANKS = 1 << 16
 def gauss_rule(length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NODES) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights of the Gauss rule for sums over {0..M-1}, for each length M >= order.
 
-    The recurrence has a meaning for real M too: it continues the sums to lengths between the integers.
-
-    Args:
-        length: (m,) int64 or float64.
-        order: number of nodes.
-
-    Returns:
-        nodes and weights, each (m, order) float64; the weights of a row sum to M.
-
     Source: Gautschi 2004, Orthogonal Polynomials: Computation and Approximation, table 1.2 (discrete Chebyshev).
     """
     k = np.arange(1, order)
@@ -38,20 +29,7 @@ def gauss_rule(length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NO
 
 
 def panel_rule(start: IntArray, length: IntArray, order: int = PANEL_NODES) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Nodes and weights for sums over the integers of the panels [start, start + length).
-
-    Args:
-        start: (m,) int64, first integers.
-        length: (m,) int64 >= 1.
-        order: number of nodes of a panel, at most.
-
-    Returns:
-        nodes and weights, float64, panel after panel, and the number of nodes of each panel, (m,) int64.
-
-    >>> nodes, weights, size = panel_rule(np.array([1, 11]), np.array([10, 990]))
-    >>> size.tolist(), round(float(weights @ nodes))
-    ([10, 16], 500500)
-    """
+    """Nodes and weights for sums over the integers of the panels [start, start + length)."""
     size = np.minimum(length, order)
     first = np.cumsum(size) - size
     nodes = (np.repeat(start - first, size) + np.arange(int(size.sum()))).astype(np.float64)
@@ -67,10 +45,7 @@ def panel_rule(start: IntArray, length: IntArray, order: int = PANEL_NODES) -> t
 
 
 def panel_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, high: IntArray) -> FloatArray:
-    """Mean over {low..high} of a function smooth on dyadic panels: positive rules, no differences of prefix sums.
-
-    ``f(rank (m,), block (m,))`` gives the values at ranks of the blocks of these indices.
-    """
+    """Mean over {low..high} of a function smooth on dyadic panels: positive rules, no differences of prefix sums."""
     total = np.zeros(len(low))
     block, start = np.arange(len(low)), low.copy()
     while len(block):
@@ -87,16 +62,7 @@ def panel_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, 
 
 
 class PrefixRule:
-    """A quadrature rule whose partial sums are the sums over 1..N for every N of a sorted set.
-
-    Args:
-        upper: (u,) int64, the distinct N >= 1, ascending.
-        ratio: largest ratio between the ends of a panel; 2 for functions like k^p with |p| <= 1, log k, k^s.
-
-    Attributes:
-        upper: as given.
-        nodes: (nodes,) float64, where f is to be evaluated.
-    """
+    """A quadrature rule whose partial sums are the sums over 1..N for every N of a sorted set."""
 
     def __init__(self, upper: IntArray, ratio: float = 2.0) -> None:
         top = int(upper[-1])
@@ -123,8 +89,6 @@ class PrefixRule:
 
     def variances(self, values: FloatArray) -> FloatArray:
         """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out.
-
-        Panels are merged one after the other: small N beside large N keep their digits.
 
         Source: Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115).
         """

@@ -10,21 +10,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, distinct_rows, in_range
 from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
     SIDE_CODES,
     Columns,
     Rows,
+    canonical_rows,
     empty_rows,
     has_unknown,
-    known_candidates,
+    used,
     weights,
     without_flag,
     without_queries,
@@ -38,24 +38,9 @@ Found = TypeVar("Found")
 
 
 class Analysis:
-    """Canonical rows of an evaluation, with samples and values that are computed on first use and cached.
-
-    Args:
-        blocks: int64 (n_i, 10) blocks of rows, on any device.
-
-    Attributes:
-        table_rows: all of them in canonical form, (n, 10) int64.
-        rows: what metrics of ranking tasks use: as table_rows, without queries and gains, equal rows counted together.
-        has_queries: whether some query may have several relevant items.
-
-    Raises:
-        IndexError: for ids out of range that an accelerator could only flag.
-        ValueError: for ranks, weights or targets that an accelerator could only flag; and for tasks of a sequential
-            evaluation, unless ``partial``.
-    """
+    """Canonical rows of an evaluation, with samples and values that are computed on first use and cached."""
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
-        blocks = [block for block in blocks if not block.is_meta]  # without values
         if not all(block.is_cpu for block in blocks):  # one copy to the host, here and nowhere before
             blocks = [torch.cat(list(blocks)).cpu()]
         # by columns, as they are read from here on; NumPy starts no threads
@@ -67,11 +52,7 @@ class Analysis:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
         self.table_rows, differing = canonical_rows(rows)
         self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
-        self.rows = self.table_rows
         self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
-        if self.has_queries or (Columns(self.table_rows).gain_bits != ONE).any():
-            self.rows = canonical_rows(without_queries(self.table_rows))[0]
-            self.rows.flags.writeable = False
         self._cache: dict[Hashable, Any] = {}
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
@@ -104,6 +85,18 @@ class Analysis:
         return found
 
     @property
+    def rows(self) -> Rows:
+        """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
+        return self.once("rows", self._rows_of_tasks)
+
+    def _rows_of_tasks(self) -> Rows:
+        if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
+            return self.table_rows
+        rows, _ = canonical_rows(without_queries(self.table_rows))
+        rows.flags.writeable = False
+        return rows
+
+    @property
     def num_nan(self) -> int:
         """Number of tasks with a NaN among their scores."""
         return self._num_flagged(fault.NAN)
@@ -125,31 +118,17 @@ class Analysis:
         return [name for name in TASK_SIDES if SIDE_CODES[name] in present]
 
     def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
-        """Tasks of a side, with weights that sum to one per group if the average is macro.
-
-        Args:
-            side: "both", "head", "tail" or "relation".
-            average: "micro" or "macro".
-            min_candidates: tasks with fewer are left out before groups are weighted.
-
-        Raises:
-            ValueError: for a macro average if a task has no group.
-        """
+        """Tasks of a side, with weights that sum to one per group if the average is macro."""
         return self.once(("tasks", side, average, min_candidates), self._sample, side, average, min_candidates)
 
     def _sample(self, side: Side, average: Average, min_candidates: int) -> RankSample:
-        rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
-        if min_candidates > 1:
-            rows = rows[known_candidates(rows) >= min_candidates]
-        return sample_of(rows, average)
+        if side == "both" and min_candidates == 1:
+            return sample_of(self.rows, average)
+        return sample_of(self.rows.T[:, used(self.rows, side, min_candidates)].T, average)
 
     @property
     def queries(self) -> "QuerySample":
-        """All queries with the places of their relevant items, equal ones as one entry.
-
-        Raises:
-            ValueError: if the rows do not determine the places, see ``table.queries.queries_of``.
-        """
+        """All queries with the places of their relevant items, equal ones as one entry."""
         from torchrankmetrics.table.queries import merged, queries_of
 
         return self.once("queries", lambda: merged(queries_of(self.table_rows)))
@@ -167,14 +146,10 @@ class Analysis:
     def query_sample(
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
-        """Queries of a side on which a metric is defined; with macro average their weights sum to one per group.
-
-        Raises:
-            ValueError: as ``queries``, and for a macro average if a query has no group.
-        """
-        used = self.used_queries(definition, side)
-        queries, key = self.queries_for(definition), (definition.relevance, average, used.tobytes())
-        return self.once(key, lambda: query_sample_of(queries.take(used), average))
+        """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
+        selected = self.used_queries(definition, side)
+        queries, key = self.queries_for(definition), (definition.relevance, average, selected.tobytes())
+        return self.once(key, lambda: query_sample_of(queries.take(selected), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which queries are of a side and have a value of a metric."""
@@ -192,45 +167,30 @@ class Analysis:
         return group
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
-        """Yield the rows of each group, by ascending id.
-
-        Raises:
-            ValueError: if a task has no group.
-        """
+        """Yield the rows of each group, by ascending id."""
         ids = np.unique(self.group).tolist()
         both = [part[np.argsort(Columns(part).group, kind="stable")] for part in (self.rows, self.table_rows)]
         ends = [[np.searchsorted(Columns(part).group, ids, side=side) for side in ("left", "right")] for part in both]
         for i, group in enumerate(ids):
             part = copy.copy(self)
-            part._cache = {}
-            part.rows, part.table_rows = (
-                rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True)
-            )
+            rows, part.table_rows = (rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True))
+            part._cache = {"rows": rows}
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
         return int(rows.count[rows.flags & flag > 0].sum())
 
-    def _num_competing(self) -> dict[Side, int]:
-        """Number of queries by side ("both": all) whose relevant items are candidates of each other's ranking tasks."""
-        columns = Columns(self.table_rows)
-        rows = Columns(self.table_rows[columns.query != ABSENT])
-        order = np.lexsort((rows.query, rows.side))
-        keys = np.stack([rows.side, rows.query], 1)[order]
-        first = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)][: len(keys)])
-        if not len(first):
-            return {}
-        raw = np.logical_or.reduceat(rows.flags[order] & fault.RAW > 0, first)
-        competing = raw & (np.add.reduceat(rows.count[order], first) > 1)
-        side = keys[first, 0]
-        number: dict[Side, int] = {name: int((competing & (side == SIDE_CODES[name])).sum()) for name in TASK_SIDES}
-        return {**number, "both": int(competing.sum())}
+    def _num_competing(self, side: Side) -> int:
+        """Number of queries of a side whose relevant items are candidates of each other's ranking tasks."""
+        rows = Columns(self.table_rows[used(self.table_rows, side) & (Columns(self.table_rows).query != ABSENT)])
+        (_, _, raw), count = distinct_rows((rows.side, rows.query, rows.flags & fault.RAW), rows.count)
+        return int(((raw > 0) & (count > 1)).sum())
 
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:
         """Warn once if relevant items of a query compete and a query metric has the same name in retrieval."""
         instead = query_counterpart(name) if "competition" not in self._warned else None
-        if instead is None or not (number := self.once("competing", self._num_competing).get(side, 0)):
+        if instead is None or not (number := self.once(("competing", side), self._num_competing, side)):
             return
         self._warned.add("competition")
         warn(
@@ -282,10 +242,6 @@ _OF_QUERIES = {"mr": "first_mr", "mrr": "rr", "median_rank": "first_median_rank"
 
 
 def query_counterpart(name: str) -> str | None:
-    """Return the query metric that retrieval calls by the name of a metric of tasks; None for other metrics.
-
-    >>> query_counterpart("mrr"), query_counterpart("hits_at_10"), query_counterpart("gmr")
-    ('rr', 'success_at_10', None)
-    """
+    """Return the query metric that retrieval calls by the name of a metric of tasks; None for other metrics."""
     k = name.removeprefix("hits_at_")
     return f"success_at_{k}" if k != name else _OF_QUERIES.get(name)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeGuard, get_args
+from typing import Protocol, get_args
 
 from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
@@ -29,26 +29,7 @@ _OWN_WORDS: dict[tuple[str, View], str] = {("mr", "normalized"): "amr", ("mr", "
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric with its view, rank type, side, average and expectation.
-
-    Args:
-        definition: a metric of ranking tasks or of queries.
-        view: "base", "normalized", "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic", "optimistic", "pessimistic" or "expected"; for query metrics realistic means expected.
-            p-values are computed from pessimistic ranks whatever the rank type.
-        side: "head", "tail", or "both" for the union of the tasks.
-        average: "micro" (every task weighs the same) or "macro" (every group does).
-        expectation: provider of null moments; moments of query metrics are always exact.
-        side_names: names of head and tail in keys.
-
-    Raises:
-        TypeError: if the definition or the expectation is of another type.
-        ValueError: for an unknown option, or an undefined combination.
-
-    >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
-    >>> Measure(MEAN_RANK, "adjusted_index", side="head").key
-    'head_amri'
-    """
+    """A metric with its view, rank type, side, average and expectation."""
 
     definition: Definition
     view: View = "base"
@@ -113,12 +94,9 @@ class Measure:
         return self.view != "p_value" and self.definition.is_estimate
 
     def sample(self, analysis: Analysis) -> Sample:
-        """The tasks or queries of the side on which the metric is defined, weighted by the average.
-
-        Raises:
-            ValueError: for queries whose rows do not determine the places of their relevant items.
-        """
-        return self.definition.sample(analysis, self.side, self.average)
+        """The tasks or queries of the side on which the metric is defined, weighted by the average."""
+        sample: Sample = self.definition.sample(analysis, self.side, self.average)
+        return sample
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
@@ -182,18 +160,11 @@ class Measured(Protocol):
     measure: Measure
 
 
-def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
-    """Whether an entry is a measure or has one.
-
-    Raises:
-        TypeError: for a class of metrics instead of an instance.
-    """
-    found = isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
-    if found and isinstance(entry, type):
+def measure_of(entry: object) -> Measure | None:
+    """Return the measure of an entry that is or has one; None for others."""
+    measure = entry if isinstance(entry, Measure) else getattr(entry, "measure", None)
+    if not isinstance(measure, Measure):
+        return None
+    if isinstance(entry, type):
         raise TypeError(f"a metric must be an instance, such as {entry.__name__}(...), got the class")
-    return found
-
-
-def measure_of(entry: Measure | Measured) -> Measure:
-    """Return the measure of an entry."""
-    return entry if isinstance(entry, Measure) else entry.measure
+    return measure

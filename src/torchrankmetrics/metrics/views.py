@@ -12,28 +12,14 @@ Number = TypeVar("Number", float, FloatArray)
 
 
 def is_reversal(index: float, z: float) -> bool:
-    """Whether AMRI and its z-score are so low that the scores must be in reverse order.
-
-    Random ranking does not reach a z-score of -6. An untrained model of few relations has a low z-score too, but not
-    such an index.
-    """
+    """Whether AMRI and its z-score are so low that the scores must be in reverse order."""
     return z < -6.0 and index < -0.25
 
 
 def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
     """Put a base value into a view: an affine map of the value, NaN if it is undefined.
 
-    normalized M / E; adjusted index (M - E) / (optimum - E); z-score +-(M - E) / sqrt(V), signed so that larger is
-    better. The last two are NaN if the variance under the null is zero.
-
-    Raises:
-        ValueError: for the p-value, which is not an affine map.
-
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; z of a decreasing metric has PyKEEN's sign.
-
-    >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
-    >>> apply_view(MEAN_RANK, "adjusted_index", 1.0, Moments(mean=4.0, variance=2.0))
-    1.0
     """
     if view == "base":
         return float(value)
@@ -42,11 +28,7 @@ def apply_view(definition: Definition, view: View, value: float, moments: Moment
 
 
 def view_slope(definition: Definition, view: View, moments: Moments) -> float:
-    """Slope of an affine view: factor of errors of the base value; NaN if the view is undefined.
-
-    Raises:
-        ValueError: for the p-value, which is not an affine map.
-    """
+    """Slope of an affine view: factor of errors of the base value; NaN if the view is undefined."""
     if view == "base":
         return 1.0
     _, scale = offset_and_scale(definition, view, moments.mean, moments.variance, definition.best(moments))

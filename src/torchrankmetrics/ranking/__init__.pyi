@@ -2,4 +2,3 @@ from .accumulator import RankAccumulator as RankAccumulator
 from .embeddings import Candidates as Candidates, rank_embeddings as rank_embeddings
 from .ranks import Ranks as Ranks
 from .scores import rank_scores as rank_scores
-from .tolerance import Tolerance as Tolerance

@@ -15,14 +15,6 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import check_scores
 from torchrankmetrics.ranking.shards import Shard, ShardSpec
 from torchrankmetrics.ranking.tasks import Target, Tasks, read_tasks
-from torchrankmetrics.ranking.tolerance import (
-    Tolerance,
-    check_tolerance,
-    count_within,
-    extremes,
-    spread,
-    tie_interval,
-)
 from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:
@@ -44,8 +36,6 @@ class RankAccumulator:
         shape (tuple): (B, N) of the whole matrix; with a group (B, n) of the slice.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``, for the whole matrix.
         backend (str, default "auto"): as in ``rank_scores``.
-        tolerance (float or Tolerance, default 0.0): as in ``rank_scores``, but not relative: the spread of a row is
-            unknown before its end.
         offset (int, default None): as in ``rank_embeddings``.
         num_candidates (int, default None): as in ``rank_embeddings``.
         process_group (ProcessGroup, default None): as in ``rank_embeddings``.
@@ -71,23 +61,15 @@ class RankAccumulator:
         *,
         exclude: Exclude = None,
         backend: str = "auto",
-        tolerance: float | Tolerance = 0.0,
         offset: int | None = None,
         num_candidates: int | None = None,
         process_group: "ProcessGroup | None" = None,
     ) -> None:
         with ShardSpec(process_group, offset, num_candidates).joining() as joining:
             true = read_scores(true_scores, "true_scores", "scores (tasks,)")
-            absolute, relative = check_tolerance(tolerance, true.dtype)
-            if relative:
-                raise ValueError(
-                    "tolerance of chunks must be absolute: the spread of a row is known when its last chunk has come, "
-                    "and the scores of the others are gone; pass the width itself, or whole rows to rank_scores"
-                )
             if not isinstance(shape, tuple | list) or len(shape) != 2:
                 raise TypeError(f"shape must be (B, N), two ints, got {shorten(shape)}")
             B, joining.size = (check_int("shape", size, 0) for size in shape)
-            joining.settings = {"tolerance": tolerance}
         shard = joining.shard
         with shard.agreeing() as agreement:
             tasks = read_tasks(target, exclude, (B, shard.total), true.device)
@@ -95,13 +77,11 @@ class RankAccumulator:
                 raise ValueError(f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got {tuple(true.shape)}")
             if agreement is not None:
                 agreement.settings = settings_of(tasks, true, B, shard)
-        self._begin(tasks, true, shard, B, backend, absolute)
+        self._begin(tasks, true, shard, B, backend)
 
     @classmethod
-    def of(
-        cls, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str, tolerance: float | Tensor = 0.0
-    ) -> "RankAccumulator":
-        """Begin with tasks that all processes share; tolerance is absolute, of all tasks or of each (P,).
+    def of(cls, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> "RankAccumulator":
+        """Begin with tasks that all processes share.
 
         Args:
             tasks (Tasks): targets and excluded columns.
@@ -109,18 +89,15 @@ class RankAccumulator:
             shard (Shard): the columns of this process.
             num_rows (int): B.
             backend (str): as in ``rank_scores``.
-            tolerance (float or Tensor, default 0.0): one absolute tolerance, or (P,).
 
         Returns:
             The accumulator, before the first chunk.
         """
         self = cls.__new__(cls)
-        self._begin(tasks, true, shard, num_rows, backend, tolerance)
+        self._begin(tasks, true, shard, num_rows, backend)
         return self
 
-    def _begin(
-        self, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str, tolerance: float | Tensor
-    ) -> None:
+    def _begin(self, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> None:
         row, column, excluded = tasks.row, tasks.column, tasks.excluded
         self._others = None
         if not shard.is_whole:
@@ -128,8 +105,6 @@ class RankAccumulator:
         # copies: the caller may write to the arguments between two chunks
         self._tasks = tasks._replace(row=row if row is None else row.clone(), column=column.clone())
         self._true = shard.gather_from_owner(true.detach().clone(), column)
-        exact = not isinstance(tolerance, Tensor) and tolerance == 0
-        self._ends = None if exact else tie_interval(self._true, tolerance)
         self._shard, self._num_rows, self._backend = shard, num_rows, backend
         self._seen = shard.first
         # of the columns that are still to come
@@ -165,12 +140,8 @@ class RankAccumulator:
         column = torch.where((column >= left) & (column < right), column - left, -1)
         excluded, rest = self._excluded.split(right - left)
         count, given = choose(scores, self._backend).count_matrix, (self._tasks.row, column, excluded)
-        if self._ends is None:
-            counts = count(scores.detach(), self._true, *given)
-        else:
-            counts = count_within(count, scores.detach(), self._ends, *given)
         # a new tensor: a tensor of inference mode must not be written to outside of it
-        self._counts = self._counts + counts
+        self._counts = self._counts + count(scores.detach(), self._true, *given)
         self._excluded, self._seen = rest, right
 
     @eager
@@ -217,13 +188,11 @@ def rank_shard(
     shard: Shard,
     *,
     backend: str,
-    tolerance: float | Tolerance,
 ) -> Ranks:
     """Rank as ``rank_dense`` without ``by_query``, by the scores (B, n) of a shard; every process calls it."""
     scores = scores.detach()
     with shard.agreeing() as agreement:
         check_scores(scores, some=False)
-        absolute, relative = check_tolerance(tolerance, scores.dtype)
         shape = (len(scores), shard.total)
         tasks = read_tasks(target, excluded, shape, scores.device, by_query=False)
         column = shard.local(tasks.column)
@@ -233,8 +202,5 @@ def rank_shard(
         true[is_local] = bits[tasks.row_of_each[is_local], column[is_local]]
         true = true.view(scores.dtype)
         if agreement is not None:
-            agreement.settings = {**settings_of(tasks, true, len(scores), shard), "tolerance": tolerance}
-    width: float | Tensor = absolute
-    if relative:
-        width = absolute + relative * spread(shard.all_max(extremes(scores)))[tasks.row_of_each]
-    return RankAccumulator.of(tasks, true, shard, len(scores), backend, width).rank([scores])
+            agreement.settings = settings_of(tasks, true, len(scores), shard)
+    return RankAccumulator.of(tasks, true, shard, len(scores), backend).rank([scores])

@@ -1,7 +1,5 @@
 """`rank_scores`: filtered ranks from a score matrix."""
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from torchrankmetrics.eager import eager
@@ -12,9 +10,6 @@ from torchrankmetrics.ranking.exclude import Exclude, Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import Target, read_tasks
 
-if TYPE_CHECKING:
-    from torchrankmetrics.ranking.tolerance import Tolerance
-
 
 @eager
 @suggest_keywords
@@ -24,7 +19,6 @@ def rank_scores(
     *,
     exclude: Exclude = None,
     backend: str = "auto",
-    tolerance: "float | Tolerance" = 0.0,
 ) -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
 
@@ -45,14 +39,12 @@ def rank_scores(
             excluded target is an error.
         backend (str, default "auto"): "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the
             ranks are the same.
-        tolerance (float or Tolerance, default 0.0): candidates whose scores differ from the true one by at most this
-            are ties; in the units of the scores, or a ``Tolerance``, which may be relative to the spread of a row.
 
     Returns:
         ``Ranks`` with int64 (tasks,) tensors on the device of the scores.
 
     Raises:
-        TypeError: if targets or pairs are not integers, scores are complex, or scores with a tolerance no floats.
+        TypeError: if targets or pairs are not integers, or scores are complex.
         ValueError: if shapes or devices do not match, a form is ambiguous, or a target is excluded for all rows.
         IndexError: if a target or an excluded column is outside [0, N). On an accelerator the last two are raised at
             ``compute`` of the metric that takes the ranks, without a synchronisation here.
@@ -66,7 +58,7 @@ def rank_scores(
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    return rank_dense(read_scores(scores, "scores"), target, exclude, backend=backend, tolerance=tolerance)
+    return rank_dense(read_scores(scores, "scores"), target, exclude, backend=backend)
 
 
 def rank_dense(
@@ -75,7 +67,6 @@ def rank_dense(
     exclude: Exclude | Excluded,
     *,
     backend: str = "auto",
-    tolerance: "float | Tolerance" = 0.0,
     by_query: bool = True,
     named: bool = False,
     name: str = "scores",
@@ -86,12 +77,7 @@ def rank_dense(
     if scores.requires_grad:
         scores = scores.detach()
     count = choose(scores, backend).count_matrix
-    if isinstance(tolerance, float) and tolerance == 0.0:
-        counts = count(scores, None, tasks.row, tasks.column, tasks.excluded)
-    else:
-        from torchrankmetrics.ranking.tolerance import count_tolerant
-
-        counts = count_tolerant(count, scores, tasks, tolerance)
+    counts = count(scores, None, tasks.row, tasks.column, tasks.excluded)
     return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 

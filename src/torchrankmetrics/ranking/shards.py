@@ -98,11 +98,9 @@ class Communicator:
 
     def all_sum(self, numbers: Tensor) -> Tensor:
         """Sum over all processes, of the same shape and dtype on each."""
-        return self._reduce(numbers, "SUM")
-
-    def all_max(self, numbers: Tensor) -> Tensor:
-        """Elementwise maximum over all processes."""
-        return self._reduce(numbers, "MAX")
+        there = numbers.to(group_device(self._group, numbers.device), copy=True)
+        dist.all_reduce(there, dist.ReduceOp.SUM, group=self._group)
+        return there.to(numbers.device)
 
     def gather(self, rows: Tensor) -> Tensor:
         """Concatenate the rows (n, w) of all processes in their order; n may differ."""
@@ -112,11 +110,6 @@ class Communicator:
         parts = [torch.empty_like(mine) for _ in self.names]
         dist.all_gather(parts, mine, group=self._group)
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
-
-    def _reduce(self, numbers: Tensor, operation: str) -> Tensor:
-        there = numbers.to(group_device(self._group, numbers.device), copy=True)
-        dist.all_reduce(there, getattr(dist.ReduceOp, operation), group=self._group)
-        return there.to(numbers.device)
 
     def _gather(
         self, numbers: Sequence[int], width: int = _NUMBERS, dtype: torch.dtype = torch.int64
@@ -209,10 +202,6 @@ class Shard:
         """Find tables that contain the rows of candidates (P,) of any shard, and their indices (P,)."""
         return list(tables), column
 
-    def all_max(self, numbers: Tensor) -> Tensor:
-        """Elementwise maximum over all shards."""
-        return numbers
-
 
 class _ProcessShard(Shard):
     """A shard of a process group; every process calls the same methods in the same order."""
@@ -264,9 +253,6 @@ class _ProcessShard(Shard):
         rows = torch.zeros(len(is_local), sent.shape[1], dtype=torch.uint8, device=is_local.device)
         rows[is_local] = sent
         return self._communicator.all_sum(rows)
-
-    def all_max(self, numbers: Tensor) -> Tensor:
-        return self._communicator.all_max(numbers)
 
 
 class ShardSpec(NamedTuple):

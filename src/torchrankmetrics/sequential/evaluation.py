@@ -11,10 +11,8 @@ from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.sequential.hypothesis import Hypothesis
-from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.testing import Ranked, SequentialTest
+from torchrankmetrics.sequential.sequences import Hypothesis
+from torchrankmetrics.sequential.testing import Ranked, SequentialResult, SequentialTest
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int
@@ -114,11 +112,8 @@ class SequentialEvaluation:
         side: TaskSide | None = None,
         group: Integers | None = None,
         backend: str = "auto",
-        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Add the ranks of some tasks, of all processes, and test the hypothesis.
-
-        ``sample_id`` (tasks,) holds the indices of the tasks; the other arguments as in ``RankMetric.update``.
 
         Args:
             preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.
@@ -128,12 +123,11 @@ class SequentialEvaluation:
             side (str, default None): "head", "tail" or "relation".
             group (integers, default None): (tasks,) integers, or one.
             backend (str, default "auto"): as in ``rank_scores``.
-            tolerance (float or Tolerance, default 0.0): as in ``rank_scores``.
 
         Raises:
             TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
                 the tasks of the other model have other candidates, sides or groups.
         """
         facts = TaskFacts(side, group, sample_id=sample_id)
-        rows = make_block(preds, target, exclude, facts, backend=backend, tolerance=tolerance)
+        rows = make_block(preds, target, exclude, facts, backend=backend)
         self._test.add(rows)

@@ -15,10 +15,8 @@ from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.sequential.hypothesis import Hypothesis
-from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.testing import Ranked, SequentialTest
+from torchrankmetrics.sequential.sequences import Hypothesis
+from torchrankmetrics.sequential.testing import Ranked, SequentialResult, SequentialTest
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
@@ -50,7 +48,6 @@ def rank_sequentially(
     num_entities: int | None = None,
     higher_is_better: bool = True,
     progress: bool = True,
-    tolerance: float | Tolerance = 0.0,
     process_group: "ProcessGroup | None" = None,
 ) -> SequentialResult:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
@@ -83,7 +80,6 @@ def rank_sequentially(
         num_entities (int, default None): as in ``rank_triples``.
         higher_is_better (bool, default True): as in ``rank_triples``.
         progress (bool, default True): as in ``rank_triples``.
-        tolerance (float or Tolerance, default 0.0): as in ``rank_triples``.
         process_group (ProcessGroup, default None): processes that each score a share of the queries among all entities
             (in ``rank_triples`` they share the entities), and stop at the same batch. None: this process only.
 
@@ -107,7 +103,7 @@ def rank_sequentially(
     if not len(tasks):
         raise ValueError("triples is empty")
     # each call ranks the given queries as one batch
-    options = LoopOptions(candidates, 2 * len(tasks), backend, higher_is_better, tolerance=tolerance)
+    options = LoopOptions(candidates, 2 * len(tasks), backend, higher_is_better)
     sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
     others: list[QuerySide] = []
     if score_baseline is not None:

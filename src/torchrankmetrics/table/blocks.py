@@ -14,7 +14,6 @@ from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -72,7 +71,6 @@ def make_block(
     *,
     indexes: Integers | None = None,
     backend: str = "auto",
-    tolerance: float | Tolerance = 0.0,
     name: str = "preds",
 ) -> Tensor:
     """Turn scores, ranks or a table, with facts of their tasks, into one int64 (tasks, 10) block of rows.
@@ -82,12 +80,8 @@ def make_block(
     """
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            options: dict[str, Any] = {"indexes": indexes, "backend": backend, "tolerance": tolerance, "name": name}
+            options: dict[str, Any] = {"indexes": indexes, "backend": backend, "name": name}
             return make_block(preds, target, exclude, facts, **options)
-    is_ranked = isinstance(preds, Ranks | HasRows)
-    if one_number(tolerance) != 0 and (is_ranked or indexes is not None):
-        reason = "existing ranks" if indexes is None else "indexes: flat scores have ties of equal scores only"
-        raise ValueError(f"tolerance is for scores (B, N) and must not be given with {reason}")
     if isinstance(preds, Ranks | HasRows):
         given = {"target": target, "exclude": exclude, "indexes": indexes}
         if isinstance(preds, HasRows):
@@ -113,7 +107,7 @@ def make_block(
         )
     else:
         named = facts.query is not None
-        ranks = rank_dense(preds, target, exclude, named=named, backend=backend, tolerance=tolerance, name=name)
+        ranks = rank_dense(preds, target, exclude, named=named, backend=backend, name=name)
         if ranks.rows is not None:
             facts = facts.at(ranks.rows[0], preds, "query", *(("group", "weight") if is_by_row(target) else ()))
     return rows_of(ranks, facts, flag_repeats=True)
