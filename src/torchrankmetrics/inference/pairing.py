@@ -9,9 +9,8 @@ import numpy.typing as npt
 import torch
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.protocol import Average, Side
+from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.definitions.sample import Sample
-from torchrankmetrics.definitions.values import ValueDefinition, ValueSample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure
