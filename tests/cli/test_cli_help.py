@@ -8,18 +8,14 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-import torchrankmetrics
 from scripts import forked
-from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
-from torchrankmetrics.definitions.protocol import VIEWS
-from torchrankmetrics.definitions.sample import RANK_TYPES
 
 COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "candidates", "audit", "metrics"]
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
 
 
-def asked(arguments, **environment):
+def run_module(arguments, **environment):
     command = [sys.executable, "-m", "torchrankmetrics", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80", **environment}
@@ -50,30 +46,13 @@ def test_the_short_and_the_long_word_show_the_same_help():
         assert " ".join(["  torchrankmetrics", *command]) in example
 
 
-def test_examples_are_lines_to_copy():
-    text = CliRunner().invoke(app, ["report", "-h"], terminal_width=60).output
-    assert "\n  torchrankmetrics report ranks.npz -m mrr --by-group --format csv\n" in text
-    assert "`" not in text
-
-
-def test_help_names_every_view_and_rank_type_that_there_is():
-    text = re.sub(r"\s+", " ", CliRunner().invoke(app, ["report", "-h"], terminal_width=200).output)
-    assert f"Views: {', '.join(VIEWS)}." in text
-    assert f"Ranks of ties: {', '.join(RANK_TYPES)}." in text
-
-
-def test_the_version_is_that_of_the_package(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"torchrankmetrics {torchrankmetrics.__version__}\n"
-
-
 def test_shells_complete_commands_options_and_formats():
-    first = asked([], _TORCHRANKMETRICS_COMPLETE="complete_bash", COMP_WORDS="torchrankmetrics c", COMP_CWORD="1")
+    first = run_module([], _TORCHRANKMETRICS_COMPLETE="complete_bash", COMP_WORDS="torchrankmetrics c", COMP_CWORD="1")
     assert first.stdout.split() == ["compare", "candidates"]
     words = {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"}
-    assert asked([], _TORCHRANKMETRICS_COMPLETE="complete_bash", **words).stdout.split() == ["--format"]
+    assert run_module([], _TORCHRANKMETRICS_COMPLETE="complete_bash", **words).stdout.split() == ["--format"]
     of_zsh = {"_TYPER_COMPLETE_ARGS": "torchrankmetrics report -f "}
-    assert '"latex"' in asked([], _TORCHRANKMETRICS_COMPLETE="complete_zsh", **of_zsh).stdout
+    assert '"latex"' in run_module([], _TORCHRANKMETRICS_COMPLETE="complete_zsh", **of_zsh).stdout
 
 
 TERMINAL = """

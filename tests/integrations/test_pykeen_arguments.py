@@ -135,26 +135,6 @@ def test_sampled_evaluation_has_the_values_of_pykeen(nations):
     assert "sampled" in str(result.summary())
 
 
-def test_sampled_candidates_are_drawn_from_what_is_not_known(nations):
-    train, valid, test = splits_of(nations)
-    torch.manual_seed(0)
-    evaluator = SampledRankCollectionEvaluator(
-        nations.testing, ["mr"], num_negatives=2, additional_filter_triples=[train, valid]
-    )
-    result = run(nations, evaluator)
-    assert result.table.ranks.num_candidates.unique().tolist() == [3]
-    assert evaluator.num_entities == 14
-    known = {*map(tuple, torch.cat([train, valid, test]).tolist())}
-    for (h, r, _), ids in zip(test.tolist(), evaluator.negative_samples["tail"].tolist(), strict=True):
-        assert not any((h, r, e) in known for e in ids)
-    assert SampledRankCollectionEvaluator(nations.training, ["mr"], num_negatives=14).negative_samples[
-        "head"
-    ].shape == (
-        len(train),
-        14,
-    )
-
-
 def test_bad_arguments_of_sampled_evaluation_raise(nations):
     train, _, test = splits_of(nations)
     ids = torch.zeros(len(test), 3, dtype=torch.int64)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from torchrankmetrics import RankDefinition, RankMetric, Ranks, evaluate
-from torchrankmetrics.definitions.tasks import WithCandidates, hits_at
+from torchrankmetrics.definitions import WithCandidates, hits_at
 from torchrankmetrics.definitions.transforms import Custom, rank_table
 from torchrankmetrics.inference.testing import clustered_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation

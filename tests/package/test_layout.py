@@ -47,7 +47,7 @@ CLOSURES = {
     ("ranking/scores.py", "rank_scores"): 12,
     ("metrics/metric.py", "RankMetric"): 31,
     ("metrics/collection.py", "RankCollection"): 33,
-    ("inference/compare.py", "compare"): 43,
+    ("inference/compare.py", "compare"): 41,
 }
 
 

@@ -8,7 +8,7 @@ from scipy.stats import hypergeom
 
 import reference_queries as exact
 from query_metrics import every_metric, sample_of, sample_of_rows
-from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
+from torchrankmetrics.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.kind import hit_distribution

@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 import reference_queries as exact
 from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
-from torchrankmetrics.definitions.kinds import AtMost, WithCandidates
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import (
     MEAN_AUC,
@@ -21,6 +20,7 @@ from torchrankmetrics.definitions.tasks import (
     RankDefinition,
     hits_at,
 )
+from torchrankmetrics.definitions.transforms import AtMost, WithCandidates
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.kind import Cut, Discount

@@ -139,10 +139,8 @@ def compare(
     if isinstance(a, Mapping) and not is_values(a):
         if b is not None and metric is not None:
             raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
-        models = cast("Mapping[Any, Models]", a)
-        family = _compare_all(models, _entries(metric if b is None else b), cluster, baseline, confidence_level, draws)
-        _warn(family.rows, confidence_level)
-        return family
+        models, metrics = cast("Mapping[Any, Models]", a), _entries(metric if b is None else b)
+        return _compare_all(models, metrics, cluster, baseline, confidence_level, draws)
     if b is None:
         raise TypeError("b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models")
     if baseline is not None:
@@ -278,6 +276,7 @@ def _compare_all(
     found = _adjusted(found, _max_t(rows, keys, measures, pairs, draws) if flips else None)
     if of_best:
         found = [row for measure in measures for row in _of_best(measure, found)]
+    _warn(found, level)
     return PairwiseComparisons(tuple(found), tuple(rows))
 
 

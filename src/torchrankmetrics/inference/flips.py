@@ -14,29 +14,13 @@ ROUNDING = 1e-12  # of a confidence level: p = 1 - level is rejected, whatever i
 
 
 class SignFlips:
-    """Sums of k columns under flips of the signs of units, which can test any combination of the columns.
+    """Sums of k columns (u, k) of independent tasks or clusters under flips of their signs, (b, k).
 
-    d_i = v_i (f(r_i^A) - f(r_i^B)) is the term of task i in the difference of two means of f, and the statistic is
-    Student's t. Flips do not change the sum of d^2, and t grows with |sum d| for a fixed sum of d^2. Therefore the
-    studentized p-value is computed from sums (Janssen 1997, doi:10.1016/S0167-7152(97)00043-6). All flips are used if
-    their number is at most ``permutations`` + 1; else p = (1 + number at least as large) / (1 + permutations) (Phipson
-    and Smyth 2010, doi:10.2202/1544-6115.1585). Exact if d is symmetric (models exchangeable on each task), else
-    asymptotic.
-
-    Random flips are drawn from a random subgroup (Koning and Hemerik 2024, doi:10.1093/biomet/asad050): unit i has a
-    random number x_i, and flip h changes the sign of unit i if h and x_i have an odd number of common bits. The flips
-    are pairwise independent, so that p has at most the error that it has with flips from the whole group, and a fast
-    Walsh-Hadamard transform computes all sums at once. Units with zero in the first column do not change its p-value:
-    their numbers are drawn separately, so that the p-value is the same without them.
-
-    Args:
-        columns: (u, k) float64, one row per independent task, or sums over clusters.
-        permutations: number of random flips.
-        seed: random seed.
-
-    Attributes:
-        sums: (b, k) float64, one row per flip.
-        exhaustive: whether the flips are all that change the first column, instead of random ones.
+    Flips do not change the sum of squares, so that Student's t orders them as the sum does (Janssen 1997). If there are
+    more flips than ``permutations``, random ones from a subgroup are used (doi:10.1093/biomet/asad050): flip h changes
+    the sign of unit i, with a random number x_i, if h and x_i have an odd number of common bits. A fast Walsh-Hadamard
+    transform computes all sums at once. Units with zero in the first column have other random numbers, so that its
+    p-value is the same without them.
 
     >>> SignFlips(np.array([[1.0], [2.0], [3.0], [4.0]])).p_value(np.ones(1))
     0.125
@@ -105,16 +89,8 @@ class SignFlipTest:
     """Sign-flip test of g(mean of A) - g(mean of B), with the interval that inverts it.
 
     A difference is tested at the means (a, b) = (A - t, B + t) that have it, by flips of the signs of
-    g'(a) (f^A - a) - g'(b) (f^B - b), which are linear in sums that are flipped once. At a = b these are differences
-    f^A - f^B.
-
-    Args:
-        units: f of A and of B over tasks or clusters (k = 2).
-        differences: (u,) float64, w (f^A - f^B) summed over every unit.
-        g: post-transform of the metric.
-        limits: smallest and largest possible mean of f.
-        permutations: number of random flips.
-        seed: random seed of the flips.
+    g'(a) (f^A - a) - g'(b) (f^B - b), which are linear in sums that are flipped once: of ``differences`` w (f^A - f^B)
+    and of ``units`` (k = 2). ``limits`` are those of the mean of f.
     """
 
     def __init__(
@@ -211,15 +187,10 @@ class SignFlipTest:
 
 
 def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0) -> FloatArray:
-    """Adjust the sign-flip tests of several mean differences by step-down max-T.
+    """Adjust the sign-flip tests of several mean differences by step-down max-T (doi:10.1198/016214504000000539).
 
-    ``lines`` (k, m) are the differences as combinations of the columns (u, k). All differences of a task or cluster
-    change sign together. Therefore the flips contain the dependence of the tests, and the adjustment is smaller than
-    Holm's. The statistic |sum d| / sqrt(sum d^2) orders flips and differences as Student's t does. The family-wise
-    error rate is controlled for many tasks, and for few if the vector of differences is symmetric. A difference that is
-    zero on every task has p = 1.
-
-    Source: Westfall and Young 1993 (ISBN 0-471-55761-7); Romano and Wolf 2005 (doi:10.1198/016214504000000539).
+    The differences are ``columns`` (u, k) @ ``lines`` (k, m). All differences of a unit change sign together, so that
+    the flips contain their dependence. A difference that is zero on every task has p = 1.
 
     >>> d = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0], [4.0, 3.0], [0.5, -1.0]])
     >>> max_t_p_values(d, np.eye(2)).tolist()

@@ -37,17 +37,10 @@ Draws = tuple[int, int, int]
 class PairedMeasure:
     """A measure of two models, or of several runs of each, on the same tasks.
 
-    Args:
-        measure: the compared measure.
-        rows_a, rows_b: of every run of each model, in one order of tasks.
-        keys: cluster of each task; None: every task is independent.
-        draws: numbers of random draws, and their seed.
-
     Attributes:
         used: (m,) int64, index of a row of each measured task or query.
         a, b: values of the two models in the view of the measure; of several runs their mean.
         slope: derivative of the view by the base value.
-        num_tasks: number of ranking tasks on which both were measured.
     """
 
     def __init__(

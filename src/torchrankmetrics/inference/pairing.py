@@ -9,9 +9,8 @@ import numpy.typing as npt
 import torch
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.protocol import Average, Side
+from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.definitions.sample import Sample
-from torchrankmetrics.definitions.values import ValueDefinition, ValueSample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure
@@ -117,11 +116,10 @@ def as_table(evaluation: Evaluation) -> RankTable:
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], IntArray | None]:
-    """Rows of every run in one common order of tasks, and the cluster of each task.
+    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task.
 
-    Tasks are aligned by (side, sample id) if they have sample ids, else by order; ``names`` are those in errors. An
-    array ``cluster`` is aligned with the first run: with ``table()`` for a collection with sample ids, else with its
-    tasks in input order.
+    An array ``cluster`` is aligned with the first run: with ``table()`` for a collection with sample ids, else with its
+    tasks in input order. Errors use ``names``.
     """
     given = []
     for run, name in zip(runs, names, strict=True):
@@ -216,11 +214,7 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
 
 
 class PairedSource:
-    """Samples of several runs, with the index of a row of each entry.
-
-    Args:
-        rows: of every run in one order of tasks, (n, 10); or values of queries, see ``value_rows``.
-    """
+    """Samples of several runs from rows in one order of tasks or values, with the index of a row of each entry."""
 
     def __init__(self, rows: Sequence[Rows]) -> None:
         self.rows = rows

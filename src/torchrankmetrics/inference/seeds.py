@@ -43,8 +43,7 @@ class SeedSplit:
 class SeededEstimate(NamedTuple):
     """A value or a difference over seeds and tasks with its interval and its degrees of freedom.
 
-    A standard error up to ``rounding`` counts as zero. Student's t is undefined without variance, therefore the p-value
-    is then at least ``least``, the smallest p-value of a sign-flip test of these tasks or clusters.
+    An error up to ``rounding`` counts as zero; then p is at least ``least``, the smallest p of a sign-flip test.
     """
 
     value: float
@@ -66,15 +65,9 @@ class SeededEstimate(NamedTuple):
 class SeededModels:
     """Means over the runs of several models on the same tasks, with variances from seeds and from tasks.
 
-    Variance components are estimated by moments in the two-way layout seeds x tasks (doi:10.1214/07-AOAS122); negative
-    ones are set to zero. Intervals and p-values use Student's t with Welch-Satterthwaite degrees of freedom
-    (doi:10.1093/biomet/34.1-2.28). If a compared model has a single run, its variance between seeds is unknown and the
-    error contains the variance between tasks only.
-
-    Args:
-        units: f over tasks or clusters, one column per run, the runs of a model next to each other.
-        sizes: number of runs of each model.
-        g: post-transform of the metric.
+    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122); negative components are zero. Student's t with
+    Welch-Satterthwaite degrees of freedom. A single run has an unknown variance between seeds: then the error of a
+    difference contains tasks only. ``units`` has a column per run, the ``sizes`` runs of each model next to each other.
     """
 
     def __init__(self, units: Units, sizes: tuple[int, ...], g: Transform) -> None:

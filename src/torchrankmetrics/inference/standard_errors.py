@@ -108,10 +108,7 @@ class Units:
 
 
 def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
-    """Effective number of units for a standard error: (sum of u^2)^2 / sum of u^4, in [1, n]; 0 without variance.
-
-    It is n over the kurtosis of the influences u, (m,), with ``count`` (m,) equal units each.
-    """
+    """Effective number of units for an error, n over the kurtosis of their influences (m,); 0 without variance."""
     largest = float(np.abs(influence).max(initial=0.0))
     if largest == 0:
         return 0.0
@@ -197,7 +194,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     """Interval of a mean with Hall's correction for skewness, because ranks have long tails.
 
     With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 + a^2 T^3 / 27 + a / 6
-    is normal to second order and monotone; it is inverted at Student's quantiles (Hall 1992, J. R. Statist. Soc. B 54).
+    is inverted at Student's quantiles (Hall 1992, J. R. Statist. Soc. B 54).
     """
     u, mean, error = units.influence[:, 0], float(units.mean[0]), units.error
     if error == 0:
@@ -214,8 +211,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
 def share_interval(units: Units, level: float) -> tuple[float, float]:
     """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider.
 
-    For a share near 0.18 / n, Wilson's interval covers 83.8% (Brown, Cai and DasGupta 2001, doi:10.1214/ss/1009213286,
-    section 4.1.1). The sample size is the effective number of tasks n = p (1 - p) / squared error.
+    See Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1.
     """
     p = min(max(float(units.mean[0]), 0.0), 1.0)
     square, z = float((units.count * units.influence[:, 0] ** 2).sum()), float(norm.ppf((1 + level) / 2))
@@ -254,10 +250,9 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
 
 
 def studentised_interval(units: Units, level: float, n_resamples: int, seed: int) -> tuple[float, float, float]:
-    """Standard error and ends of the bootstrap-t interval of a weighted mean, which is correct to second order.
+    """Standard error and ends of the bootstrap-t interval of a weighted mean: M - q se, q quantiles of (M* - M) / se*.
 
-    The ends are M - q se with q the quantiles of (M* - M) / se*; se is linearized in the sample and in each resample
-    (Efron and Tibshirani 1993, section 12.5, doi:10.1201/9780429246593).
+    Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593).
     """
     units.require_two()
     mean, weight = float(units.mean[0]), units.weight

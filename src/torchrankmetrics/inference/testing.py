@@ -19,12 +19,10 @@ from torchrankmetrics.validation import shorten
 
 
 def share_difference(only_a: float, only_b: float, num_tasks: float, level: float) -> tuple[float, float]:
-    """Interval of the difference of two paired shares, from the numbers of tasks that only A and that only B hits.
+    """Interval of the difference of two paired shares, from the numbers of tasks that only A and only B hits.
 
-    At either end the wider of two intervals: Tango's score interval (1998, Statist. Med. 17, 891-908), and Clopper and
-    Pearson's exact interval of the share of A among discordant tasks. The latter contains 1/2 exactly if McNemar's
-    exact p-value is above 1 - level, so that interval and p-value agree. Weighted and clustered tasks have effective
-    numbers, which need not be integers.
+    The wider of Tango's score interval (1998, Statist. Med. 17) and Clopper and Pearson's of the share of A among
+    discordant tasks, so that it agrees with McNemar's exact p. Effective numbers need not be integers.
     """
     score, discordant = tango(only_a, only_b, num_tasks, level), only_a + only_b
     low, high = clopper_pearson(only_a, discordant, level) if discordant else (0.5, 0.5)
@@ -33,10 +31,7 @@ def share_difference(only_a: float, only_b: float, num_tasks: float, level: floa
 
 
 def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, null: float) -> float:
-    """Two-sided p-value of the hypothesis that the difference of two paired shares is ``null``, in [-1, 1].
-
-    The larger of Tango's score test and the exact binomial test among discordant tasks, as in ``share_difference``. The
-    binomial test is McNemar's exact test if ``null`` is 0, and then the larger unless p is below 0.0005.
+    """Two-sided p of "the difference of two paired shares is ``null``": McNemar's exact, and Tango's if it is larger.
 
     >>> share_difference_p_value(0, 5, 100, 0.0)
     0.0625
@@ -119,11 +114,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
 
 
 def one_sided(difference: float, margin: float, at_lower: float, at_upper: float) -> tuple[float, float]:
-    """P-values of "it is -margin or lower" and "it is margin or higher", from the two-sided ones of -margin and margin.
-
-    >>> one_sided(0.0, 0.1, 0.04, 0.06)
-    (0.02, 0.03)
-    """
+    """P-values of "it is -margin or lower" and "it is margin or higher", from the two-sided ones of both."""
     below = at_lower / 2 if difference > -margin else 1 - at_lower / 2
     above = at_upper / 2 if difference < margin else 1 - at_upper / 2
     return below, above
@@ -152,12 +143,7 @@ class MeanRanks:
 
 
 def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, confidence_level: float = 0.95) -> MeanRanks:
-    """Rank models on each dataset, (datasets, models) values, and average the ranks, for a critical difference diagram.
-
-    The datasets are the sample: the size and the significance of a difference on one dataset are ignored.
-
-    Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), section 3.2.2.
-    """
+    """Rank models on each dataset, (datasets, models) values: Demsar 2006 (jmlr.org/papers/v7/demsar06a.html)."""
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 2 or min(x.shape) < 2 or np.isnan(x).any():
         raise ValueError(

@@ -1,12 +1,12 @@
 """OGB's link evaluator with the same values, and the ranks behind them; OGB is not needed."""
 
-from typing import Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.evaluate import EvaluateOptions, evaluate
+from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import Metrics
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.negatives import Predictions
@@ -113,6 +113,6 @@ class Result(dict[str, float | Tensor]):
     ranks: Ranks
     eval_metric: str
 
-    def evaluate(self, metrics: Metrics | None = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
+    def evaluate(self, metrics: Metrics | None = None, **options: Any) -> dict[str, float]:
         """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
         return evaluate(self.ranks, metrics=metrics, **options)

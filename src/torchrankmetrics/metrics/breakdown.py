@@ -104,7 +104,8 @@ class Groups:
         moments = self._once(self._moments, definition, measure.side)
         if moments is None:
             return None
-        offset, scale = offset_and_scale(definition, measure.view, *moments, definition.optimum)
+        mean, variance = moments
+        offset, scale = offset_and_scale(definition, measure.view, mean, variance, definition.optimum)
         with np.errstate(all="ignore"):
             return np.where(scale == 0, math.nan, (base - offset) / scale + 0.0)
 

@@ -95,7 +95,8 @@ class Measure:
 
     def sample(self, analysis: Analysis) -> Sample:
         """The tasks or queries of the side on which the metric is defined, weighted by the average."""
-        return self.definition.sample(analysis, self.side, self.average)
+        sample: Sample = self.definition.sample(analysis, self.side, self.average)
+        return sample
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""

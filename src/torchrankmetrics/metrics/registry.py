@@ -201,9 +201,10 @@ def as_measure(
             raise ValueError(
                 f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one of them"
             )
-    if isinstance(name, Measure):
-        return name if expectation is None else replace(name, expectation=expectation)
-    return name.measure(**qualifiers, expectation=expectation or DEFAULT_EXPECTATION)
+    if isinstance(name, MetricName):
+        return name.measure(**qualifiers, expectation=expectation or DEFAULT_EXPECTATION)
+    measure: Measure = name
+    return measure if expectation is None else replace(measure, expectation=expectation)
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:

@@ -9,9 +9,8 @@ import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
 from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
-from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
 from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import KnownTransform
+from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.kind import QueryKind, hit_distribution, moments_by_candidates, place_means, up_to

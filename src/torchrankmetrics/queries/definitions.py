@@ -3,17 +3,16 @@
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
-from torchrankmetrics.definitions.kinds import AtMost
-from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, SampleSource, Side, View
 from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
-from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
+from torchrankmetrics.definitions.transforms import AtMost, RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
     AveragePrecisionKind,
@@ -152,7 +151,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Value of the ranking that starts with the relevant items, (Q,) float64; arguments as for ``moments``."""
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
 
-    def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
+    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
         return rows.query_sample(self, side, average)
 
     def value(self, sample: QuerySample, rank_type: RankType = "expected") -> float:

@@ -28,13 +28,7 @@ _USE_BOUNDED = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'au
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The units drawn so far, in their order.
-
-    Args:
-        values: (t,) float64 in [0, 1], the mean of each unit.
-        sizes: (t,) float64 > 0, its weight in the mean of all, and the odds with which it is drawn.
-        total: of the sizes of all units of the population.
-    """
+    """The units drawn so far: their means (t,) in [0, 1], their sizes (t,), and the sum of the sizes of all units."""
 
     values: FloatArray
     sizes: FloatArray
@@ -59,10 +53,7 @@ class Drawn:
 
     @property
     def estimate(self) -> float:
-        """Mean of Des Raj's unbiased estimates, one per draw, weighted by precision; NaN before the first draw.
-
-        Source: Des Raj 1956 (doi:10.1080/01621459.1956.10501326).
-        """
+        """Mean of Des Raj's unbiased estimates (doi:10.1080/01621459.1956.10501326), weighted by precision; or NaN."""
         if not len(self.values):
             return math.nan
         each = (self.seen[:-1] + self.values * self.left[:-1]) / self.total
@@ -73,11 +64,8 @@ class Drawn:
 def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
     """Logarithm of the capital after each draw of a bet against "the mean is ``mean``", starting with capital 1.
 
-    The bet is that the mean is above (or below) it. If it is not, the capital ever reaches 1 / alpha with probability
-    at most alpha. The capital never increases (decreases) in ``mean``.
-
-    Source: Waudby-Smith and Ramdas 2024 (arXiv 2010.09686) for draws without replacement of equal sizes; Shekhar et al.
-    2023 (arXiv 2305.06884) for draws in proportion to a size.
+    If the bet is wrong, the capital ever reaches 1 / alpha with probability at most alpha (arXiv 2010.09686, and
+    2305.06884 for draws in proportion to a size). It is monotone in ``mean``.
     """
     values, seen, left = drawn.values, drawn.seen[:-1], drawn.left[:-1]
     if not above:  # the complement
@@ -91,11 +79,7 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
 
 
 def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
-    """Return 1 if the mean of all is above ``mean``, -1 if it is below, 0 while undecided.
-
-    With a test after each draw, the answer is wrong with probability at most alpha; if the mean of all is ``mean``
-    itself, every answer except 0 is wrong.
-    """
+    """Return 1 if the mean of all is above ``mean``, -1 if it is below, 0 while undecided."""
     if not 0 <= mean <= 1 or not len(drawn.values):
         return int(mean < 0) - int(mean > 1)
     bar = math.log(2 / alpha)
@@ -127,12 +111,7 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
 class Hypothesis:
     """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width.
 
-    Args:
-        metric, alpha, threshold, half_width, num_candidates: as in ``SequentialEvaluation``.
-        paired: whether it is about the difference from another model.
-
-    Attributes:
-        low, width: lowest value of the metric or difference, and the width of its range.
+    ``low`` and ``width`` describe the range of the metric or difference; arguments as in ``SequentialEvaluation``.
     """
 
     def __init__(

@@ -104,10 +104,6 @@ class SequentialResult:
 class QueryOrder:
     """Queries drawn without replacement, each with the odds of its number of tasks among those left.
 
-    Args:
-        query: (n,) int64, the query of each task.
-        seed: random seed; the order depends on nothing else.
-
     Attributes:
         queries: (Q,) int64, the index of each drawn query among the sorted, distinct ones.
         tasks: (n,) int64, indices of the tasks, query after query.
@@ -190,16 +186,9 @@ class Ranked:
 
 
 class SequentialTest:
-    """A hypothesis, the tasks drawn to test it, and their ranks so far.
+    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group.
 
-    Args:
-        query: (n,) int64, the query of each task.
-        hypothesis: the hypothesis.
-        baseline: ranks of the other model; None: the hypothesis is about one model.
-        seed: of the order.
-        process_group: the processes that share the work; None: this one alone.
-        sides: codes of the sides, as in ``Ranked``.
-        extends: whether the other model ranks the queries that ``baseline`` lacks.
+    ``extends``: whether the other model ranks the queries that ``baseline`` lacks.
     """
 
     def __init__(

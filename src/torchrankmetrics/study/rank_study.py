@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from torchrankmetrics.definitions.protocol import VIEWS, View
-from torchrankmetrics.definitions.values import ValueDefinition
+from torchrankmetrics.definitions.protocol import VIEWS, ValueDefinition, View
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.pairing import Values, known_measure, value_measure, value_rows

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrankmetrics.definitions.protocol import Average, Side
-from torchrankmetrics.definitions.values import ValueSample
+from torchrankmetrics.definitions.protocol import Average, Side, ValueSample
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.inference.pairing import (
