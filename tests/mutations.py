@@ -75,8 +75,8 @@ MUTATIONS = {
         "tests/invariants/test_queries.py",
     ),
     "intervals: the quantile is one-sided": Mutation(
-        "x = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)))",
-        "x = float(student.ppf(level, degrees_of_freedom(units)))",
+        "x = float(student.ppf((1 + level) / 2, units.freedom))",
+        "x = float(student.ppf(level, units.freedom))",
         "tests/inference/test_intervals.py",
     ),
     "comparisons: random flips without the observed sum": Mutation(
