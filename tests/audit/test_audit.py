@@ -8,8 +8,8 @@ import torch
 
 import reference_ranks
 from torchrankmetrics import RankCollection, evaluate, rank_scores
-from torchrankmetrics.audit import MAX_CANDIDATES, assert_evaluator, audit
-from torchrankmetrics.audit.cases import CHECKS, largest, ordinary, ranked
+from torchrankmetrics.audit import CHECKS, MAX_CANDIDATES, assert_evaluator, audit
+from torchrankmetrics.audit.cases import CASES, ORDINARY, largest, ranked
 
 SMALL = 100_000  # candidates; what needs 2^24 is asked in the tests that are about it
 
@@ -32,9 +32,9 @@ def failing(evaluator, **options):
     return {finding.check for finding in audit(evaluator, max_candidates=SMALL, **options).failures}
 
 
-@pytest.mark.parametrize("name", [name for name, check in CHECKS.items() if check.cases()])
+@pytest.mark.parametrize("name", CASES)
 def test_ranks_of_cases_are_those_of_brute_force(name):
-    for case in CHECKS[name].cases():
+    for case in CASES[name]:
         if case.scores.shape[1] > 2000:
             continue
         lines = reference_ranks.lines(case.ranks)
@@ -49,14 +49,14 @@ def test_ranks_of_cases_are_those_of_brute_force(name):
 
 
 def test_large_cases_have_the_ranks_of_their_notes():
-    wide, half = CHECKS["integer_overflow"].cases()[-1], CHECKS["float_counters"].cases()[0]
+    wide, half = CASES["integer_overflow"][-1], CASES["float_counters"][0]
     for case, rank in ((largest(), 2**24 + 3), (wide, 68_000), (half, 703)):
         assert case.ranks.optimistic.tolist() == case.ranks.pessimistic.tolist() == [rank]
     assert float(torch.tensor(float(2**24 + 3), dtype=torch.float32)) != 2**24 + 3
 
 
 def test_ordinary_tasks_have_no_ties_and_no_two_rows_are_alike():
-    for case in (ordinary(), ranked([1, 2, 3], 3), ranked(list(range(1, 25)), 24)):
+    for case in (ORDINARY, ranked([1, 2, 3], 3), ranked(list(range(1, 25)), 24)):
         assert all(len(set(row)) == len(row) for row in case.scores.tolist())
         assert len(set(map(tuple, case.scores.tolist()))) == len(case.scores)
         better = (case.scores > case.scores.gather(1, case.target[:, None])).sum(1)

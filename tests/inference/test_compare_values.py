@@ -87,7 +87,7 @@ def test_the_direction_is_that_of_the_metric():
 @pytest.mark.parametrize(
     ("a", "b", "options", "error", "message"),
     [
-        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "r": 0.5}, {}, ValueError, "a lacks 1, for example 'r'; b lacks 1.*'p'"),
+        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "r": 0.5}, {}, ValueError, "a lacks 1: 'r'; b lacks 1: 'p'"),
         ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": float("nan")}, {}, ValueError, "b must have finite.*nan for query 'p'"),
         ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": "x"}, {}, ValueError, "b must have finite values, got 'x'"),
         ({"q": 1.0, "p": 0.5}, Ranks([1, 2]), {}, TypeError, "b must be a dict of query -> value, as a is, got Ranks"),

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from flips import sign_flip_p_value
-from torchrankmetrics.inference.shares import share_difference_p_value
-from torchrankmetrics.inference.testing import holm
+from torchrankmetrics.inference.testing import holm, share_difference_p_value
 
 
 @pytest.mark.parametrize("differences", [[1, 2, 3, 4, -2], [3, 0, 1, 1, 1, -1], [5], [0, 0], [1, 1, 1, 1, 1, 1, 1, -6]])

@@ -83,15 +83,15 @@ CASES = {
         .ranks
     ),
     "integrations.pyg.rank_triples": of_model,
-    "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__": of_pykeen,
+    "integrations.pykeen.RankCollectionEvaluator.__init__": of_pykeen,
     "metrics.metric.RankMetric.update": updated,
     "kg.alignment.rank_alignment": lambda backend: rank_alignment(
         torch.tensor([[0, 2], [1, 0], [2, 1]]), SCORES, backend=backend
     ),
-    "kg.complex_queries.rank_complex_queries": lambda backend: rank_complex_queries(
+    "kg.triples.rank_complex_queries": lambda backend: rank_complex_queries(
         lambda queries: SCORES[queries], [{2}, {0}, {1}], backend=backend, progress=False
     ),
-    "kg.facts.rank_facts": lambda backend: rank_facts(
+    "kg.triples.rank_facts": lambda backend: rank_facts(
         lambda heads, relations, times: SCORES[heads],
         None,
         torch.cat([TRIPLES, torch.zeros(3, 1, dtype=torch.int64)], 1),

@@ -4,14 +4,14 @@ import json
 import math
 from dataclasses import asdict, dataclass
 
-from torchrankmetrics.audit.cases import CHECKS as _CHECKS
-from torchrankmetrics.audit.probe import RULES, Evaluator, Probe
-from torchrankmetrics.audit.run import Battery, Finding
+from torchrankmetrics.audit.cases import DESCRIPTIONS
+from torchrankmetrics.audit.run import Battery, Evaluator, Finding
+from torchrankmetrics.definitions.sample import RANK_TYPES
 from torchrankmetrics.validation import check_choice
 
 __all__ = ["CHECKS", "MAX_CANDIDATES", "Finding", "Report", "assert_evaluator", "audit"]
 
-CHECKS = tuple(_CHECKS)
+CHECKS = tuple(DESCRIPTIONS)
 MAX_CANDIDATES = 1 << 25
 
 
@@ -45,20 +45,16 @@ class Report:
         return "\n".join([head, *map(str, self.findings)])
 
     def to_dict(self) -> dict[str, object]:
-        """The evaluator, its tie rules and one record per check; NaN and infinite values are strings.
+        """Return a dict with evaluator, ties, and checks, one record each; NaN and infinite values are strings."""
 
-        Returns:
-            Dict with evaluator, ties and checks.
-        """
-        checks = [{key: _plain(value) for key, value in asdict(finding).items()} for finding in self.findings]
+        def plain(value: object) -> object:
+            return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+        checks = [{key: plain(value) for key, value in asdict(finding).items()} for finding in self.findings]
         return {"evaluator": self.evaluator, "ties": list(self.ties), "checks": checks}
 
     def to_json(self) -> str:
-        """The report as JSON.
-
-        Returns:
-            The dict of ``to_dict`` as a JSON string.
-        """
+        """Return ``to_dict`` as JSON."""
         return json.dumps(self.to_dict(), indent=1)
 
 
@@ -91,8 +87,8 @@ def audit(
     if not callable(evaluator):
         raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
     if ties is not None:
-        check_choice("ties", ties, RULES)
-    run = Battery(Probe(evaluator, pairs), ties, max_candidates)
+        check_choice("ties", ties, RANK_TYPES)
+    run = Battery(evaluator, pairs, ties, max_candidates)
     findings = run.findings()
     return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
 
@@ -115,7 +111,3 @@ def assert_evaluator(
     if report.failures:
         lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]
         raise AssertionError("\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines]))
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,9 +1,9 @@
 """Checks of an evaluator: small batches whose ranks follow from the definition."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,14 +16,9 @@ LARGEST = 2**24 + 4  # candidates of the largest case: its rank is the first tha
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A batch of ranking tasks.
+    """A batch of ranking tasks: scores (B, N), target (B,) int64 and exclude (B, N) bool or None.
 
-    Attributes:
-        scores: (B, N), higher is better.
-        target: (B,) int64, the column of the ground-truth candidate.
-        exclude: (B, N) bool, True for excluded candidates; or None.
-        note: description that replaces scores too long to print.
-        repeats: if the filter is passed as pairs, each pair occurs twice.
+    ``note`` replaces scores too long to print; with ``repeats``, a filter that is passed as pairs has each pair twice.
     """
 
     scores: Tensor
@@ -65,14 +60,21 @@ class Case:
 
 
 def one(
-    scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, dtype: torch.dtype = torch.float32
+    scores: Sequence[float],
+    target: int,
+    exclude: Sequence[int] | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    repeats: bool = False,
 ) -> Case:
     """One ranking task; ``exclude`` lists columns."""
-    mask = None
-    if exclude is not None:
-        mask = torch.zeros(1, len(scores), dtype=torch.bool)
-        mask[0, list(exclude)] = True
-    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask)
+    mask = None if exclude is None else torch.tensor([[column in exclude for column in range(len(scores))]])
+    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask, repeats=repeats)
+
+
+def tasks(*rows: tuple[Any, ...], **options: Any) -> list[Case]:
+    """One case per target of each row: (scores, targets), or (scores, targets, excluded columns)."""
+    return [one(scores, target, *out, **options) for scores, targets, *out in rows for target in targets]
 
 
 def stack(*cases: Case) -> Case:
@@ -89,16 +91,8 @@ def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
         # the first and last columns score lowest and are never targets: the order of columns is a check of its own
         order = [column for column in range(1, width - 1) if column != target] + [0, width - 1]
         order.insert(rank - 1, target)
-        row = [0.0] * width
-        for place, column in enumerate(order):
-            row[column] = i + 1 - place / width
-        rows.append(row)
+        rows.append([i + 1 - order.index(column) / width for column in range(width)])
     return Case(torch.tensor(rows, dtype=torch.float32), torch.tensor(targets), note=note)
-
-
-def ordinary() -> Case:
-    """Six ranking tasks without ties or filter; the last of the batch is neither first nor last."""
-    return ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")
 
 
 def largest() -> Case:
@@ -119,18 +113,18 @@ def _filter() -> list[Case]:
     lowest = torch.zeros_like(above).index_fill_(1, torch.tensor([0]), True)
     excluded = ((above, "the best of all excluded"), (lowest, "the worst of all excluded"))
     return [
-        *(one([0.5, 0.9, last], 0, exclude=[1]) for last in (0.1, 0.7)),
-        *(one([0.5, 0.9, 0.1, 0.7], 0, exclude=columns) for columns in ([2], [])),
+        *tasks(([0.5, 0.9, 0.1], [0], [1]), ([0.5, 0.9, 0.7], [0], [1])),
+        *tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], [])),
         *(replace(wide, exclude=mask, note=note) for mask, note in excluded),
     ]
 
 
 def _ties() -> list[Case]:
-    cases = [one([0.5, 0.5], 0), one([0.5, 0.5], 1), one([0.5, 0.9, 0.5, 0.1], 0)]
+    cases = tasks(([0.5, 0.5], [0, 1]), ([0.5, 0.9, 0.5, 0.1], [0]))
     # blocks of ties around ranks 1, 3, 5 and 10: hits at k then differ between tie rules
     for low, high in ((1, 4), (3, 6), (4, 7), (8, 11), (9, 12)):
         scores = [3.0] * (low - 1) + [2.0] * (high - low + 1) + [1.0] * (16 - high)
-        cases += [one(scores, low - 1), one(scores, high - 1)]
+        cases += tasks((scores, [low - 1, high - 1]))
     return cases
 
 
@@ -143,9 +137,9 @@ def _permuted() -> list[Case]:
 
 def _several() -> list[Case]:
     def query(scores: list[float], relevant: Sequence[int]) -> Case:
-        return stack(*(one(scores, own, exclude=[other for other in relevant if other != own]) for own in relevant))
+        return stack(*(one(scores, own, [other for other in relevant if other != own]) for own in relevant))
 
-    different = stack(*(one([0.5, 0.9, 0.7], 0, exclude=[column]) for column in (1, 2)))
+    different = stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2)))
     best = query([0.9, 0.8, 0.7, 0.1], [0, 1, 2])
     return [query([0.9, 0.8, 0.1], [0, 1]), different, best, query([0.1, 0.9, 0.5, 0.7], [0, 2])]
 
@@ -158,15 +152,14 @@ def _last_batch() -> list[Case]:
 
 
 def _repeated_rows() -> list[Case]:
-    rows = [one([0.5, 0.9, 0.1], 1), one([1.5, 1.9, 1.1], 0), one([2.5, 2.9, 2.1], 2)]
+    rows = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
     return [stack(rows[0], rows[2], rows[2]), stack(*rows, rows[0], rows[0], rows[0])]
 
 
 def _overflow() -> list[Case]:
-    wide = torch.arange(70_000, dtype=torch.float32)[None]
+    bounds = tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8)
     note = "70000 candidates, all but 2000 above the true one"
-    bounds = [one(scores, 0, dtype=torch.int8) for scores in ([-100, 100], [-128, 127], [-128, 0])]
-    return [*bounds, Case(wide, torch.tensor([2_000]), note=note)]
+    return [*bounds, Case(torch.arange(70_000.0)[None], torch.tensor([2_000]), note=note)]
 
 
 def _counters() -> list[Case]:
@@ -175,111 +168,74 @@ def _counters() -> list[Case]:
     return [Case(scores, torch.tensor([702]), note="702 candidates of 1000 above the true one")]
 
 
-def _tasks(*rows: tuple[list[float], list[int]], **options: Any) -> Callable[[], list[Case]]:
-    """One case per target of each row of scores."""
-    return lambda: [one(scores, target, **options) for scores, targets in rows for target in targets]
+ORDINARY = ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")  # the last is neither first nor last
 
 
-def _filtered(*rows: tuple[list[float], int, list[int]], repeats: bool = False) -> Callable[[], list[Case]]:
-    return lambda: [replace(one(*row), repeats=repeats) for row in rows]
-
-
-class Check(NamedTuple):
-    """A property of evaluators: its name and description, and cases, small ones first.
-
-    If ``may_raise``, an exception does not fail the check.
-    """
-
-    name: str
-    description: str
-    cases: Callable[[], list[Case]] = list
-    may_raise: bool = False
-
-
-_CHECKS = (
-    Check(
-        "plain_ranks",
-        "without ties, the rank is 1 plus the number of candidates with a higher score",
-        lambda: [ordinary()],
-    ),
-    Check("order_of_batches", "results depend neither on earlier calls nor on the order of rows"),
-    Check("values", "every metric follows from ranks and numbers of candidates by its definition", _values),
-    Check("batch_of_one", "a ranking task alone has the rank it has in a batch", lambda: [ranked([2], 12)]),
-    Check("filter", "excluded candidates are not counted", _filter),
-    Check("ties", "equal scores are ranked by one rule", _ties),
-    Check(
-        "constant_scorer",
-        "equal scores are ranked by this rule, whichever column is the target",
-        lambda: [one([x] * N, target) for N in (2, 3, 16) for x in (0.5, 0.0, -1.0) for target in (0, N - 1)],
-    ),
-    Check(
-        "nan_truth",
-        "a target with score NaN ranks last or counts as a miss",
-        _tasks(([NAN, 0.5], [0]), ([0.5, NAN], [1]), ([0.9, NAN, 0.1, 0.5], [1])),
-        True,
-    ),
-    Check(
-        "nan_candidates",
-        "a candidate with score NaN counts as better than the target",
-        _tasks(([0.5, NAN], [0]), ([NAN, 0.5], [1]), ([0.5, NAN, 0.1, 0.9], [0])),
-        True,
-    ),
-    Check("all_nan", "scores that are all NaN rank no better than random", _tasks(([NAN] * 3, [0, 1, 2])), True),
-    Check(
-        "infinities",
-        "infinite scores are ordinary scores",
-        _tasks(([INF, 0.5], [0, 1]), ([-INF, 0.5], [0, 1]), ([INF, INF, 0.5], [0]), ([-INF, -INF, 0.5], [1])),
-        True,
-    ),
-    Check(
-        "negative_scores",
-        "scores of zero and below are ordinary scores",
-        lambda: [
-            *_tasks(([-1.0, -2.0, -3.0], [0, 1]), ([0.0, -1.0], [0, 1]))(),
-            *_filtered(([-3.0, -1.0, -2.0], 0, [1]), ([-1.0, -0.5, -2.0], 0, [1]))(),
-        ],
-    ),
-    Check(
-        "saturated_sigmoid",
-        "different scores are not tied, however large they are",
-        _tasks(([30.0, 40.0], [0, 1]), ([-200.0, -300.0], [0, 1]), ([100.0, 200.0, 300.0], [0, 1])),
-    ),
-    Check(
-        "bfloat16_ties",
-        "scores that are equal in bfloat16 are ranked by the same rule",  # 1.001 is 1, the next number is 1.0078125
-        _tasks(([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16),
-        True,
-    ),
-    Check("permuted_candidates", "the order of the columns changes no rank", _permuted),
-    Check(
-        "own_target_in_filter",
-        "the target stays a candidate if the filter lists it",
-        _filtered(*(([0.5, 0.9, 0.1], *rest) for rest in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2])))),
-    ),
-    Check(
-        "repeated_filter_entries",
-        "a filter entry that is listed twice counts once",
-        _filtered(([0.5, 0.9, 0.7], 0, [1]), ([0.5, 0.9, 0.8, 0.7], 0, [1, 3]), repeats=True),
-    ),
-    Check(
-        "filter_by_finite_values",
-        "the filter excludes candidates, not a special score",
-        _filtered(([-INF, 0.9, 0.5], 0, [2]), ([-INF, 0.9, -INF, 0.5], 0, [1]), ([-2e30, -3e30, -1e30, -4e30], 0, [1])),
-        True,
-    ),
-    Check("several_answers", "every row has its own filter: several relevant items of a query are rows", _several),
-    Check(
-        "single_candidate",
-        "the only candidate ranks first",
-        lambda: [one([0.5], 0), stack(one([0.5], 0), one([0.5], 0)), one([0.5, 0.9, 0.1], 0, exclude=[1, 2])],
-    ),
-    Check(
-        "k_above_candidates", "with at most k candidates every ranking task is a hit at k", _tasks(([0.5, 0.9], [1, 0]))
-    ),
-    Check("last_incomplete_batch", "every ranking task counts once, whatever their number", _last_batch),
-    Check("padded_repeats", "a repeated row has the same rank and counts again", _repeated_rows),
-    Check("scores_unmodified", "the arguments are not modified"),
-    Check("integer_overflow", "int8 scores and ranks above 2^15 and 2^16 are right", _overflow, True),
-    Check("float_counters", "ranks are counted as integers, with bfloat16 scores and beyond 2^24", _counters, True),
-)
-CHECKS = {check.name: check for check in _CHECKS}
+DESCRIPTIONS = {
+    "plain_ranks": "without ties, the rank is 1 plus the number of candidates with a higher score",
+    "order_of_batches": "results depend neither on earlier calls nor on the order of rows",
+    "values": "every metric follows from ranks and numbers of candidates by its definition",
+    "batch_of_one": "a ranking task alone has the rank it has in a batch",
+    "filter": "excluded candidates are not counted",
+    "ties": "equal scores are ranked by one rule",
+    "constant_scorer": "equal scores are ranked by this rule, whichever column is the target",
+    "nan_truth": "a target with score NaN ranks last or counts as a miss",
+    "nan_candidates": "a candidate with score NaN counts as better than the target",
+    "all_nan": "scores that are all NaN rank no better than random",
+    "infinities": "infinite scores are ordinary scores",
+    "negative_scores": "scores of zero and below are ordinary scores",
+    "saturated_sigmoid": "different scores are not tied, however large they are",
+    "bfloat16_ties": "scores that are equal in bfloat16 are ranked by the same rule",
+    "permuted_candidates": "the order of the columns changes no rank",
+    "own_target_in_filter": "the target stays a candidate if the filter lists it",
+    "repeated_filter_entries": "a filter entry that is listed twice counts once",
+    "filter_by_finite_values": "the filter excludes candidates, not a special score",
+    "several_answers": "every row has its own filter: several relevant items of a query are rows",
+    "single_candidate": "the only candidate ranks first",
+    "k_above_candidates": "with at most k candidates every ranking task is a hit at k",
+    "last_incomplete_batch": "every ranking task counts once, whatever their number",
+    "padded_repeats": "a repeated row has the same rank and counts again",
+    "scores_unmodified": "the arguments are not modified",
+    "integer_overflow": "int8 scores and ranks above 2^15 and 2^16 are right",
+    "float_counters": "ranks are counted as integers, with bfloat16 scores and beyond 2^24",
+}
+MAY_RAISE = {"nan_truth", "nan_candidates", "all_nan", "infinities", "bfloat16_ties", "filter_by_finite_values"}
+MAY_RAISE |= {"integer_overflow", "float_counters"}  # an exception does not fail these
+CASES = {  # small ones first
+    "plain_ranks": [ORDINARY],
+    "values": _values(),
+    "batch_of_one": [ranked([2], 12)],
+    "filter": _filter(),
+    "ties": _ties(),
+    "constant_scorer": tasks(*(([x] * N, [0, N - 1]) for N in (2, 3, 16) for x in (0.5, 0.0, -1.0))),
+    "nan_truth": tasks(([NAN, 0.5], [0]), ([0.5, NAN], [1]), ([0.9, NAN, 0.1, 0.5], [1])),
+    "nan_candidates": tasks(([0.5, NAN], [0]), ([NAN, 0.5], [1]), ([0.5, NAN, 0.1, 0.9], [0])),
+    "all_nan": tasks(([NAN] * 3, [0, 1, 2])),
+    "infinities": [
+        *tasks(([INF, 0.5], [0, 1]), ([-INF, 0.5], [0, 1])),
+        *tasks(([INF, INF, 0.5], [0]), ([-INF, -INF, 0.5], [1])),
+    ],
+    "negative_scores": [
+        *tasks(([-1.0, -2.0, -3.0], [0, 1]), ([0.0, -1.0], [0, 1])),
+        *tasks(([-3.0, -1.0, -2.0], [0], [1]), ([-1.0, -0.5, -2.0], [0], [1])),
+    ],
+    "saturated_sigmoid": tasks(([30.0, 40.0], [0, 1]), ([-200.0, -300.0], [0, 1]), ([100.0, 200.0, 300.0], [0, 1])),
+    # 1.001 is 1 in bfloat16, the next number is 1.0078125
+    "bfloat16_ties": tasks(([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16),
+    "permuted_candidates": _permuted(),
+    "own_target_in_filter": [
+        one([0.5, 0.9, 0.1], target, columns) for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2]))
+    ],
+    "repeated_filter_entries": tasks(([0.5, 0.9, 0.7], [0], [1]), ([0.5, 0.9, 0.8, 0.7], [0], [1, 3]), repeats=True),
+    "filter_by_finite_values": [
+        *tasks(([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1])),
+        one([-2e30, -3e30, -1e30, -4e30], 0, [1]),
+    ],
+    "several_answers": _several(),
+    "single_candidate": [one([0.5], 0), stack(one([0.5], 0), one([0.5], 0)), one([0.5, 0.9, 0.1], 0, [1, 2])],
+    "k_above_candidates": tasks(([0.5, 0.9], [1, 0])),
+    "last_incomplete_batch": _last_batch(),
+    "padded_repeats": _repeated_rows(),
+    "integer_overflow": _overflow(),
+    "float_counters": _counters(),
+}

@@ -1,14 +1,25 @@
 """Runs the checks on one evaluator, in an order in which a fault fails few of them."""
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
+from torch import Tensor
 
-from torchrankmetrics.audit.cases import CHECKS, LARGEST, Case, largest, ordinary, ranked, stack
-from torchrankmetrics.audit.probe import Fault, NoResultError, Probe, Result, hits_k, is_base
+from torchrankmetrics.audit.cases import CASES, DESCRIPTIONS, LARGEST, MAY_RAISE, ORDINARY, Case, largest, ranked, stack
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
+from torchrankmetrics.definitions.transforms import AtMost
+from torchrankmetrics.metrics.evaluate import evaluate
+from torchrankmetrics.metrics.registry import MetricName, parse_name
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.validation import shorten
 
+Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
+Result = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
+Fault = tuple[str, float | str, float | str]  # quantity, value of the evaluator, right value
 Status = Literal["passed", "failed", "error", "skipped"]
 
 
@@ -44,74 +55,211 @@ class Finding:
         return self.status in ("failed", "error")
 
     def __str__(self) -> str:
-        line = f"{self.status:<8}  {self.check:<24}  "
+        text = self.message or self.description
         if self.status == "failed" and self.case:
             got, expected = (f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected))
-            also = f" ({self.message})" if self.message else ""
-            return f"{line}{self.case}: {self.quantity} {got}, not {expected}{also}"
-        if self.case:
-            return f"{line}{self.case}: {self.message}"
-        return f"{line}{self.message or self.description}"
+            text = f"{self.case}: {self.quantity} {got}, not {expected}" + (
+                f" ({self.message})" if self.message else ""
+            )
+        elif self.case:
+            text = f"{self.case}: {self.message}"
+        return f"{self.status:<8}  {self.check:<24}  {text}"
+
+
+class NoResultError(Exception):
+    """A call gave nothing to compare: an exception, or a result of another form."""
+
+    def __init__(self, status: Status, message: str, got: str = "", expected: str = ""):
+        super().__init__(message)
+        self.status = status
+        self.fault = ("result", got, expected)
 
 
 class Battery:
-    """One audit: the evaluator, the tie rules that its results follow, and the findings so far."""
+    """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
 
-    def __init__(self, probe: Probe, ties: str | None, max_candidates: int) -> None:
-        self.probe = probe
+    def __init__(self, evaluator: Evaluator, pairs: bool, ties: str | None, max_candidates: int) -> None:
+        self.evaluator = evaluator
+        self.pairs = pairs
         self.required = ties
         self.max_candidates = max_candidates
+        self.metrics: dict[str, MetricName] | None = None  # compared keys of its dict; None if it returns ranks
+        self.unknown: list[str] = []  # keys of its dict that name no metric
+        self.modified: tuple[Case, str] | None = None  # the first case in which it modified an argument
         self.rules: list[str] = []
         self.found: dict[str, Finding] = {}
 
     def findings(self) -> tuple[Finding, ...]:
         """Run all checks; if a basic check fails, the later ones are skipped."""
         reason = self._basic()
-        for name, check in CHECKS.items():
+        for name in DESCRIPTIONS:
+            cases = CASES.get(name, [])
             if name == "scores_unmodified":
-                case, argument = self.probe.modified or (None, "")
+                case, argument = self.modified or (None, "")
                 self._put(name, "failed" if case else "passed", (argument, "changed", "as given"), case=case)
             elif name not in self.found and reason:
                 self._put(name, "skipped", message=f"not run: {reason}")
-            elif name == "repeated_filter_entries" and not self.probe.pairs:
+            elif name == "repeated_filter_entries" and not self.pairs:
                 self._put(name, "skipped", message="a mask has no repeats; use pairs=True")
             elif name == "k_above_candidates":
-                self._hits(check.cases())
+                self._hits(cases)
             elif name == "ties":
-                self._ties(check.cases())
+                self._ties(cases)
             elif name not in self.found:
                 more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
-                self._compare(name, check.cases() + more)
-        return tuple(self.found[name] for name in CHECKS)
+                self._compare(name, [*cases, *more])
+        return tuple(self.found[name] for name in DESCRIPTIONS)
 
     def _basic(self) -> str:
+        """Run the checks without anything odd; return the reason for which no other can be run."""
         try:
-            first = self.probe.first(ordinary())
+            first = self._results(ORDINARY, is_first=True)
         except NoResultError as error:
-            self._put_error("plain_ranks", error, ordinary())
+            self._put_error("plain_ranks", error, ORDINARY)
             return "no result for ranking tasks without ties or filter"
         self._order(first)
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"
         if not self._values():
             return "no metric follows its definition"
-        self._compare("plain_ranks", [ordinary()])
+        self._compare("plain_ranks", [ORDINARY])
         return "the ranks without ties or filter are wrong" if self.found["plain_ranks"].is_failure else ""
+
+    def _results(self, case: Case, is_first: bool = False) -> Result:
+        """Call the evaluator with copies and read its result; the first one shows whether it returns metrics."""
+        result = self._call(case)
+        if isinstance(result, Mapping) and is_first:
+            self.metrics = {key: name for key in result if (name := _metric_named(key))}
+            self.unknown = [key for key in result if key not in self.metrics]
+            if not self.metrics:
+                raise ValueError(
+                    f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {list(result)}"
+                )
+        if isinstance(result, Mapping) != (self.metrics is not None):
+            got = "a dict" if self.metrics is None else type(result).__name__
+            raise NoResultError("failed", "", got, f"{'ranks' if self.metrics is None else 'a dict'}, as before")
+        if self.metrics is not None:
+            if missing := [key for key in self.metrics if key not in result]:
+                raise NoResultError("failed", "", f"no {shorten(missing[0])}", "the same keys as before")
+            try:
+                return {key: float(result[key]) for key in self.metrics}
+            except (TypeError, ValueError, RuntimeError) as error:
+                values = {key: result[key] for key in self.metrics}
+                raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
+        try:
+            ranks = torch.as_tensor(result).detach().cpu()
+        except (TypeError, ValueError, RuntimeError):
+            ranks = None
+        if ranks is None or ranks.is_complex() or ranks.dtype == torch.bool:
+            raise TypeError(
+                "evaluator must return ranks (B,), or a dict of metrics such as {'mrr': 0.5}; "
+                f"got {type(result).__name__}"
+            )
+        if ranks.shape != case.target.shape:
+            shapes = (f"shape {tuple(shape)}" for shape in (ranks.shape, case.target.shape))
+            raise NoResultError("failed", "", *shapes)
+        return _by_row(ranks)
+
+    def _call(self, case: Case) -> Any:
+        exclude = case.exclude
+        if self.pairs and exclude is not None:
+            exclude = exclude.nonzero().T.contiguous().repeat(1, 2 if case.repeats else 1)
+        given = {"scores": case.scores, "target": case.target, "exclude": exclude}
+        clones = {name: None if tensor is None else tensor.clone() for name, tensor in given.items()}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = self.evaluator(*clones.values())  # type: ignore[arg-type]
+        except NotImplementedError as error:
+            raise NoResultError("skipped", " ".join(str(error).split()) or "not supported") from error
+        except Exception as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise NoResultError("error", text) from error
+        for name, tensor in given.items():
+            if tensor is not None and self.modified is None and not _same(tensor, cast("Tensor", clones[name])):
+                self.modified = (case, name)
+        return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
+
+    def _fault(self, case: Case, result: Result, rules: Sequence[str]) -> Fault | None:
+        """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
+        if case.has_nan_target or not rules:
+            return self._fault_of_bounds(case, result)
+        faults = {rule: self._fault_by(case, result, rule) for rule in rules}
+        expected: dict[float | str, str] = {}
+        for rule, fault in faults.items():
+            if fault is None:
+                return None
+            expected.setdefault(fault[2], rule)
+        quantity, got, right = next(fault for fault in faults.values() if fault is not None)
+        if len(expected) > 1:
+            right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
+        return quantity, got, right
+
+    def _fault_by(self, case: Case, result: Result, rule: str) -> Fault | None:
+        right = self._right(case, cast("RankType", rule))
+        return next(((key, result[key], x) for key, x in right.items() if not self._near(result[key], x)), None)
+
+    def _fault_of_bounds(self, case: Case, result: Result) -> Fault | None:
+        bests, worsts = self._right(case, "optimistic", True), self._right(case, "pessimistic", True)
+        for key, best in bests.items():
+            worst, got = worsts[key], result[key]
+            higher = False if self.metrics is None else self.metrics[key].measure().higher_is_better
+            if higher is None:
+                continue  # the metric neither falls nor rises with every rank
+            sign = 1 if higher else -1
+            too_good = not (sign * got <= sign * best or self._near(got, best))
+            too_bad = not (sign * got >= sign * worst or self._near(got, worst))
+            if too_good or (too_bad and not case.has_nan_target):
+                return key, got, best if self._near(best, worst) else f"{best:.6g} to {worst:.6g}"
+        return None
+
+    def _right(self, case: Case, rule: RankType, whole: bool = False) -> Result:
+        """The right numbers by a tie rule; ``whole``: this rule also for keys that name another."""
+        ranks = case.ranks
+        if self.metrics is None:
+            ends = {"optimistic": ranks.optimistic, "pessimistic": ranks.pessimistic}
+            return _by_row(ends.get(rule, ranks.realistic))
+        if whole:
+            ranks, rule = Ranks(getattr(ranks, rule), None, ranks.num_candidates), "realistic"
+        measures = {}
+        for key, name in self._compared(case).items():
+            try:
+                measures[key] = name.measure(rank_type=rule)
+            except ValueError:  # a metric without values under this rule
+                continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            distinct = {measure.key: measure for measure in measures.values()}
+            values = evaluate(ranks, metrics=list(distinct.values())) if distinct else {}
+        return {key: values[measure.key] for key, measure in measures.items()}
+
+    def _compared(self, case: Case) -> dict[str, MetricName]:
+        """The metrics that are defined in a case; hits at k with at most k candidates is a check of its own."""
+        fewest = int(case.ranks.num_candidates.min())
+        return {
+            key: name
+            for key, name in (self.metrics or {}).items()
+            if _hits_k(name) < fewest and (fewest > 1 or (_is_base(name) and not name.definition.uses_candidates))
+        }
+
+    def _near(self, a: float, b: float) -> bool:
+        """Equal up to what single precision leaves of a mean; ranks are multiples of 1/2."""
+        relative, absolute = (0.0, 0.2) if self.metrics is None else (1e-5, 1e-6)
+        return math.isclose(a, b, rel_tol=relative, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
 
     def _put(
         self, name: str, status: Status, fault: Fault | None = None, message: str = "", case: Case | None = None
     ) -> None:
         quantity, got, expected = fault if fault and status == "failed" else ("", None, None)
         text = "" if case is None else str(case)
-        self.found[name] = Finding(name, CHECKS[name].description, status, text, quantity, got, expected, message)
+        self.found[name] = Finding(name, DESCRIPTIONS[name], status, text, quantity, got, expected, message)
 
     def _put_error(self, name: str, error: NoResultError, case: Case) -> None:
-        status = "skipped" if error.status == "error" and CHECKS[name].may_raise else error.status
+        status = "skipped" if error.status == "error" and name in MAY_RAISE else error.status
         self._put(name, status, error.fault, str(error), case)
 
     def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
-        rules = self.rules if rules is None else rules
         raised: tuple[NoResultError, Case] | None = None
         reason, compared = "no case could be compared", False
         for case in cases:
@@ -119,14 +267,14 @@ class Battery:
                 reason = "the check filter did not pass"
             elif case.scores.shape[1] > self.max_candidates:
                 reason = f"it needs {case.scores.shape[1]} candidates"
-            elif not self.probe.compares(case):
+            elif self.metrics is not None and not self._compared(case):
                 reason = "none of the metrics is defined for so few candidates"
             else:
                 # a single task is passed as two equal rows: whether one row works is a check of its own
                 twice = len(case.target) == 1 and name != "batch_of_one"
                 posed = stack(case, case) if twice else case
                 try:
-                    fault = self.probe.fault(posed, self.probe.results(posed), rules)
+                    result = self._results(posed)
                 except NoResultError as error:
                     if error.status == "failed":
                         return self._put_error(name, error, case)
@@ -136,82 +284,106 @@ class Battery:
                         raised = raised or (error, case)
                 else:
                     compared = True
+                    fault = self._fault(posed, result, self.rules if rules is None else rules)
                     if fault is not None:
                         quantity = fault[0].partition("[")[0] if twice else fault[0]
                         return self._put(name, "failed", (quantity, *fault[1:]), case=case)
+                    if name == "ties":
+                        self.rules = [rule for rule in self.rules if self._fault_by(posed, result, rule) is None]
         if raised is not None:
             return self._put_error(name, *raised)
         return self._put(name, "passed" if compared else "skipped", message="" if compared else reason)
 
     def _order(self, first: Result) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
-        plain = ordinary()
-        back = torch.arange(len(plain.target) - 1, -1, -1)
         try:
-            self.probe.results(ranked([7, 9, 8], 12))
-            again = self.probe.results(plain)
-            reverse = self.probe.results(Case(plain.scores[back], plain.target[back]))
+            self._results(ranked([7, 9, 8], 12))
+            again = self._results(ORDINARY)
+            reverse = self._results(Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0)))
         except NoResultError as error:
-            return self._put_error("order_of_batches", error, plain)
-        if self.probe.metrics is None:
+            return self._put_error("order_of_batches", error, ORDINARY)
+        if self.metrics is None:
             reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
         for result, what in ((again, "after another batch"), (reverse, "in reverse")):
             for key, value in first.items():
-                if not self.probe.near(value, result[key]):
-                    case = replace(plain, note=f"{plain.note}, {what}")
+                if not self._near(value, result[key]):
+                    case = replace(ORDINARY, note=f"{ORDINARY.note}, {what}")
                     return self._put("order_of_batches", "failed", (key, result[key], value), case=case)
         return self._put("order_of_batches", "passed")
 
     def _values(self) -> bool:
         """Compare each metric alone; a wrong one is reported once and not compared again."""
-        metrics = self.probe.metrics
-        if metrics is None:
+        if self.metrics is None:
             self._put("values", "skipped", message="it returns ranks")
             return True
-        wrong = {}
+        metrics, wrong = self.metrics, {}
         for key, name in metrics.items():
-            self.probe.metrics = {key: name}
-            self._compare("values", CHECKS["values"].cases())
+            self.metrics = {key: name}
+            self._compare("values", CASES["values"])
             if self.found["values"].is_failure:
                 wrong[key] = self.found["values"]
-        self.probe.metrics = {key: name for key, name in metrics.items() if key not in wrong}
+        self.metrics = {key: name for key, name in metrics.items() if key not in wrong}
         if wrong:
-            others = list(wrong)[1:]
-            finding = next(iter(wrong.values()))
+            finding, others = next(iter(wrong.values())), list(wrong)[1:]
             self.found["values"] = replace(finding, message=f"also {', '.join(others)}" if others else finding.message)
-        elif self.probe.unknown:
-            self._put("values", "passed", message=f"not compared: {', '.join(self.probe.unknown)}")
-        return bool(self.probe.metrics)
+        elif self.unknown:
+            self._put("values", "passed", message=f"not compared: {', '.join(self.unknown)}")
+        return bool(self.metrics)
 
-    def _ties(self, cases: list[Case]) -> None:
-        """Narrow the rules case by case; the first case that fits none of those left is the smallest to show it."""
-        possible = self.rules = self.probe.possible_rules()
-        for case in filter(self.probe.compares, cases):
-            self._compare("ties", [case])
-            found = self.found["ties"]
-            if found.is_failure:
-                if len(self.rules) < len(possible):
-                    self.found["ties"] = replace(found, message=found.message or f"{' or '.join(self.rules)} so far")
-                self.rules = []
-                return
-            if found.status == "passed":
-                both = stack(case, case)
-                self.rules = self.probe.fits(both, self.probe.results(both), self.rules)
-        self._put("ties", "passed", message=" or ".join(self.rules))
-        if self.required is not None and self.required not in self.rules:
-            self._compare("ties", cases, [self.required])
+    def _ties(self, cases: Sequence[Case]) -> None:
+        """Narrow the rules case by case until one shows that its results follow none of them."""
+        named = {"optimistic", "realistic", "pessimistic"} if self.metrics is None else set()
+        for name in (self.metrics or {}).values():
+            named |= {name.rank_type} if name.rank_type else set(RANK_TYPES)
+        possible = self.rules = [rule for rule in RANK_TYPES if rule in named]
+        self._compare("ties", cases)
+        found = self.found["ties"]
+        if found.status == "passed":
+            self.found["ties"] = replace(found, message=" or ".join(self.rules))
+            if self.required is not None and self.required not in self.rules:
+                self._compare("ties", cases, [self.required])
+        elif found.is_failure:
+            if not found.message and len(self.rules) < len(possible):
+                self.found["ties"] = replace(found, message=f"{' or '.join(self.rules)} so far")
+            self.rules = []
 
-    def _hits(self, cases: list[Case]) -> None:
+    def _hits(self, cases: Sequence[Case]) -> None:
         """Hits at k with fewer than k candidates: every ranking task is a hit."""
-        metrics = self.probe.metrics or {}
-        keys = [key for key, name in metrics.items() if is_base(name) and hits_k(name) >= 2]
-        for case in cases if keys else ():
+        keys = [key for key, name in (self.metrics or {}).items() if _is_base(name) and _hits_k(name) >= 2]
+        if not keys:
+            return self._put("k_above_candidates", "skipped", message="it returns no hits at k above 1")
+        for case in cases:
             try:
-                values = self.probe.results(case)
+                values = self._results(case)
             except NoResultError as error:
                 return self._put_error("k_above_candidates", error, case)
             for key in keys:
-                if not self.probe.near(values[key], 1.0):
+                if not self._near(values[key], 1.0):
                     return self._put("k_above_candidates", "failed", (key, values[key], 1.0), case=case)
-        reason = "" if keys else "it returns no hits at k above 1"
-        return self._put("k_above_candidates", "passed" if keys else "skipped", message=reason)
+        return self._put("k_above_candidates", "passed")
+
+
+def _metric_named(key: str) -> MetricName | None:
+    try:
+        return replace(parse_name(key), side=None, average=None)
+    except ValueError:
+        return None
+
+
+def _hits_k(name: MetricName) -> int:
+    """The k of hits at k; 0 for other metrics."""
+    definition = name.definition.of_tasks
+    return definition.f.k if definition is not None and isinstance(definition.f, AtMost) else 0
+
+
+def _is_base(name: MetricName) -> bool:
+    return name.view in (None, "base")
+
+
+def _by_row(ranks: Tensor) -> Result:
+    values = ranks.double().tolist()
+    return {"rank" if len(values) == 1 else f"rank[{row}]": value for row, value in enumerate(values)}
+
+
+def _same(before: Tensor, after: Tensor) -> bool:
+    return before.shape == after.shape and bool(((before == after) | (before.isnan() & after.isnan())).all())

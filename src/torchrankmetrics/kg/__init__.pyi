@@ -1,6 +1,4 @@
 from .alignment import rank_alignment as rank_alignment
-from .complex_queries import rank_complex_queries as rank_complex_queries
-from .facts import KnownFacts as KnownFacts, rank_facts as rank_facts
 from .known_answers import KnownAnswers as KnownAnswers
 from .known_triples import (
     RELATION_CATEGORIES as RELATION_CATEGORIES,
@@ -9,4 +7,9 @@ from .known_triples import (
 )
 from .long_tables import rank_long_table as rank_long_table, rank_long_tables as rank_long_tables
 from .scorers import EmbeddingScorer as EmbeddingScorer
-from .triples import rank_triples as rank_triples
+from .triples import (
+    KnownFacts as KnownFacts,
+    rank_complex_queries as rank_complex_queries,
+    rank_facts as rank_facts,
+    rank_triples as rank_triples,
+)

@@ -109,18 +109,13 @@ def _scorer(
     if right is None:
         rows = left.T if query else left
         return lambda queries: rows.index_select(0, queries).index_select(1, ids)
-    here, there = (left, right) if query == 0 else (right, left)
-    here = here.detach()
+    here, there = (part.detach() for part in ((right, left) if query else (left, right)))
     check_embeddings(here, there)
-    # without test pairs nothing is selected
-    selected = there.detach()[ids if len(ids) else slice(None)]
-    return EmbeddingScorer(
-        lambda queries: here[queries], selected, similarity=similarity or "dot", arithmetic=arithmetic
-    )
+    selected = there[ids if len(ids) else slice(None)]  # without test pairs nothing is selected
+    return EmbeddingScorer(lambda one: here[one], selected, similarity=similarity or "dot", arithmetic=arithmetic)
 
 
 def _sizes(left: Tensor, right: Tensor | None) -> tuple[int, int]:
-    """Return the numbers of entities of the two graphs."""
     for name, given in (("left", left), ("right", right)):
         if given is not None and (given.ndim != 2 or not given.numel()):
             shape = "similarities (L, R)" if right is None else "embeddings (entities, d)"

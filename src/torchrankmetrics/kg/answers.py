@@ -49,8 +49,8 @@ class TopAnswers(Rendered):
         """Return a copy whose tables show names instead of ids.
 
         Args:
-            entities: a dict of id -> name, or a sequence by id.
-            relations: likewise.
+            entities (dict or sequence, default None): names by id.
+            relations (dict or sequence, default None): names by id.
 
         Raises:
             TypeError, ValueError: when the table is written, if names are a string or an id has no name.
@@ -80,12 +80,8 @@ class TopAnswers(Rendered):
                 [name_of(number, names, argument, "id") for number in numbers]
                 for numbers, (names, argument) in zip(triple, given, strict=True)
             ]
-            rest = (
-                (place + 1).tolist(),
-                found.scores[query, place].tolist(),
-                found.correct[query, place].int().tolist(),
-            )
-            rows += zip([side] * len(ids), *labels, *rest, strict=True)
+            rest = place + 1, found.scores[query, place], found.correct[query, place].int()
+            rows += zip([side] * len(ids), *labels, *(part.tolist() for part in rest), strict=True)
         return Tabular(columns, rows)
 
 
@@ -108,13 +104,7 @@ class BestCandidates:
     parts: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
     def add(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
-        """Add the queries of a batch.
-
-        Args:
-            scores: (B, N), higher is better; not modified.
-            targets: rows and columns of the answers that are evaluated, each (tasks,).
-            excluded: the known answers of each row as slices, and columns of all.
-        """
+        """Add the queries of a batch from scores (B, N), higher is better, and (row, column) of the targets."""
         out = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
         if excluded.slices is not None:
             out[tuple(excluded.slices.pairs())] = True
@@ -132,27 +122,24 @@ class BestCandidates:
         # among ties at the last position the smallest ids
         taken = above | (level & (level.cumsum(1) <= k - above.sum(1, keepdim=True)))
         row, column = taken.nonzero(as_tuple=True)
-        count = taken.sum(1)
-        place = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
-        ids = torch.full((len(scores), self.k), -1, dtype=torch.int64, device=scores.device)
-        ids[row, place] = column
-        there = ids >= 0
-        found = ids.clamp(min=0)
-        ranked = values.gather(1, found).masked_fill(~there, lowest)
-        order = ranked.argsort(dim=1, descending=True, stable=True)  # missing candidates are last already
-        ids = ids.gather(1, order)
-        found = found.gather(1, order)
-        there = ids >= 0
-        own = scores.gather(1, found)
+        order = values[row, column].argsort(descending=True, stable=True)
+        order = order[row[order].argsort(stable=True)]
+        column, count = column[order], taken.sum(1)
+        cells = row, torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
+        found = scores[row, column]
         if not self.higher_is_better:  # the original scores
-            own = -own if floating else ~own
-        self.parts.append((ids, own.double().masked_fill(~there, torch.nan), correct.gather(1, found) & there))
+            found = -found if floating else ~found
+        shape = len(scores), self.k
+        ids = torch.full(shape, -1, device=row.device).index_put_(cells, column)
+        original = torch.full(shape, torch.nan, dtype=torch.float64, device=row.device).index_put_(
+            cells, found.double()
+        )
+        self.parts.append(
+            (ids, original, torch.zeros_like(ids, dtype=torch.bool).index_put_(cells, correct[row, column]))
+        )
 
     def finish(self, queries: Tensor) -> SideAnswers:
         """Return the candidates of all batches."""
-        if not self.parts:
-            shape = (0, self.k)
-            dtypes = torch.int64, torch.float64, torch.bool
-            return SideAnswers(queries.cpu(), *(torch.empty(shape, dtype=dtype, device="cpu") for dtype in dtypes))
-        ids, scores, correct = (torch.cat(part).cpu() for part in zip(*self.parts, strict=True))
-        return SideAnswers(queries.cpu(), ids, scores, correct)
+        none = (torch.empty(0, self.k, dtype=dtype, device="cpu") for dtype in (torch.int64, torch.float64, torch.bool))
+        parts = zip(*self.parts, strict=True) if self.parts else ((part,) for part in none)
+        return SideAnswers(queries.cpu(), *(torch.cat(part).cpu() for part in parts))

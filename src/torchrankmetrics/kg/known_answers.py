@@ -13,20 +13,10 @@ from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 
 IntArray = npt.NDArray[np.int64]
-_LARGEST = 1 << 62
 
 
 class AnswerIndex(NamedTuple):
-    """Answers by query: key i has ``answers[start[i] : start[i + 1]]``, ascending, as are the keys.
-
-    Attributes:
-        key: (q,) int64, composite keys of the queries that have answers.
-        start: (q + 1,) int64.
-        answers: (n,) int64.
-        sizes: of the columns of a query, one more than their largest ids.
-        num_answers: one more than the largest answer.
-        longest: the most answers of a query.
-    """
+    """Query key[i] has answers[start[i] : start[i + 1]], ascending as the keys; ``sizes`` of the ids of a query."""
 
     key: Tensor
     start: Tensor
@@ -37,14 +27,7 @@ class AnswerIndex(NamedTuple):
 
 
 class CheckedBlocks:
-    """Blocks of an array in a file, each compared with its digest before it is used for the first time.
-
-    Args:
-        numbers: (n,) int64.
-        size: number of entries in a block.
-        digests: SHA-256 of the blocks, one after the other.
-        damaged: message of the error.
-    """
+    """Blocks of an array in a file, each compared with its SHA-256 before it is used for the first time."""
 
     def __init__(self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str) -> None:
         self._numbers, self._size, self._digests, self._damaged = numbers, size, digests, damaged
@@ -54,9 +37,10 @@ class CheckedBlocks:
         """Check the blocks of the entries in [start, stop), (n,) each; ValueError if a digest does not match."""
         if self._right.all():
             return
-        first, last = (start // self._size)[start < stop], ((stop - 1) // self._size)[start < stop]
-        unknown = ~(self._right[first] & self._right[last]) | (last - first > 1)
-        for block in {block for a, b in zip(first[unknown], last[unknown], strict=True) for block in range(a, b + 1)}:
+        needed = np.zeros(len(self._right) + 1, dtype=np.int64)
+        np.add.at(needed, start // self._size, 1)
+        np.add.at(needed, -(-stop // self._size), -1)
+        for block in np.flatnonzero((needed.cumsum()[:-1] > 0) & ~self._right):
             own = self._numbers[block * self._size : (block + 1) * self._size]
             self.require(hashlib.sha256(own.data).digest() == self._digests[32 * block : 32 * block + 32])
             self._right[block] = True
@@ -95,7 +79,7 @@ class KnownAnswers:
 
     @classmethod
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
-        """Use an existing index without copying or reading it; ``blocks`` check its three tensors.
+        """Use an existing index without copying or reading it.
 
         Args:
             index (AnswerIndex): three sorted tensors.
@@ -136,11 +120,7 @@ class KnownAnswers:
         return ExcludedSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
 
     def entries(self) -> tuple[Tensor, Tensor]:
-        """All queries (n, k) and their answers (n,), each pair once.
-
-        Returns:
-            Queries (n, k) int64 and known positives (n,) int64, sorted.
-        """
+        """Return all queries (n, k) int64 with their known positives (n,), each pair once, sorted."""
         self.check()
         key = self.index.key.repeat_interleave(self.index.start.diff())
         columns = []
@@ -167,37 +147,37 @@ class KnownAnswers:
         return self._copies[device]
 
     def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        if len(self.index.key) == 0:
+        known, start = self.index[:2]
+        if not len(known):
             nothing = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
             return nothing, nothing.clone()
-        if queries.device.type != "cpu":
-            inside = ((queries >= 0) & (queries < self._limits)).all(1)
-            wanted = torch.where(inside, _composite(queries.unbind(1), self.index.sizes), -1)
-            return _find(torch.searchsorted(self.index.key, wanted), self.index.key, self.index.start, wanted)
-        # a call of NumPy costs a fifth of a call of torch, which dominates for a few hundred ids
-        ids, limits, known, start = (x.numpy() for x in (queries, self._limits, self.index.key, self.index.start))
-        key = np.where(((ids >= 0) & (ids < limits)).all(1), _composite(ids.T, self.index.sizes), -1)
-        place = np.searchsorted(known, key)
-        if self._blocks:  # if damage misleads the search, the keys around the place do not enclose the requested key
-            keys, starts, answers = self._blocks
-            before, at = np.maximum(place - 1, 0), np.minimum(place, len(known) - 1)
-            keys.check(before, at + 1)
-            misled = ((known[before] >= key) & (place > 0)) | ((known[at] < key) & (place < len(known)))
-            keys.require(not misled.any())
-            starts.check(at, at + 2)
-            starts.check(np.array([0]), np.array([2]))
-        first, length = _find(place, known, start, key)
+        inside = ((queries >= 0) & (queries < self._limits)).all(1)
+        key = torch.where(inside, _composite(queries.unbind(1), self.index.sizes), -1)
+        place = torch.searchsorted(known, key)
         if self._blocks:
-            answers.check(first, first + length)
-        return torch.from_numpy(first), torch.from_numpy(length)
+            self._check_place(place.numpy(), key.numpy(), known.numpy())
+        place = place.clamp(max=len(known) - 1)
+        first = start[place]
+        length = (start[place + 1] - first) * (known[place] == key)
+        if self._blocks:
+            self._blocks[2].check(first.numpy(), (first + length).numpy())
+        return first, length
+
+    def _check_place(self, place: IntArray, key: IntArray, known: IntArray) -> None:
+        # if damage misleads the search, the keys around the place do not enclose the requested key
+        keys, starts, _ = self._blocks
+        before, at = np.maximum(place - 1, 0), np.minimum(place, len(known) - 1)
+        keys.check(before, at + 1)
+        keys.require(not (((known[before] >= key) & (place > 0)) | ((known[at] < key) & (place < len(known)))).any())
+        starts.check(at, at + 2)
 
 
 def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     queries, answers = as_ids(queries, "queries"), as_ids(answers, "answers")
     queries = queries[:, None] if queries.ndim == 1 else queries
-    if queries.ndim != 2 or answers.ndim != 1 or len(queries) != len(answers):
+    if queries.ndim != 2 or not queries.shape[1] or answers.shape != queries.shape[:1]:
         raise ValueError(
-            f"queries must be (n, k) and answers (n,), got {tuple(queries.shape)} and {tuple(answers.shape)}"
+            f"queries must be (n, k), k >= 1, and answers (n,), got {tuple(queries.shape)} and {tuple(answers.shape)}"
         )
     columns = [column.contiguous() for column in (*queries.unbind(1), answers)]
     ends = [column.aminmax() if len(column) else (0, -1) for column in columns]
@@ -221,22 +201,15 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     return AnswerIndex(key, start, both % width, sizes, num_answers, longest)
 
 
-def _composite(columns: Any, sizes: list[int]) -> Any:
-    key = columns[0]
+def _composite(columns: Any, sizes: list[int]) -> Tensor:
+    key: Tensor = columns[0]
     for column, size in zip(columns[1:], sizes[1:], strict=True):
         key = key * size
         key += column
     return key
 
 
-def _find(place: Any, known: Any, start: Any, key: Any) -> tuple[Any, Any]:
-    """Return start and length of the slice of each key, given its insertion place among the known keys."""
-    place = place * (place < len(known))
-    first = start[place]
-    return first, (start[place + 1] - first) * (known[place] == key)
-
-
 def check_key_size(sizes: list[int]) -> None:
     """Check that a composite key of ids of these sizes fits in 63 bits."""
-    if math.prod(sizes) >= _LARGEST:
+    if math.prod(sizes) >= 1 << 62:
         raise ValueError(f"ids are too large for a 63-bit key (sizes {sizes}); renumber them densely from 0")

@@ -12,9 +12,9 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,26 +29,6 @@ SIDES = tuple(QUERY_AND_ANSWER)  # the order of their indices in a file
 _FIRST = b"torchrankmetrics known triples "
 _HEADER, _DIGEST, _ITEM = 4096, 32, 8
 _ENTRIES = 4096  # of a block that has a digest: 32 KiB
-_BLOCK = 1 << 20  # entries that are checked at once
-
-
-class Index(NamedTuple):
-    """Header of one side: sizes of its ids, lengths of its arrays, in version 1 their SHA-256."""
-
-    sizes: list[int]
-    num_answers: int
-    longest: int
-    lengths: list[int]
-    sha256: Sequence[str] = ()
-
-
-class Opened(NamedTuple):
-    """A mapped file."""
-
-    path: str
-    digest: str
-    num_entities: int
-    known: dict[str, KnownAnswers]
 
 
 def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]) -> None:
@@ -57,7 +37,8 @@ def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[
     for side, one in known.items():
         one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
-        sides[side] = Index(*one.index[3:], [len(part) for part in own])._asdict()
+        names = ("sizes", "num_answers", "longest", "lengths", "sha256")
+        sides[side] = dict(zip(names, (*one.index[3:], [len(part) for part in own], []), strict=True))
         arrays += own
     about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
     head = _FIRST + b"%d\n" % VERSIONS[-1] + json.dumps(about).encode()
@@ -67,43 +48,45 @@ def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[
     write_whole(path, chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays), [digests]))
 
 
-def opened(path: str | os.PathLike[str]) -> Opened:
-    """Map a file into memory; only the header is read.
+def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownAnswers]]:
+    """Map a file, of which only the header is read: its path and digest, the number of entities, and the indices.
 
     Raises:
         OSError: if it cannot be opened.
         ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
     """
+    name = os.fspath(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{os.fspath(path)} is not a regular file, and only regular files can be mapped into memory")
+        raise ValueError(f"{name} is not a regular file, and only regular files can be mapped into memory")
     with open(path, "rb") as file:
         try:
             head = file.read(_HEADER)
             num_entities, sides = _read_header(head, os.fstat(file.fileno()).st_size)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(path)} is not a whole file of known triples: {error}") from None
+            raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
-        lengths = [length for index in sides.values() for length in index.lengths]
+        lengths = [length for index in sides.values() for length in index["lengths"]]
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
     parts, known = iter(torch.split(numbers, lengths)), {}
     digests = memoryview(mapped)[_HEADER + numbers.nbytes :]
     for side, index in sides.items():
-        key, start, answers = own = [next(parts) for _ in index.lengths]
+        key, start, answers = own = [next(parts) for _ in index["lengths"]]
         blocks = []
-        damaged = f"{os.fspath(path)} is damaged: a checksum of the {side} side does not match"
+        damaged = f"{name} is damaged: a checksum of the {side} side does not match"
         for i, part in enumerate(own):
-            size = len(part) or 1 if index.sha256 else _ENTRIES
-            number = _DIGEST * -(-len(part) // size)
-            of_blocks = bytes.fromhex(index.sha256[i]) if index.sha256 else digests[:number]
-            digests = digests[0 if index.sha256 else number :]
-            blocks.append(CheckedBlocks(part.numpy(), size, of_blocks, damaged))
-        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *index[:3]), tuple(blocks))
-    return Opened(os.path.abspath(path), head[-_DIGEST:].hex(), num_entities, known)
+            if index["sha256"]:  # version 1
+                blocks.append(CheckedBlocks(part.numpy(), len(part) or 1, bytes.fromhex(index["sha256"][i]), damaged))
+            else:
+                blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
+                digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
+        sizes = index["sizes"], index["num_answers"], index["longest"]
+        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *sizes), tuple(blocks))
+    return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, known
 
 
-def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
+def _read_header(head: bytes, size: int) -> tuple[int, dict[str, dict[str, Any]]]:
     """Read and check a header against the size of its file."""
     if not head.startswith(_FIRST):
         raise ValueError(f"it starts with {shorten(head[:16])}" if head else "it is empty")
@@ -115,17 +98,23 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
         raise ValueError(f"its header is damaged or cut (the file has {size} bytes)")
     try:
         about = json.loads(rest[:-_DIGEST])
-        order, num_entities = about["byteorder"], int(about["num_entities"])
-        sides = {side: _checked(Index(**index), int(version) == 1) for side, index in about["sides"].items()}
-        if tuple(sides) != SIDES[: max(len(sides), 2)] or len({one.lengths[2] for one in sides.values()}) != 1:
-            raise ValueError
-        if num_entities < max(sides[side].num_answers for side in ("tail", "head")):
-            raise ValueError
+        order, num_entities, sides = about["byteorder"], int(about["num_entities"]), about["sides"]
+        is_valid = tuple(sides) == SIDES[: max(len(sides), 2)]
+        for index in sides.values():
+            keys, starts, answers = index["lengths"]
+            numbers = [*index["sizes"], *index["lengths"], index["num_answers"], index["longest"]]
+            is_valid &= all(type(number) is int and number >= 0 for number in numbers) and len(index["sizes"]) == 2
+            is_valid &= starts == keys + 1 and max(keys, index["longest"]) <= answers
+            is_valid &= len(index["sha256"]) == 3 * (int(version) == 1)
+            is_valid &= index["num_answers"] <= num_entities or index is sides.get("relation")
+            check_key_size([*index["sizes"], index["num_answers"]])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError("its header is inconsistent") from None
+        is_valid = False
+    if not is_valid:
+        raise ValueError("its header is inconsistent")
     if order != sys.byteorder:
         raise ValueError(f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it here")
-    lengths = [length for index in sides.values() for length in index.lengths]
+    lengths = [length for index in sides.values() for length in index["lengths"]]
     needed = _HEADER + _ITEM * sum(lengths)
     if int(version) > 1:
         needed += _DIGEST * sum(-(-length // _ENTRIES) for length in lengths)
@@ -134,23 +123,8 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
     return num_entities, sides
 
 
-def _checked(index: Index, has_digests: bool) -> Index:
-    numbers: list[Any] = [*index.sizes, *index.lengths, index.num_answers, index.longest]
-    keys, starts, answers = index.lengths
-    if not all(type(number) is int and number >= 0 for number in numbers) or len(index.sizes) != 2:
-        raise ValueError
-    if starts != keys + 1 or keys > answers or index.longest > answers or len(index.sha256) != 3 * has_digests:
-        raise ValueError
-    check_key_size([*index.sizes, index.num_answers])
-    return index
-
-
 def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> None:
-    """Read every entry of indices, and check digests, order and range.
-
-    Raises:
-        ValueError: if a digest does not match, an array is not ascending, or ids are out of range.
-    """
+    """Read every entry of indices, and check digests, order and range; ValueError if a check fails."""
     for side, one in tqdm(known.items(), desc="verifying", unit="side", disable=not progress):
         one.check()
         if fault := _fault(one.index, *(part.cpu().numpy() for part in one.index[:3])):
@@ -160,27 +134,15 @@ def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> Non
 def _fault(index: AnswerIndex, key: IntArray, start: IntArray, answers: IntArray) -> str | None:
     """Return a description of the first fault of an index, or None."""
     largest = index.sizes[0] * index.sizes[1]
-    if len(key) and (key[0] < 0 or key[-1] >= largest or not _ascends(key)):
+    if len(key) and (key[0] < 0 or key[-1] >= largest or not (key[1:] > key[:-1]).all()):
         return f"keys are not ascending in [0, {largest})"
-    if start[0] != 0 or start[-1] != len(answers) or not _ascends(start):
+    if start[0] != 0 or start[-1] != len(answers) or not (start[1:] > start[:-1]).all():
         return f"starts are not ascending from 0 to {len(answers)}"
-    longest = max((int(np.diff(block).max()) for block in _blocks(start) if len(block) > 1), default=0)
-    if longest != index.longest:
+    if (longest := int(np.diff(start).max(initial=0))) != index.longest:
         return f"the longest row has {longest} answers, not {index.longest}"
-    for at, block in zip(range(0, len(answers), _BLOCK), _blocks(answers), strict=True):
-        if int(block.min()) < 0 or int(block.max()) >= index.num_answers:
-            return f"answers are not in [0, {index.num_answers})"
-        falls = at + 1 + np.flatnonzero(block[1:] <= block[:-1])
-        if len(falls) and (start[np.searchsorted(start, falls)] != falls).any():
-            return "the answers of a query are not ascending"
+    if len(answers) and (answers.min() < 0 or answers.max() >= index.num_answers):
+        return f"answers are not in [0, {index.num_answers})"
+    falls = 1 + np.flatnonzero(answers[1:] <= answers[:-1])
+    if (start[np.searchsorted(start, falls)] != falls).any():
+        return "the answers of a query are not ascending"
     return None
-
-
-def _ascends(numbers: IntArray) -> bool:
-    return all(bool((block[1:] > block[:-1]).all()) for block in _blocks(numbers))
-
-
-def _blocks(numbers: IntArray) -> Iterator[IntArray]:
-    """Blocks of an array, each with the first entry of the next."""
-    for first, end in pairwise([*range(0, len(numbers), _BLOCK), len(numbers)]):
-        yield numbers[first : end + 1]

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.kg import known_files
 from torchrankmetrics.kg.known_answers import IntArray, KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.exclude import ExcludedSlices
@@ -48,7 +47,7 @@ class KnownTriples:
     tensor([2])
     """
 
-    _file: known_files.Opened | None = None
+    _file: tuple[str, str] | None = None  # path and digest
 
     def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
@@ -77,6 +76,8 @@ class KnownTriples:
         Raises:
             OSError: if the path cannot be written to.
         """
+        from torchrankmetrics.kg import known_files
+
         if relations:
             self._by_relation()
         known_files.write_known(path, self.num_entities, self._sides)
@@ -99,7 +100,11 @@ class KnownTriples:
             OSError: if the file cannot be opened.
             ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
         """
-        return cls._opened(known_files.opened(path))
+        from torchrankmetrics.kg import known_files
+
+        self = cls.__new__(cls)
+        self._file, self.num_entities, self._sides = known_files.opened(path)
+        return self
 
     def verify(self, *, progress: bool = False) -> None:
         """Read the whole index and check its checksums, order and range.
@@ -110,53 +115,46 @@ class KnownTriples:
         Raises:
             ValueError: if a check fails.
         """
-        where = "the index" if self._file is None else self._file.path
-        known_files.verify(self._sides, where, progress)
+        from torchrankmetrics.kg import known_files
 
-    @classmethod
-    def _opened(cls, file: known_files.Opened) -> "KnownTriples":
-        self = cls.__new__(cls)
-        self._file, self.num_entities, self._sides = file, file.num_entities, file.known
-        return self
+        known_files.verify(self._sides, "the index" if self._file is None else self._file[0], progress)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        if self._file is None:
-            return super().__reduce_ex__(protocol)
-        return _open_again, (type(self), self._file.path, self._file.digest)
+        return super().__reduce_ex__(protocol) if self._file is None else (_open_again, (type(self), *self._file))
 
     def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,).
+        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``.
 
         Args:
             heads (Tensor): (B,) integers, head entities.
             relations (Tensor): (B,) integers, relations.
 
         Returns:
-            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+            The known positives of each row.
         """
         return self._sides["tail"](_stack(heads, relations, "heads", "relations"))
 
     def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,).
+        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``.
 
         Args:
             relations (Tensor): (B,) integers, relations.
             tails (Tensor): (B,) integers, tail entities.
 
         Returns:
-            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+            The known positives of each row.
         """
         return self._sides["head"](_stack(relations, tails, "relations", "tails"))
 
     def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,).
+        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``.
 
         Args:
             heads (Tensor): (B,) integers, head entities.
             tails (Tensor): (B,) integers, tail entities.
 
         Returns:
-            The known positives of each row, for ``rank_scores(..., exclude=...)``.
+            The known positives of each row.
         """
         return self._by_relation()(_stack(heads, tails, "heads", "tails"))
 
@@ -225,10 +223,10 @@ class KnownTriples:
 
 def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:
     """Open the file of a pickle; ValueError if another file has taken its place."""
-    file = known_files.opened(path)
-    if file.digest != digest:
+    known = kind.open(path)
+    if known._file != (path, digest):
         raise ValueError(f"{path} is another file of known triples than the one that was pickled")
-    return kind._opened(file)
+    return known
 
 
 def excluded_by(candidates: Integers | None, num_entities: int, device: torch.device) -> Tensor | None:
@@ -345,18 +343,7 @@ def candidate_histogram(
     entities: "Entities" = "all",
     num_entities: int | None = None,
 ) -> "CandidateHistogram":
-    """Count how many tasks of a split have how many candidates: (num_candidates, count), ascending.
-
-    Args:
-        splits: (n, 3) integers [head, relation, tail] by name.
-        tasks: the split that is ranked.
-        known: the splits whose triples are filtered out.
-        side: "head" or "tail", the side that is predicted.
-        entities: "all", or "train": see ``candidate_counts``.
-        num_entities: number of entities; None: one more than the largest id of all splits.
-
-    Raises:
-        ValueError, IndexError: as ``KnownTriples``.
+    """Count how many tasks of a split have how many candidates; splits are (n, 3) triples, ``known`` are filtered.
 
     >>> train, test = np.array([[0, 0, 1], [0, 0, 2]]), np.array([[0, 0, 3]])
     >>> candidate_histogram({"train": train, "test": test}, "test", ["train", "test"], "tail")

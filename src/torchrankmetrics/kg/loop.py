@@ -5,7 +5,6 @@
 
 import copy
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -23,7 +22,6 @@ from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
-from torchrankmetrics.ranking.embeddings import rank_exactly
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
@@ -35,7 +33,7 @@ FIRST = 16
 _FALLS = 0.95
 _SHORT = 0.03  # seconds: a shorter batch may be mostly the cost of its calls, and cannot have filled much memory
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
-_SHARE = 8  # of the free memory
+_SHARE = 8  # of the free memory of a GPU
 _QUERIES_EXACT = 2048  # no matrix of their scores exists
 
 
@@ -74,19 +72,7 @@ class BatchSize:
 
 
 class QuerySide:
-    """The unique queries of one side, and the ranking tasks of each.
-
-    Args:
-        name: the side that is ranked.
-        score: (ids (B,), ...) -> scores (B, N), or an ``EmbeddingScorer``; one column of ids per column of a query.
-        queries: (n, k) ids, the query of each task.
-        own: (n,) the ground-truth entity of each task.
-        known: (ids (B,), ...) -> the known positives of queries as slices; None: nothing is filtered.
-        options: options of the evaluation.
-
-    Raises:
-        ValueError: if the scorer does not support an option.
-    """
+    """The unique queries of one side, and the ranking tasks of each, from the query (n, k) and entity (n,) of each."""
 
     def __init__(
         self,
@@ -155,28 +141,21 @@ class QuerySide:
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
         slices = None if self.known is None else self.known(*ids)
+        exact = self.score if isinstance(self.score, EmbeddingScorer) and self.is_exact else None
         with options.shards.joining() as joining:
-            if isinstance(self.score, EmbeddingScorer) and self.is_exact:
-                given = self.score.embed(ids, some=options.shards.process_group is None)
-                joining.size = len(self.score.candidates)
+            if exact is not None:
+                given = exact.embed(ids, some=options.shards.process_group is None)
+                joining.size = len(exact.candidates)
             else:
                 given = score_queries(self.score, ids, self.name, options.higher_is_better)
                 joining.size = given.shape[1]
         shard = joining.shard
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
-        if isinstance(self.score, EmbeddingScorer) and self.is_exact:
-            ranks = rank_exactly(
-                given,
-                self.score.candidates,
-                target,
-                excluded,
-                shard,
-                similarity=self.score.similarity,
-                chunk_size=None,
-                backend=options.backend,
-                is_reused=True,
-                by_query=False,
-            )
+        if exact is not None:
+            from torchrankmetrics.ranking.exact.rank import rank_exactly
+
+            how = exact.similarity, options.backend
+            ranks = rank_exactly(given, exact.candidates, target, excluded, shard, *how, by_query=False)
         elif shard.is_whole:
             ranks = rank_dense(given, target, excluded, by_query=False, backend=options.backend)
         else:
@@ -254,20 +233,15 @@ def warn_of_distances(ranks: Ranks, higher_is_better: bool) -> None:
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:
-    """Return how many queries to score at once, at most: bounded by scores per batch and by the free memory."""
-    return max(1, min(_most(num_columns, device), _free_memory(device) // (_SHARE * num_columns * itemsize)))
+    """Return how many queries to score at once, at most: bounded by scores per batch and by the memory of a GPU."""
+    number = _most(num_columns, device)
+    if device.type == "cuda":
+        number = min(number, torch.cuda.mem_get_info(device)[0] // (_SHARE * num_columns * itemsize))
+    return max(1, number)
 
 
 def _most(num_columns: int, device: torch.device) -> int:
     return max(1, (_SCORES_CPU if device.type == "cpu" else _SCORES_ACCELERATOR) // num_columns)
-
-
-def _free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type == "cpu" and "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1 << 30  # this system does not report it
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

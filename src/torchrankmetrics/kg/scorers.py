@@ -114,15 +114,7 @@ class EmbeddingScorer:
         return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
-        """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it.
-
-        Args:
-            ids (tuple of Tensor): (B,) integers each.
-            some (bool, default True): whether B must be positive.
-
-        Returns:
-            Embeddings (B, d) of the queries.
-        """
+        """Embed queries (B, d), given as columns of ids (B,); ``some`` as in ``check_embeddings``."""
         queries = read_scores(self.queries(*ids), "queries", "embeddings (B, d)")
         check_embeddings(queries, self.candidates.embeddings, some=some)
         if len(queries) != len(ids[0]):

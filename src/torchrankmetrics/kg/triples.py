@@ -1,17 +1,21 @@
-"""`rank_triples`: filtered evaluation of any model on test triples, each query scored once."""
+"""Filtered evaluation of any model, each query scored once: of triples, facts with a time, and complex queries."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import Tensor
 
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
-from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.kg.loop import LoopOptions, rank_sides, sides_of
+from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides, sides_of
 from torchrankmetrics.kg.scorers import Scores
-from torchrankmetrics.ranking.arrays import Integers, as_tensor
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
+from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.shards import ShardSpec
-from torchrankmetrics.validation import check_int
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.validation import ENTITY_SIDES, check_int
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -42,7 +46,7 @@ def rank_triples(
 
     Without ``batch_size`` the first batch has 16 queries. The size doubles while a batch takes less than 30 ms or the
     time per query falls, up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free
-    memory. If memory runs out, a batch is halved and repeated.
+    memory of a GPU. If memory runs out, a batch is halved and repeated.
 
     With a ``process_group`` each process scores its shard of the entities: the functions return (B, n), an
     ``EmbeddingScorer`` has n candidates, and every process returns the ranks among all entities (``rank_embeddings``).
@@ -111,3 +115,194 @@ def rank_triples(
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.best.finish(side.queries) for side in sides if side.best})
     return table
+
+
+_COLUMNS = ("head", "relation", "tail", "time")
+
+
+class KnownFacts:
+    """Known positives with a time, of every split that an evaluation filters by.
+
+    Args:
+        facts (integers): (n, 4) integers [head, relation, tail, time], one argument per split.
+        time_aware (bool, default True): True: (h, r, ?, time) filters entities that are true at that time. False:
+            entities that are true at any time (static, or time-unaware, filtering), which are more.
+
+    Raises:
+        TypeError: if ids are not integers.
+        ValueError: if a split is not (n, 4).
+        IndexError: if an id is negative.
+
+    Source: Lacroix et al. 2020 (arXiv 2004.04926) filter time-aware; Gastinger et al. 2023
+    (doi:10.1007/978-3-031-43418-1_32) compare the settings.
+
+    >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
+    >>> for known in KnownFacts(facts), KnownFacts(facts, time_aware=False):
+    ...     print(known.tails(*facts[:1, [0, 1, 3]].T).pairs()[1])
+    tensor([1, 2])
+    tensor([1, 2, 3])
+    """
+
+    def __init__(self, *facts: Integers, time_aware: bool = True) -> None:
+        parts = [as_facts(part, f"facts[{i}]", *_COLUMNS) for i, part in enumerate(facts)]
+        known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
+        self.time_aware = time_aware
+        known = known if time_aware else known[:, :3]
+        self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
+
+    def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
+        """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``.
+
+        Args:
+            heads (Tensor): (B,) integers, head entities.
+            relations (Tensor): (B,) integers, relations.
+            times (Tensor): (B,) integers, times.
+
+        Returns:
+            The known positives of each row.
+        """
+        return self._tails(self._queries(heads, relations, times))
+
+    def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
+        """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``.
+
+        Args:
+            relations (Tensor): (B,) integers, relations.
+            tails (Tensor): (B,) integers, tail entities.
+            times (Tensor): (B,) integers, times.
+
+        Returns:
+            The known positives of each row.
+        """
+        return self._heads(self._queries(relations, tails, times))
+
+    def _queries(self, *columns: Tensor) -> Tensor:
+        return torch.stack(columns if self.time_aware else columns[:2], 1)
+
+
+def rank_facts(
+    score_tails: Callable[[Tensor, Tensor, Tensor], Scores] | None,
+    score_heads: Callable[[Tensor, Tensor, Tensor], Scores] | None,
+    facts: Integers,
+    known: KnownFacts | None,
+    *,
+    candidates: Integers | None = None,
+    batch_size: int | None = None,
+    backend: str = "auto",
+    higher_is_better: bool = True,
+    progress: bool = True,
+) -> RankTable:
+    """Rank both sides of every fact with a time; each query (h, r, time), (r, t, time) is scored once.
+
+    Args:
+        score_tails (callable): (heads (B,), relations (B,), times (B,)) -> scores (B, N); None: tails are not ranked.
+        score_heads (callable): (relations (B,), tails (B,), times (B,)) -> scores (B, N); None: heads are not ranked.
+        facts (integers): (n, 4) integers [head, relation, tail, time].
+        known (KnownFacts): known positives, and how to filter them; None: raw ranks.
+        candidates (integers, default None): as in ``rank_triples``.
+        batch_size (int, default None): as in ``rank_triples``.
+        backend (str, default "auto"): as in ``rank_triples``.
+        higher_is_better (bool, default True): as in ``rank_triples``.
+        progress (bool, default True): as in ``rank_triples``.
+
+    Returns:
+        One row per side and fact, tails first: the relation as group, the index of the fact as sample id.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``rank_triples``.
+
+    >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
+    >>> score = lambda h, r, time: torch.zeros(len(h), 5)
+    >>> rank_facts(score, None, facts, KnownFacts(facts)).ranks.num_candidates
+    tensor([4, 4, 5])
+    """
+    tasks = as_facts(facts, "facts", *_COLUMNS)
+    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress)
+    return rank_sides(sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts), tasks[:, 1])
+
+
+Answers = Integers | list[Collection[int]]
+"""Pairs of (query, answer), or the answers of every query."""
+
+
+def rank_complex_queries(
+    score: Callable[[Tensor], Scores],
+    hard: Answers,
+    easy: Answers | None = None,
+    *,
+    pattern: Integers | None = None,
+    batch_size: int | None = None,
+    backend: str = "auto",
+    higher_is_better: bool = True,
+    progress: bool = True,
+) -> RankTable:
+    """Rank the hard answers of every query among all entities that are not answers; easy answers are filtered.
+
+    A hard answer needs an edge that is missing from the given graph; an easy answer does not. The weight of a ranking
+    task is one over the number of hard answers of its query, so that a mean over tasks is the mean over queries: by
+    pattern in ``breakdown``, and over patterns with ``average="macro"``.
+
+    Args:
+        score (callable): (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered from 0.
+        hard (list or tuple): (2, P) integers or a tuple of two (P,): query and answer; or for every query a list or set
+            of its answers.
+        easy (list or tuple, default None): likewise for easy answers; None: no easy answers.
+        pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
+        batch_size (int, default None): as in ``rank_triples``.
+        backend (str, default "auto"): as in ``rank_triples``.
+        higher_is_better (bool, default True): as in ``rank_triples``.
+        progress (bool, default True): as in ``rank_triples``.
+
+    Returns:
+        One row per hard answer, in their order: the index as sample id, the pattern as group, and the weight.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given twice, or both as hard
+            and as easy.
+
+    Source: Ren et al. 2020, Query2box (arXiv 2002.05969); Ren and Leskovec 2020, BetaE (arXiv 2010.11465).
+
+    >>> scores = torch.arange(5.0).expand(2, 5)
+    >>> table = rank_complex_queries(lambda queries: scores[queries], hard=[{1, 2}, {4}], easy=[{4}, {0}])
+    >>> table.ranks
+    Ranks(optimistic=[2, 2, 1], pessimistic=[2, 2, 1], num_candidates=[3, 3, 4])
+    >>> table.weight
+    tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
+    """
+    query, own = _pairs(hard, "hard")
+    queries, answers = query, own
+    if easy is not None:
+        more = _pairs(easy, "easy")
+        queries, answers = (torch.cat([one, two.to(one.device)]) for one, two in zip((query, own), more, strict=True))
+    pairs, repeats = torch.unique(torch.stack([queries, answers]), dim=1, return_counts=True)
+    if (repeats > 1).any():
+        first, answer = pairs[:, repeats > 1][:, 0].tolist()
+        raise ValueError(f"hard and easy must hold every answer once; {answer} of query {first} is given again")
+    group = torch.zeros_like(query)
+    if pattern is not None:
+        patterns = as_ids(pattern, "pattern").to(query.device)
+        if patterns.ndim != 1 or (len(query) and int(query.max()) >= len(patterns)):
+            most = int(query.max()) + 1 if len(query) else 0
+            raise ValueError(f"pattern must be (Q,), at least ({most},), one per query; got {tuple(patterns.shape)}")
+        group = patterns[query]
+    options = LoopOptions(None, batch_size, backend, higher_is_better, progress)
+    ranked = rank_sides([QuerySide(None, score, query[:, None], own, KnownAnswers(queries, answers), options)], group)
+    weight = 1 / torch.bincount(query)[query].double()
+    return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
+
+
+def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
+    """Queries and answers, each int64 (P,)."""
+    if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
+        numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
+        pair: Any = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
+    else:
+        pair = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
+    if len(pair) != 2:
+        raise ValueError(f"{name} must be (2, P) pairs of (query, answer), or a list of answers per query")
+    query_ids, answer_ids = (as_ids(part, name) for part in pair)
+    if query_ids.ndim != 1 or query_ids.shape != answer_ids.shape:
+        raise ValueError(f"{name} must be (2, P), got {tuple(query_ids.shape)} and {tuple(answer_ids.shape)}")
+    if len(query_ids) and min(int(query_ids.min()), int(answer_ids.min())) < 0:
+        raise IndexError(f"{name} must hold queries and answers of at least 0")
+    return query_ids, answer_ids

@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
-from torchrankmetrics.definitions.kinds import AUC, IDENTITY
 from torchrankmetrics.definitions.protocol import Definition
-from torchrankmetrics.definitions.transforms import KnownTransform, known
+from torchrankmetrics.definitions.transforms import AUC, IDENTITY, KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
 from torchrankmetrics.null.tails.upper import Bracket, log_upper_tail
 from torchrankmetrics.validation import shorten

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
+from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import SIDES
 from torchrankmetrics.metrics.registry import base_definition

@@ -11,10 +11,10 @@ from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.inference.across import MeanRanks
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.inference.sources import Evaluation
+from torchrankmetrics.inference.pairing import Evaluation
 from torchrankmetrics.inference.standard_errors import estimate
+from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view

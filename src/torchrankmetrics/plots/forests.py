@@ -8,7 +8,7 @@ import numpy as np
 from torchrankmetrics.inference.compare import paired
 from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
-from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
+from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
 from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, is_narrow, label_rows, zero_line

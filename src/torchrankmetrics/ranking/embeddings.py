@@ -10,7 +10,6 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.ranking.accumulator import RankAccumulator, settings_of
 from torchrankmetrics.ranking.arrays import Array, read_scores
-from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard, ShardSpec
 from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
@@ -145,34 +144,22 @@ def rank_embeddings(
     with ShardSpec(process_group, offset, num_candidates).joining() as joining:
         queries = read_scores(queries, "queries", "embeddings")
         if isinstance(candidates, Candidates):
-            given, is_reused = candidates.embeddings, True
+            table, is_reused = candidates.embeddings, True
         else:
-            given, is_reused = read_scores(candidates, "candidates", "embeddings"), False
-        check_embeddings(queries, given, some=process_group is None)
-        prepared = read_candidates(candidates if isinstance(candidates, Candidates) else given, bias)
+            table, is_reused = read_scores(candidates, "candidates", "embeddings"), False
+        check_embeddings(queries, table, some=process_group is None)
+        prepared = read_candidates(candidates if isinstance(candidates, Candidates) else table, bias)
         check_similarity(similarity, prepared.bias)
         if chunk_size is not None:
             check_int("chunk_size", chunk_size, 1)
         arithmetic, joining.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
         joining.settings = {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
-    options: dict[str, Any] = {"similarity": similarity, "chunk_size": chunk_size, "backend": backend}
+    given = queries, prepared, target, exclude, joining.shard, similarity, backend, chunk_size
     if arithmetic == "exact":
-        return rank_exactly(queries, prepared, target, exclude, joining.shard, is_reused=is_reused, **options)
-    return _rank_by_product(queries, prepared, target, exclude, joining.shard, **options)
+        from torchrankmetrics.ranking.exact.rank import rank_exactly
 
-
-def rank_exactly(
-    queries: Tensor,
-    candidates: Candidates,
-    target: Target,
-    exclude: Exclude | Excluded,
-    shard: Shard,
-    **options: Any,
-) -> Ranks:
-    """Rank as ``rank_embeddings`` by exact arithmetic; exclude may have several forms."""
-    from torchrankmetrics.ranking.exact.rank import ExactOptions, rank_shard_exactly
-
-    return rank_shard_exactly(queries, candidates, target, exclude, shard, ExactOptions(**options))
+        return rank_exactly(*given, is_reused=is_reused)
+    return _rank_by_product(*given)
 
 
 def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
@@ -246,10 +233,9 @@ def _rank_by_product(
     target: Target,
     exclude: Exclude,
     shard: Shard,
-    *,
     similarity: str,
-    chunk_size: int | None,
     backend: str,
+    chunk_size: int | None,
 ) -> Ranks:
     B = len(queries)
     width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1))), shard.total)

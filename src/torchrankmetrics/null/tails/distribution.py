@@ -13,9 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.sums import panel_rule
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, check_evaluations, rank_table
+from torchrankmetrics.definitions.transforms import (
+    AtMost,
+    KnownTransform,
+    apply_transform,
+    check_evaluations,
+    rank_table,
+)
 
 ComplexArray = npt.NDArray[np.complex128]
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their masses

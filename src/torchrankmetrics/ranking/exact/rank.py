@@ -4,7 +4,7 @@ Only certain comparisons are counted, so the ranks do not depend on precisions, 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -236,40 +236,27 @@ class Cascade:
 _WIDTH = 16384
 
 
-class ExactOptions(NamedTuple):
-    """Options of ``rank_embeddings`` for exact ranks.
-
-    Attributes:
-        similarity: "dot", "l2" or "cosine".
-        chunk_size: candidates per tile, or None.
-        backend: as in ``rank_scores``.
-        is_reused: whether the candidates serve more calls, and store what is prepared for them.
-        by_query: as in ``read_tasks``.
-    """
-
-    similarity: str
-    chunk_size: int | None
-    backend: str
-    is_reused: bool
-    by_query: bool | None = None
-
-
-def rank_shard_exactly(
+def rank_exactly(
     queries: Tensor,
     candidates: "Candidates",
     target: Target,
     exclude: Exclude | Excluded,
     shard: Shard,
-    options: ExactOptions,
+    similarity: str,
+    backend: str,
+    chunk_size: int | None = None,
+    *,
+    is_reused: bool = True,
+    by_query: bool | None = None,
 ) -> Ranks:
-    """Rank as ``rank_embeddings``; exclude may have several forms, and every process of a group calls it."""
-    width = max(1, min(options.chunk_size or _WIDTH, len(candidates)))
+    """Rank as ``rank_embeddings``; every process of a group calls it. Candidates that are reused store their tiles."""
+    width = max(1, min(chunk_size or _WIDTH, len(candidates)))
     with torch.no_grad():
         with shard.agreeing() as agreement:
             candidates.check_unchanged()
-            compiled = chosen(queries, options.backend) == "numba"
+            compiled = chosen(queries, backend) == "numba"
             shape = (len(queries), shard.total)
-            tasks = read_tasks(target, exclude, shape, queries.device, by_query=options.by_query)
+            tasks = read_tasks(target, exclude, shape, queries.device, by_query=by_query)
             row, column, order = tasks.row_of_each, tasks.column, None
             if tasks.row is not None:
                 row, order = row.sort(stable=True)
@@ -288,17 +275,17 @@ def rank_shard_exactly(
             problem = Problem(
                 Queries(queries.detach().resolve_neg()),
                 candidates,
-                options.similarity,
+                similarity,
                 row,
                 shard.local(column),
                 _targets_of(candidates, tables, place),
                 tiles,
-                choose_intervals(queries, options.backend),
-                options.backend,
+                choose_intervals(queries, backend),
+                backend,
             )
             ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
-            prepared = tiles_of(candidates, options.similarity, width, options.is_reused)
-            counting.counts = Cascade(problem, prepared, ladder, options.is_reused).counts()
+            prepared = tiles_of(candidates, similarity, width, is_reused)
+            counting.counts = Cascade(problem, prepared, ladder, is_reused).counts()
     counts = counting.counts
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
