@@ -17,10 +17,10 @@ from torchrankmetrics.ranking.exact.pairs import Pairs
 from torchrankmetrics.ranking.exact.problem import Counts, ExcludedTiles, Problem, Queries, Targets, tiles_of
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials
 from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Tile
-from torchrankmetrics.ranking.exclude import Exclude, Excluded
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.ranks import Ranks, from_counts
 from torchrankmetrics.ranking.shards import Shard
-from torchrankmetrics.ranking.tasks import Target, read_tasks
+from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
@@ -247,7 +247,7 @@ def rank_exactly(
     chunk_size: int | None = None,
     *,
     is_reused: bool = True,
-    by_query: bool = True,
+    by_query: bool | None = None,
 ) -> Ranks:
     """Rank as ``rank_embeddings``; every process of a group calls it. Candidates that are reused store their tiles."""
     width = max(1, min(chunk_size or _WIDTH, len(candidates)))
@@ -289,7 +289,7 @@ def rank_exactly(
     counts = counting.counts
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
-    return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
+    return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
 def _targets_of(candidates: "Candidates", tables: list[Tensor | None], place: Tensor) -> Targets:
