@@ -243,15 +243,10 @@ class Summands:
         return float(t)
 
     def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Intervals of shortfalls v (best - x) of a group, ascending: lower ends, upper ends, masses."""
+        """Intervals of shortfalls v (best - x) of a group: lower ends, upper ends, masses."""
         cells = self.cells_of(group)
         d = self.v[group] * (self.best[group] - self.mean[cells])
-        if self.deviation[cells].any():
-            return self._intervals(group, short)
         return d, d, self.size[cells]
-
-    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        raise NotImplementedError
 
     def condensed(self) -> "Summands":
         """Fewer groups, if they are many; the caller corrects the first cumulants."""
@@ -280,12 +275,14 @@ class RankSummands(Summands):
         if shared:
             self.low, self.lengths = np.searchsorted(self.stop, low), N - low
 
-    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of N ranks, or the cells if f has few values."""
+        if self.is_listed:
+            return super().intervals(group, short)
         N, (first, last) = int(self.N[group]), self.values(np.array([1, self.N[group]]))
         sign = -1 if self.is_negated else 1
 
         def shortfall(place: IntArray) -> FloatArray:
-            """Shortfall of the place-th best rank."""
             ranks = place if sign * first >= sign * last else N + 1 - place
             return np.asarray(self.v[group] * (self.best[group] - sign * self.values(ranks)))
 
@@ -351,7 +348,8 @@ class ListedSummands(Summands):
         groups = np.arange(len(lists)), v, c, best, worst
         super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, False, 1.0)
 
-    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of all values."""
         x, mass = self.lists[group]
         d = self.given[group] * (x - x[0] if self.is_negated else x[-1] - x)
         return d, d, mass
