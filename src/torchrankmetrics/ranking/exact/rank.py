@@ -121,9 +121,9 @@ class Cascade:
         found = self._scan(tile, task, level, listing)
         many = found.inside > limit
         if level.is_coarse:
-            hard = found.inside > limit // 3  # their pairs cost half of what int8 saves, or more
+            hard = found.inside > limit // 2  # their pairs cost most of what int8 saves
             if int(hard.sum()) > _FEW:
-                self._start[task if 2 * int(hard.sum()) > len(task) else task[hard]] = 1
+                self._start[task if 4 * int(hard.sum()) > len(task) else task[hard]] = 1
             elif int(found.inside[many].sum()) <= _FEW * limit:
                 many = found.inside > listing
         else:
