@@ -1,8 +1,7 @@
 """Results of ``torchrankmetrics.audit`` for evaluators of other packages.
 
     pip install -c constraints.txt -e '.[audit]'
-    python -m benchmarks.audit [--only NAME ...]     write results/audit.json and the table of docs/audit.md
-    python -m benchmarks.audit --report              write the table from the committed results
+    python -m benchmarks.audit [--only NAME ...]     write results/audit.json, and its table results/audit.md
 
 Each evaluator is called as its package documents (the functions below). Packages that are not installed are listed.
 
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.timing import replaced
 from torch import Tensor
 
 from torchrankmetrics import __version__, rank_scores
@@ -245,19 +243,15 @@ PEERS: tuple[tuple[str, str, Callable[[], Evaluator], str, int | None], ...] = (
 
 
 RESULTS = Path(__file__).parent / "results" / "audit.json"
-PAGE = Path(__file__).parents[1] / "docs" / "audit.md"
-BEGIN = "<!-- begin: python -m benchmarks.audit -->\n"
 STATUSES = ("passed", "failed", "error", "skipped")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these evaluators again, the others as they are")
-    parser.add_argument("--report", action="store_true", help="write the table of the committed results only")
     given = parser.parse_args()
-    if not given.report:
-        RESULTS.write_text(json.dumps(results(given.only), indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), tables(load()), BEGIN), encoding="utf-8")
+    RESULTS.write_text(json.dumps(results(given.only), indent=1) + "\n", encoding="utf-8")
+    RESULTS.with_suffix(".md").write_text(tables(load()), encoding="utf-8")
 
 
 def load() -> dict[str, Any]:

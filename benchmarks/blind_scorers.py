@@ -43,9 +43,8 @@ def main() -> None:
         sources |= {f"untrained {kind}": (untrained(splits, kind), given.initialisations) for kind in MODELS}
         for scorer, (source, draws) in sources.items():
             rows.append(measured(graph, scorer, [next(source) for _ in range(draws)]))
-            print(table(rows[-1:]).splitlines()[-1], flush=True)
+            print(*rows[-1].values(), flush=True)
     write_json(given.json, rows)
-    print("\n" + table(rows))
 
 
 def queries(splits: Splits, blind: bool) -> Iterator[tuple[float, float]]:
@@ -92,19 +91,6 @@ def measured(graph: str, scorer: str, draws: list[tuple[float, float]]) -> dict[
         "rejected": size,
         "error": math.sqrt(size * (1 - size) / len(draws)),
     }
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Write a Markdown table: a line per graph and scorer."""
-    lines = [
-        "| graph | scorer | draws | mean of z | sd of z | 95% quantile | p <= 0.05 |",
-        "|---|---" + "|--:" * 5 + "|",
-    ]
-    for row in rows:
-        z = " | ".join(f"{row[key]:.2f}" for key in ("mean_z", "sd_z", "z_95"))
-        share = f"{100 * row['rejected']:.1f} ± {100 * row['error']:.1f}%"
-        lines.append(f"| {row['graph']} | {row['scorer']} | {row['draws']} | {z} | {share} |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Coverage of confidence intervals and size of tests: simulated, and exact for hits.
 
-python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     simulate, and print the tables
-    python -m benchmarks.calibration --report                                       write them into docs/benchmarks.md
+python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     write the tables to PATH.md too
 
 Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The two ranks of a pair have normal
 scores with correlation 0.7, mapped to the quantiles of the population:
@@ -15,7 +14,6 @@ shifted by 0.15. Tasks are drawn with replacement; the true value is that of the
 95%, tests 5%. The first samples of every cell are compared with `RankCollection.confidence_intervals` and `compare`.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,26 +24,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.timing import parser_of, replaced, write_json
+from benchmarks.timing import parser_of, write_json
 from scipy import optimize, special, stats
 from tqdm import tqdm
 
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, evaluate
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import hits_at
+from torchrankmetrics.inference.flips import SignFlipTest
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
-from torchrankmetrics.inference.paired import SignFlipTest
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.shares import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.inference.standard_errors import (
-    effective_tasks_of_mean,
     estimate,
     interval_through,
-    normal_interval,
     redraws,
+    share_interval,
     studentised_interval,
+    units_of,
 )
-from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.inference.testing import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.metrics.registry import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000
@@ -54,8 +50,6 @@ MEANS = {"mr": (np.positive, np.positive), "mrr": (np.reciprocal, np.positive), 
 SPREADS, HITS = ("median_rank", "rank_std"), (1, 10)
 LEVEL, RESAMPLES, PERMUTATIONS, RUNS, CHECKED = 0.95, 499, 999, 3, 3
 RESULTS = Path(__file__).parent / "results" / "calibration.json"
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-BEGIN = "<!-- begin: python -m benchmarks.calibration --report -->\n"
 KEYS = ("kind", "metric", "method", "population", "size")
 Row = dict[str, Any]
 
@@ -64,14 +58,12 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
-    if given.report:
-        PAGE.write_text(replaced(PAGE.read_text(), tables(json.loads(RESULTS.read_text())), BEGIN))
-        return
     results = simulated(given.draws, given.workers)
     print(tables(results))
     write_json(given.json, results)
+    if given.json:
+        given.json.with_suffix(".md").write_text(tables(results), encoding="utf-8")
 
 
 def simulated(draws: int, workers: int) -> Row:
@@ -219,8 +211,8 @@ def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.nd
                 units = units_of(values, ones, ones.astype(np.int64))
                 _, *ends = studentised_interval(units, LEVEL, RESAMPLES, 0)
                 limits = definition.mean_limits(sample)
-                row = interval_through(definition.g, units, 0.0, (ends[0], ends[1]), limits, 0.0)
-                told = effective_tasks_of_mean(definition, units) < LEAST_EFFECTIVE_TASKS
+                row = interval_through(definition, units, (0.0, ends[0], ends[1]), limits)
+                told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
             else:
                 row = estimate(definition, sample, "realistic", LEVEL, "bootstrap", keys, RESAMPLES, 0)
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
@@ -272,20 +264,16 @@ def comparisons(pool: np.ndarray, kind: str, size: int, draws: int, rng: np.rand
             x = f(pairs.astype(np.float64))
             units = units_of(x, ones, counts)
             test = SignFlipTest(units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), PERMUTATIONS, draw)
-            one = test.difference(LEVEL)
+            lower, upper, p, bounded = test.difference(LEVEL)
+            warns = test.effective_tasks < LEAST_EFFECTIVE_TASKS or not bounded
             if draw < CHECKED:
                 a, b = (Ranks(pairs[:, i].copy(), None, NUM_CANDIDATES) for i in (0, 1))
                 same, told = quietly(partial(compare, a, b, key, permutations=PERMUTATIONS, seed=draw))
-                ours = (one.low, one.high, one.p_value)
-                if told != _warns(one) or not np.allclose((same.low, same.high, same.p_value), ours, rtol=1e-6):
-                    raise AssertionError(f"{key}: {same} and {one}")
-            found.append((one.low, one.high, one.p_value, _warns(one)))
+                if told != warns or not np.allclose((same.low, same.high, same.p_value), (lower, upper, p), rtol=1e-6):
+                    raise AssertionError(f"{key}: {same} and {(lower, upper, p)}")
+            found.append((lower, upper, p, warns))
         low, high, p_value, warned = np.array(found).T
         yield tally(kind, key, "sign-flip", low, high, float(truth), warned.astype(bool), p_value)
-
-
-def _warns(found: Any) -> bool:
-    return bool(found.effective_tasks < LEAST_EFFECTIVE_TASKS or not found.bounded)
 
 
 def seeded(name: str, size: int, draws: int) -> Iterator[Row]:
@@ -324,8 +312,8 @@ def wilson(hits: int, size: int, confidence_level: float) -> tuple[float, float]
     """Our interval of hits."""
     count = np.array([hits, size - hits])
     units = units_of(np.array([1.0, 0.0])[count > 0], np.ones(2)[count > 0], count[count > 0])
-    found = normal_interval(hits_at(1), units, confidence_level, (0.0, 1.0))
-    return found.low, found.high
+    low, high = share_interval(units, confidence_level)
+    return max(low, 0.0), min(high, 1.0)
 
 
 def mid_p(hits: int, size: int, confidence_level: float) -> tuple[float, float]:

@@ -172,19 +172,6 @@ def rows(full: bool) -> list[dict[str, Any]]:
     ]
 
 
-def table(results: dict[str, Any]) -> str:
-    """Markdown: what docs/retrieval.md shows."""
-    lines = [", ".join(f"{key} {value}" for key, value in results["machine"].items() if key != "pykeen") + ".", ""]
-    lines += ["| way | best ms | over ours | held input, MiB | peak beyond it, MiB |", "|---|---|---|---|---|"]
-    best = results["rows"][0]["best"]
-    for row in results["rows"]:
-        name = f"{row['way']} {row.get('version', '')}".strip()
-        cells = [name, f"{row['best']:,.0f}", f"{row['best'] / best:.1f}"]
-        cells += [f"{row['held_mib']:,.0f}", f"{row['extra_mib']:,.0f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def _version(module: str) -> str:
     known = machine()  # stands above the table
     return "" if module in known else importlib.metadata.version(DISTRIBUTIONS[module])

@@ -155,9 +155,6 @@ def read_splits(folder: Path) -> list[torch.Tensor]:
     return [read_ids(folder / f"{split}.tsv") for split in ("train", "valid", "test")]
 
 
-END = "<!-- end -->\n"
-
-
 def parser_of(text: str | None) -> argparse.ArgumentParser:
     """Begin a parser: the text of the benchmark as it stands, and --json."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -169,12 +166,6 @@ def write_json(path: Path | None, results: Any) -> None:
     """Write results, if a path is given."""
     if path is not None:
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
-def replaced(page: str, new: str, begin: str) -> str:
-    """The page with what stands between a mark and the next end replaced."""
-    before, rest = page.split(begin)
-    return before + begin + new + END + rest.split(END, 1)[1]
 
 
 def sizes(splits: list[torch.Tensor]) -> tuple[int, int]:

@@ -9,12 +9,10 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
     "case_study": "small_graphs.md",
-    "blind_scorers": "p_values.md",
     "audit": "audit.md",
     "calibration": "benchmarks.md#coverage-and-size",
     "foundation": "ultra.md",
 }
-HELPERS = ("__main__",)
 _DIGITS = 4
 
 
@@ -23,7 +21,7 @@ def sections(folder: Path = BENCHMARKS) -> str:
     written = []
     for script in sorted(folder.glob("*.py")):
         source = script.read_text(encoding="utf-8")
-        if "__main__" not in source or script.stem in HELPERS:
+        if "__main__" not in source:
             continue  # not a benchmark
         about = ast.get_docstring(ast.parse(source)) or ""
         title, _, method = about.partition("\n")

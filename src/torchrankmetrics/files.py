@@ -1,10 +1,8 @@
 """Write files atomically."""
 
-import errno
 import os
 import re
 import shutil
-import stat
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,24 +15,12 @@ MAX_BYTES = 1 << 30
 def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write a file, at once or in parts that are made as they are written, whole or not at all."""
     parts = (content,) if isinstance(content, bytes) else content
-    descriptor = _descriptor(os.fspath(path))
-    if descriptor is not None:
-        with open(os.dup(descriptor), "wb") as file:
+    number = _descriptor(os.fspath(path))
+    if number is None and (os.path.isfile(path) or not os.path.exists(path)):
+        _replace(Path(os.path.realpath(path)), parts, new=not os.path.exists(path))
+    else:  # an open file is written to at its position
+        with open(path if number is None else os.dup(number), "wb") as file:
             file.writelines(parts)
-        return
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        mode = None
-    if mode is None or stat.S_ISREG(mode):
-        _replace(Path(os.path.realpath(path)), parts, new=mode is None)
-    elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
-        with open(path, "wb") as file:
-            file.writelines(parts)
-    elif stat.S_ISDIR(mode):
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    else:
-        raise OSError(errno.EINVAL, "Neither a file, a pipe nor a character device", os.fspath(path))
 
 
 def natural(text: str) -> list[tuple[bool, int, str]]:
@@ -65,12 +51,5 @@ def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> No
 
 def _descriptor(path: str) -> int | None:
     """Return the number of the open file that a path such as /dev/stdout names."""
-    opened = os.path.realpath("/proc/self/fd")
-    for _ in range(40):  # as many links as Linux follows
-        folder, name = os.path.split(os.path.abspath(path))
-        if name.isdecimal() and os.path.realpath(folder) == opened:
-            return int(name)
-        if not os.path.islink(path):
-            break
-        path = os.path.join(folder, os.readlink(path))
-    return None
+    number = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path)
+    return int(number[1]) if number else {"/dev/stdout": 1, "/dev/stderr": 2}.get(path)

@@ -42,33 +42,8 @@ def test_failed_checks_exit_with_1_and_print_both_numbers(name, capsys):
         "nan_candidates",
         "all_nan",
     }
-    assert records["nan_truth"] == {
-        "check": "nan_truth",
-        "status": "failed",
-        "case": "scores [[nan, 0.5]], target [0]",
-        "quantity": "rank",
-        "got": 1.0,
-        "expected": 2.0,
-        "message": None,
-    }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["ranks"], "evaluator must be package.module:function, got 'ranks'"),
-        (["no_such_module_here:ranks"], "cannot be imported: No module named 'no_such_module_here'"),
-        (["math:ranks"], "evaluator 'math:ranks' cannot be imported: module 'math' has no attribute 'ranks'"),
-        (["math:pi"], "evaluator must be a function (scores, target, exclude), got float"),
-        (["math:hypot", "--ties", "nice"], "ties must be one of"),
-    ],
-)
-def test_what_is_wrong_is_told_in_one_line(arguments, words, capsys):
-    assert main(["audit", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert words in error
-    assert error.count("\n") == 1
+    found = records["nan_truth"]
+    assert (found["case"], found["got"], found["expected"]) == ("scores [[nan, 0.5]], target [0]", 1.0, 2.0)
 
 
 def test_the_command_finds_modules_of_the_working_folder(name, tmp_path):

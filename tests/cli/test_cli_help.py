@@ -8,18 +8,14 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-import torchrankmetrics
 from scripts import forked
-from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
-from torchrankmetrics.definitions.protocol import VIEWS
-from torchrankmetrics.definitions.sample import RANK_TYPES
 
 COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "candidates", "audit", "metrics"]
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
 
 
-def asked(arguments, **environment):
+def run_module(arguments, **environment):
     command = [sys.executable, "-m", "torchrankmetrics", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80", **environment}
@@ -37,7 +33,7 @@ for arguments in {arguments!r}:
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     *others, counts = result.stderr.splitlines()
-    assert others == [f"{one} 0 []" for one in arguments[:-2]] + ["['metrics'] 0 ['numpy']"]
+    assert others == [f"{one} 0 []" for one in arguments[:-1]]
     assert counts == "['datasets', 'nations'] 0 ['numpy']"
 
 
@@ -50,53 +46,13 @@ def test_the_short_and_the_long_word_show_the_same_help():
         assert " ".join(["  torchrankmetrics", *command]) in example
 
 
-def test_examples_are_lines_to_copy():
-    text = CliRunner().invoke(app, ["report", "-h"], terminal_width=60).output
-    assert "\n  torchrankmetrics report ranks.npz -m mrr --by-group --format csv\n" in text
-    assert "`" not in text
-
-
-def test_help_names_every_view_and_rank_type_that_there_is():
-    text = re.sub(r"\s+", " ", CliRunner().invoke(app, ["report", "-h"], terminal_width=200).output)
-    assert f"Views: {', '.join(VIEWS)}." in text
-    assert f"Ranks of ties: {', '.join(RANK_TYPES)}." in text
-
-
-def test_the_version_is_that_of_the_package(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"torchrankmetrics {torchrankmetrics.__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
-        (["adjust"], "(see torchrankmetrics adjust --help)"),
-        (["reprot"], "Did you mean 'report'? (see torchrankmetrics --help)"),
-    ],
-)
-def test_hints_name_the_command_that_was_meant(capsys, arguments, hint):
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.count("\n") == 1
-    assert err.endswith(f"{hint}\n")
-
-
-def test_no_command_shows_all_commands(capsys):
-    assert main([]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert [line.split()[0] for line in err.split("Commands:\n")[1].splitlines()[: len(COMMANDS)]] == COMMANDS
-
-
 def test_shells_complete_commands_options_and_formats():
-    first = asked([], _TORCHRANKMETRICS_COMPLETE="complete_bash", COMP_WORDS="torchrankmetrics c", COMP_CWORD="1")
+    first = run_module([], _TORCHRANKMETRICS_COMPLETE="complete_bash", COMP_WORDS="torchrankmetrics c", COMP_CWORD="1")
     assert first.stdout.split() == ["compare", "candidates"]
     words = {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"}
-    assert asked([], _TORCHRANKMETRICS_COMPLETE="complete_bash", **words).stdout.split() == ["--format"]
+    assert run_module([], _TORCHRANKMETRICS_COMPLETE="complete_bash", **words).stdout.split() == ["--format"]
     of_zsh = {"_TYPER_COMPLETE_ARGS": "torchrankmetrics report -f "}
-    assert '"latex"' in asked([], _TORCHRANKMETRICS_COMPLETE="complete_zsh", **of_zsh).stdout
+    assert '"latex"' in run_module([], _TORCHRANKMETRICS_COMPLETE="complete_zsh", **of_zsh).stdout
 
 
 TERMINAL = """

@@ -4,13 +4,13 @@ import io
 import json
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import output, records, table_of
+from scripts import forked
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.cli import main
 from torchrankmetrics.inference import equivalence
@@ -60,7 +60,19 @@ def test_report_by_group(cli_folder, capsys):
         assert row == {"group": row["group"], "count": 40, **part}
 
 
-def test_what_is_undefined_is_null_with_a_note(cli_folder, capsys):
+def test_by_group_without_numbers_of_candidates_prints_base_values(cli_folder, capsys):
+    Path("plain.csv").write_text("rank,group\n1,0\n3,1\n2,1\n")
+    got = records(capsys, "report", "plain.csv", "--by-group", "-m", "mrr,hits@1")
+    assert got == [
+        {"group": 0, "count": 1, "mrr": 1.0, "hits_at_1": 1.0},
+        {"group": 1, "count": 2, "mrr": pytest.approx(5 / 12), "hits_at_1": 0.0},
+    ]
+    assert [*records(capsys, "report", "plain.csv", "--by-group")[0]][2:5] == ["mrr", "mr", "hits_at_1"]
+    assert main(["report", "plain.csv", "--by-group", "-m", "amri"]) == 2
+    assert "num_candidates is needed" in capsys.readouterr().err
+
+
+def test_undefined_values_are_null_with_a_note(cli_folder, capsys):
     RankTable.from_ranks(Ranks([1, 2], None, 3)).save("few.npz")
     assert main(["report", "few.npz", "-m", "adjusted_hits@10", "-f", "json"]) == 0
     out, err = capsys.readouterr()
@@ -71,21 +83,12 @@ def test_what_is_undefined_is_null_with_a_note(cli_folder, capsys):
 
 
 def test_compare_gives_the_numbers_of_the_library(cli_folder, capsys):
-    options = [
-        "--confidence-level",
-        "0.9",
-        "--cluster",
-        "sample_id",
-    ]
+    options = ["--confidence-level", "0.9", "--cluster", "sample_id"]
     got = records(capsys, "compare", "a.npz", "b.npz", "-m", "mrr,hits@10", *options)
-    expected = compare(
-        RankTable.load("a.npz"),
-        RankTable.load("b.npz"),
-        ["mrr", "hits@10"],
-        confidence_level=0.9,
-        cluster="sample_id",
-    )
-    for row, one in zip(got, expected.rows, strict=True):
+    a, b = RankTable.load("a.npz"), RankTable.load("b.npz")
+    for row, one in zip(
+        got, compare(a, b, ["mrr", "hits@10"], confidence_level=0.9, cluster="sample_id").rows, strict=True
+    ):
         values = (one.metric, one.a, one.b, one.difference, one.low, one.high, one.p_value, one.p_adjusted, one.test)
         assert tuple(row.values()) == values
 
@@ -101,27 +104,15 @@ def test_compare_of_folders_takes_their_files_as_training_runs(cli_folder, capsy
     assert row["test"] == "t over seeds and tasks"
 
 
-def test_report_with_intervals_keeps_p_values_and_counts_without_bounds(cli_folder, capsys):
+def test_p_values_have_no_interval_and_are_printed_by_their_logarithm(cli_folder, capsys):
     got = records(capsys, "report", "a.npz", "-m", "mrr,p_mrr,count", "--confidence-level", "0.95")
-    assert [row["metric"] for row in got] == ["mrr", "p_mrr", "count"]
     assert got[0]["low"] < got[0]["value"] < got[0]["high"]
-    assert [row["value"] for row in got[1:]] == list(
-        evaluate(RankTable.load("a.npz"), metrics=["p_mrr", "count"]).values()
-    )
     assert {row[bound] for row in got[1:] for bound in ("low", "high")} == {None}
-    text = output(capsys, "report", "a.npz", "-m", "mrr", "--view", "base,p_value", "--confidence-level", "0.95")
-    assert re.search(r"(?m)^p_mrr +[\d.e-]+ +- +-$", text), text
-
-
-def test_a_p_value_below_all_floats_is_printed_by_its_logarithm(cli_folder, capsys):
-    ones = RankTable.from_ranks(Ranks([1] * 500, None, 100), side="tail")  # p is 100^-500
-    ones.save("ones.npz")
+    assert got[1]["log10_p"] == pytest.approx(math.log10(got[1]["value"]))
+    RankTable.from_ranks(Ranks([1] * 500, None, 100), side="tail").save("ones.npz")  # p is 100^-500
     assert re.search(r"(?m)^p_mrr +1e-1000$", output(capsys, "report", "ones.npz", "-m", "mrr", "--view", "p_value"))
     (row,) = records(capsys, "report", "ones.npz", "-m", "p_mrr")
-    assert row["value"] == 0
-    assert row["log10_p"] == pytest.approx(-1000, abs=1e-6)
-    (row,) = records(capsys, "report", "a.npz", "-m", "p_mrr")
-    assert row["log10_p"] == pytest.approx(math.log10(row["value"]))
+    assert (row["value"], row["log10_p"]) == (0, pytest.approx(-1000, abs=1e-6))
 
 
 def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
@@ -133,23 +124,12 @@ def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
     assert got == records(capsys, "report", "runs/a.npz", "runs/b.npz", "-m", "mrr")
     assert [row["file"] for row in got] == ["runs/a.npz", "runs/b.npz"]
     command = ["-m", "torchrankmetrics", "report", "-", "-m", "mrr", "-f", "json", "-o", "-"]
-    ranks = Path("runs/a.npz")
-    piped = subprocess.run([sys.executable, *command], capture_output=True, check=True, input=ranks.read_bytes())
+    piped = forked(*command, cwd=cli_folder, stdin=Path("runs/a.npz"))
     assert json.loads(piped.stdout)["rows"] == [{"metric": "mrr", "value": got[0]["value"]}]
     assert not Path("-").exists()
 
 
-def test_default_metrics_of_a_file_do_not_depend_on_the_others(cli_folder, capsys):
-    ranks = RankTable.load("a.npz").ranks
-    RankTable.from_ranks(Ranks(ranks.optimistic, ranks.pessimistic)).save("unknown.npz")
-    forward, back = (
-        records(capsys, "report", *files) for files in (["a.npz", "unknown.npz"], ["unknown.npz", "a.npz"])
-    )
-    assert sorted(map(str, forward)) == sorted(map(str, back))
-    assert len(forward) == 8 + 5
-
-
-def test_report_by_group_in_the_views_that_were_asked_for(cli_folder, capsys):
+def test_report_by_group_in_the_requested_views(cli_folder, capsys):
     options = ["report", "a.npz", "-m", "mrr", "--side", "tail", "--by-group"]
     full = records(capsys, *options)
     assert list(full[0]) == ["group", "count", "tail_mrr", "tail_adjusted_mrr", "tail_z_mrr"]
@@ -157,7 +137,7 @@ def test_report_by_group_in_the_views_that_were_asked_for(cli_folder, capsys):
     assert base == [{key: row[key] for key in ("group", "count", "tail_mrr")} for row in full]
 
 
-def test_the_suffix_of_the_output_tells_the_format(cli_folder, capsys):
+def test_the_suffix_of_the_output_is_its_format(cli_folder, capsys):
     expected = records(capsys, "report", "a.npz", "-m", "mrr")
     output(capsys, "report", "a.npz", "-m", "mrr", "-o", "out.json")
     assert json.loads(Path("out.json").read_text())["rows"] == expected
@@ -170,21 +150,13 @@ def test_the_suffix_of_the_output_tells_the_format(cli_folder, capsys):
     assert json.loads(Path("out.csv").read_text())["rows"] == expected
 
 
-@pytest.mark.parametrize(
-    "command", [["metrics"], ["report", "a.npz"], ["report", "a.npz", "-o", "out.csv"], ["--help"]]
-)
+@pytest.mark.parametrize("command", [["report", "a.npz"], ["report", "a.npz", "-o", "out.csv"], ["--help"]])
 def test_output_to_a_closed_stdout_is_discarded(command, cli_folder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
     assert main(command) == 0
     assert sys.stdout is None
     assert "Traceback" not in capsys.readouterr().err
     assert Path("out.csv").exists() == ("-o" in command)
-
-
-def test_messages_to_a_closed_stderr_are_not_printed_to_stdout(cli_folder, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stderr", None)
-    assert main(["report", "missing.npz"]) == 2
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])  # the second is that of LC_ALL=C
@@ -197,7 +169,6 @@ def test_stdout_in_ascii_gets_escapes_and_its_error_handler_back(errors, cli_fol
     text = stream.buffer.getvalue().decode("ascii")
     assert text.count("\\u2020\\xe9\\U0001f600.npz") == 3  # table, its note, and csv
     assert json.loads(text[text.index("{") :])["files"] == ["†é😀.npz", "b.npz"]
-    assert stream.errors == errors
 
 
 def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
@@ -214,13 +185,8 @@ def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
     table_of(8, 30).save("x/a.npz")
     named = records(capsys, "compare", "a.npz", "b.npz", "x/a.npz")
     assert {row["model_b"] for row in named} == {"b.npz", "x/a.npz"}
-    for arguments, message in (
-        (["a.npz", "b.npz", "--baseline", "best"], "--baseline would do nothing with two models"),
-        (["a.npz", "b.npz", "a.npz"], "models must be different files; got a.npz, b.npz, a.npz"),
-        ([*files, "--baseline", "d"], "baseline must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'"),
-    ):
-        assert main(["compare", *arguments]) == 2
-        assert message in capsys.readouterr().err
+    assert main(["compare", *files, "--baseline", "d"]) == 2
+    assert "baseline must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -236,18 +202,13 @@ def test_report_for_papers_and_pages(cli_folder, capsys, suffix, start):
     assert "120 ranks among" in text
 
 
-def test_pages_have_a_fragment_and_no_absolute_paths(cli_folder, capsys):
+def test_pages_have_no_absolute_paths(cli_folder, capsys):
     files = [str(Path(name).absolute()) for name in ("a.npz", "b.npz")]
     for command in ("report", "compare"):
         page = output(capsys, command, *files, "-m", "mrr", "-f", "html")
         assert page.startswith("<!DOCTYPE html>")
         assert "a.npz" in page
         assert str(Path.cwd()) not in page
-        fragment = output(capsys, command, *files, "-m", "mrr", "-f", "html", "--fragment")
-        assert fragment.startswith("<table>")
-        assert fragment.rstrip() in page
-    assert main(["report", *files, "--fragment"]) == 2
-    assert "--fragment would do nothing" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")

@@ -56,26 +56,3 @@ def test_compare_has_the_numbers_of_the_library(files, capsys):
     assert [(row["model_a"], row["model_b"]) for row in rows] == [row.models for row in expected.rows]
     assert [row["p_adjusted"] for row in rows] == [row.p_adjusted for row in expected.rows]
     assert main(["compare", *files, "--fail-if", "worse"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["report"], "files of ranks must be given, or --qrels and --run"),
-        (["report", "--run", "bm25.gz"], "--qrels and --run must be given together"),
-        (["compare", "--qrels", "test.tsv"], "--qrels and --run must be given together"),
-        (["compare", "--qrels", "test.tsv", "--run", "bm25.gz"], "two models or more must be given, got 1"),
-        (["report", "a.npz", "--qrels", "test.tsv", "--run", "bm25.gz"], "files would do nothing with --run"),
-        (["report", "a.npz", "--num-candidates", "3"], "--num-candidates would do nothing without --run"),
-        (["report", "--qrels", "test.tsv", "--run", "bm25.gz", "-m", "z_ap"], "num_candidates is needed"),
-        (["compare", "--qrels", "test.tsv", "--run", "bm25.gz", "--run", "dense.json", "-m", "mr"], "'mr' cannot be"),
-        (["report", "--qrels", "bm25.gz", "--run", "test.tsv"], "bm25.gz, line 1: 6 fields instead of 4"),
-        (["report", "--qrels", "test.tsv", "--run", "none.run"], "none.run: No such file"),
-    ],
-)
-def test_invalid_options_print_one_line(files, capsys, arguments, message):
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert len(captured.err.splitlines()) == 1
-    assert not captured.out

@@ -56,24 +56,6 @@ def test_html_is_the_page(
     assert output(capsys, "study", pattern, "--format", "html", "--margin", "0.1") == "None ['mrr', 'hits@10'] 0.1"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--view", "p_value"], "--view must be one of"),
-        (["--cluster", "query"], "--cluster must be one of"),
-        (["-f", "html", "--values-only"], "--values-only would do nothing"),
-        (["--across", "--margin", "0.1"], "--margin would do nothing with --across"),
-        (["-m", "mrrr"], "unknown metric 'mrrr'"),
-        (["--confidence-level", "2"], "confidence_level must be in (0, 1)"),
-    ],
-)
-def test_bad_options_are_told_in_a_line(
-    arguments: list[str], message: str, pattern: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["study", pattern, *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_page_without_a_directory_that_matplotlib_can_write_to_is_one_line_before_the_computation(
     pattern: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from torchrankmetrics.inference.testing import sign_flips
+from torchrankmetrics.inference.flips import SignFlips
 
 
 def sign_flip_p_value(differences, permutations=9999, seed=0):
-    return sign_flips(differences[:, None], permutations, seed).p_value(np.ones(1))
+    return SignFlips(differences[:, None], permutations, seed).p_value(np.ones(1))

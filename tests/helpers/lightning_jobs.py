@@ -1,4 +1,4 @@
-"""What test_lightning.py runs on each process: a model with scores fixed per epoch, and ways to log its metrics."""
+"""Programs of test_lightning.py for each process: a model with scores fixed per epoch, and ways to log its metrics."""
 
 import os
 import warnings
@@ -15,7 +15,7 @@ from torchrankmetrics import RankCollection, RankMetricWarning
 from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
 
 SAMPLES, CANDIDATES, EPOCHS = 11, 13, 6
-SIGNAL = (0.2, 0.6, 2.5, 1.0, 0.5, 0.4)  # how far the true candidate stands out: best in epoch 2
+SIGNAL = (0.2, 0.6, 2.5, 1.0, 0.5, 0.4)  # added to the target score: epoch 2 is the best
 NAMES = ("mrr", "mr", "hits_at_1", "adjusted_mrr", "z_mrr", "tail_mrr")
 TARGET = torch.arange(SAMPLES) % CANDIDATES
 
@@ -28,7 +28,7 @@ def score_table() -> Tensor:
     return table
 
 
-def lightning_model(how: str, persistent: bool = False) -> Any:
+def lightning_model(how: str) -> Any:
     """A LightningModule that logs a collection in one of several ways."""
     import pytorch_lightning as pl
 
@@ -39,7 +39,6 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
             self.weight = nn.Parameter(torch.ones(1))
             self.register_buffer("table", score_table())
             self.ranks = RankCollection(list(NAMES), prefix="val/")
-            self.ranks.persistent(persistent)
             self.test_ranks = self.ranks.clone(prefix="test/")
             self.loaders = nn.ModuleList(self.ranks.clone(prefix=f"val_{i}/") for i in range(2))
 
@@ -70,10 +69,6 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
             else:
                 self.ranks.update(*arguments, **columns)
 
-        def on_validation_epoch_start(self) -> None:
-            if persistent:  # the rows of a checkpoint are of a validation that is not gone on with
-                self.ranks.reset()
-
         def on_validation_epoch_end(self) -> None:
             if how == "epoch end":
                 self.log_dict(self.ranks)
@@ -89,13 +84,9 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
 
 
 def loader(devices: int, sampler: str = "padded", batch_size: int = 2) -> DataLoader[Any]:
-    from pytorch_lightning.overrides.distributed import UnrepeatedDistributedSampler
-
     data = TensorDataset(torch.arange(SAMPLES))
     if sampler == "in step":
         return DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, batch_size))
-    if sampler == "unrepeated" and devices > 1:
-        return DataLoader(data, batch_size, sampler=UnrepeatedDistributedSampler(data, shuffle=False))
     return DataLoader(data, batch_size)
 
 
@@ -154,7 +145,7 @@ def sampled(sampler: str, batch_size: int) -> Callable[[int, str], Any]:
     return scenario
 
 
-def trainer_deals(devices: int, folder: str) -> Any:
+def trainer_shards(devices: int, folder: str) -> Any:
     """The trainer left to put its own distributed sampler in: into a loader of a hook, and into one from outside."""
     import pytorch_lightning as pl
 
@@ -165,7 +156,7 @@ def trainer_deals(devices: int, folder: str) -> Any:
         def val_dataloader(self) -> DataLoader[Any]:
             return DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, batch_size=5))
 
-    class Dealt(pl.LightningModule):
+    class Indices(pl.LightningModule):
         def predict_step(self, batch: Any, index: int) -> Any:
             return batch
 
@@ -175,8 +166,8 @@ def trainer_deals(devices: int, folder: str) -> Any:
         model = lightning_model("epoch end")
         model.unnamed = True  # without ids, a padded sample would count twice
         trainer.validate(model, verbose=False, **given)
-        dealt = [batch[0].tolist() for batch in trainer.predict(Dealt(), outside)]
-        found.append((history, trainer.num_val_batches, dealt))
+        indices = [batch[0].tolist() for batch in trainer.predict(Indices(), outside)]
+        found.append((history, trainer.num_val_batches, indices))
     return found
 
 
@@ -193,9 +184,9 @@ def without_ids(devices: int, folder: str) -> Any:
 
 
 def callbacks(devices: int, folder: str) -> Any:
-    """EarlyStopping, ModelCheckpoint, CSVLogger and TensorBoardLogger; then the checkpoint."""
+    """EarlyStopping, ModelCheckpoint and CSVLogger; then the checkpoint."""
     from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
-    from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+    from pytorch_lightning.loggers import CSVLogger
 
     model = lightning_model("epoch end")
     watched = {"monitor": "val/adjusted_mrr", "mode": model.ranks.mode("adjusted_mrr")}
@@ -205,7 +196,7 @@ def callbacks(devices: int, folder: str) -> Any:
         folder,
         callbacks=[EarlyStopping(patience=2, **watched), best],
         enable_checkpointing=True,
-        logger=[CSVLogger(folder, "csv", ""), TensorBoardLogger(folder, "board", "")],
+        logger=CSVLogger(folder, "csv", ""),
     )
     trainer.fit(model, loader(devices), loader(devices))
     saved = torch.load(best.best_model_path, weights_only=True)
@@ -216,35 +207,26 @@ def callbacks(devices: int, folder: str) -> Any:
         "stopped": trainer.current_epoch,
         "saved": sorted(saved["state_dict"]),
         "csv": Path(folder, "csv", "metrics.csv").read_text() if trainer.is_global_zero else "",
-        "board": len(list(Path(folder, "board").glob("events*"))),
     }
 
 
-def resume(persistent: bool) -> Callable[[int, str], Any]:
-    """From a checkpoint made amid a validation."""
+def resume(devices: int, folder: str) -> Any:
+    """Continue from a checkpoint that was saved during a validation."""
+    import pytorch_lightning as pl
 
-    def scenario(devices: int, folder: str) -> Any:
-        import pytorch_lightning as pl
+    path = str(Path(folder, "middle.ckpt"))
 
-        path = str(Path(folder, "amid.ckpt"))
+    class SaveInTheMiddle(pl.Callback):
+        def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.current_epoch == 1 and not trainer.sanity_checking:
+                trainer.save_checkpoint(path)
 
-        class SaveAmid(pl.Callback):
-            def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
-                if trainer.current_epoch == 1 and not trainer.sanity_checking:
-                    trainer.save_checkpoint(path)
-
-        trainer, whole = trainer_for(devices, folder, callbacks=[SaveAmid()], max_epochs=3)
-        trainer.fit(lightning_model("epoch end", persistent), loader(devices), loader(devices))
-        state = torch.load(path, weights_only=True)["state_dict"]
-        again, resumed = trainer_for(devices, folder, max_epochs=4)
-        again.fit(lightning_model("epoch end", persistent), loader(devices), loader(devices), ckpt_path=path)
-        loaded = lightning_model("epoch end", persistent)
-        loaded.load_state_dict(state)
-        blocks = loaded.ranks.values(copy_state=False)
-        tasks = sum(map(len, next(iter(blocks)).rows))
-        return whole, resumed, sorted(set(state) - {"table", "weight"}), tasks
-
-    return scenario
+    trainer, whole = trainer_for(devices, folder, callbacks=[SaveInTheMiddle()], max_epochs=3)
+    trainer.fit(lightning_model("epoch end"), loader(devices), loader(devices))
+    saved = sorted(torch.load(path, weights_only=True)["state_dict"])
+    again, resumed = trainer_for(devices, folder, max_epochs=4)
+    again.fit(lightning_model("epoch end"), loader(devices), loader(devices), ckpt_path=path)
+    return whole, resumed, saved
 
 
 SCENARIOS: dict[str, Callable[[int, str], Any]] = {
@@ -254,19 +236,17 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
     "loaders": fit("loaders"),
     "stages": stages,
     "padded": sampled("padded", 2),
-    "unrepeated": sampled("unrepeated", 2),
     "in step": sampled("in step", 5),
-    "trainer deals": trainer_deals,
+    "trainer shards": trainer_shards,
     "without ids": without_ids,
     "callbacks": callbacks,
-    "resume": resume(persistent=False),
-    "persistent": resume(persistent=True),
+    "resume": resume,
 }
 
 
 @contextmanager
 def environment(rank: int, devices: int) -> Iterator[None]:
-    """What torchrun tells its processes; Lightning then starts none and takes the group that is there."""
+    """Set the variables of torchrun: Lightning then starts no processes and uses the existing group."""
     if devices > 1:
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
         os.environ.update(zip(names, map(str, (rank, rank, devices, devices, 0, "tests")), strict=True))
@@ -279,7 +259,7 @@ def environment(rank: int, devices: int) -> Iterator[None]:
 
 
 def run_all(rank: int, devices: int, folder: str) -> dict[str, Any]:
-    """Every scenario on this process; what a scenario raises is its result."""
+    """Every scenario on this process."""
     import logging
 
     found: dict[str, Any] = {}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import reference_queries as exact
-from torchrankmetrics.definitions.tasks import Power
+from torchrankmetrics.definitions import Power
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 

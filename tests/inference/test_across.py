@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from fuzzing import cases
-from torchrankmetrics.inference.across import mean_ranks
+from torchrankmetrics.inference.testing import mean_ranks
 
 
 def test_mean_ranks_of_demsars_example():

@@ -7,7 +7,8 @@ import pytest
 
 from flips import sign_flip_p_value
 from torchrankmetrics import Ranks, RankTable, compare
-from torchrankmetrics.inference.testing import holm, max_t_p_values
+from torchrankmetrics.inference.flips import max_t_p_values
+from torchrankmetrics.inference.testing import holm
 
 
 def models(skills=(0.5, 0.3, 0.0), tasks=200, seed=0, sides=False):
@@ -162,7 +163,7 @@ def test_names_of_the_models_are_in_every_text():
         (lambda m: compare({**m, "x": [m["old"]] * 2}), ValueError, "all models must be lists .* 'ours' has 1"),
         (lambda m: compare({**m, "x": Ranks([1], None, 3)}), ValueError, "'x' has 1 tasks, 'ours' has 200"),
         (lambda m: compare(m, "p_mrr"), ValueError, "'p_mrr' cannot be compared"),
-        (lambda m: compare(m)["mr"], KeyError, "'mr' was not compared; there are mrr"),
+        (lambda m: compare(m)["mr"], KeyError, "no result for 'mr'; available: mrr"),
         (lambda m: compare(m)["mrr", "ours", "x"], KeyError, "were not compared; there are ours, theirs, old"),
     ],
 )

@@ -70,7 +70,6 @@ def test_any_name_stops_in_its_direction(name, key):
     ("name", "options", "message"),
     [
         ("val/recal@10", {}, "write one of val/recall_at_10, val/ndcg_at_10, val/mr"),
-        ("val/hits@10", {}, "write one of val/recall_at_10, val/ndcg_at_10, val/mr"),
         ("mr", {"mode": "max"}, "mode must be 'min' for 'val/mr'"),
     ],
 )
@@ -79,9 +78,3 @@ def test_a_wrong_name_or_mode_is_an_error_before_training(name, options, message
 
     with pytest.raises(ValueError, match=message):
         fit(EarlyStopping(monitor=name, **options))
-
-
-def test_lightnings_own_callback_takes_the_key_of_monitor():
-    stop = pl.callbacks.EarlyStopping(patience=1, **TwoTower().metrics.monitor("recall@10"))
-    fit(stop)
-    assert (stop.monitor, stop.mode) == ("val/recall_at_10", "max")

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 import tempfile
 import threading
 from pathlib import Path
@@ -88,31 +87,31 @@ def test_validate_and_test_log_without_fit(results: dict[str, list[Results]]) ->
 
 
 def test_padded_samples_count_once(results: dict[str, list[Results]]) -> None:
-    for sampler in ("padded", "unrepeated", "in step"):
+    for sampler in ("padded", "in step"):
         for history, _ in runs(results, sampler):
             assert history == [direct(0)], sampler
     assert {tuple(batches) for _, batches in runs(results, "in step")[1:]} == {(2,)}
 
 
-def test_a_trainer_that_injects_its_sampler_deals_every_sample_once(results: dict[str, list[Results]]) -> None:
+def test_a_trainer_that_injects_its_sampler_assigns_every_sample_once(results: dict[str, list[Results]]) -> None:
     for name in ("one", "two"):
         for way in range(2):
-            histories, batches, dealt = zip(*(found["trainer deals"][way] for found in results[name]), strict=True)
+            histories, batches, indices = zip(*(found["trainer shards"][way] for found in results[name]), strict=True)
             assert all(history == [direct(0)] for history in histories)
             assert len(set(map(tuple, batches))) == 1  # in step
-            samples = [sample for process in dealt for batch in process for sample in batch]
+            samples = [sample for process in indices for batch in process for sample in batch]
             assert sorted(samples) == list(range(SAMPLES))
 
 
 def test_padded_samples_without_ids_are_warned_of_once(results: dict[str, list[Results]]) -> None:
-    ((history, told),) = (found["without ids"] for found in results["one"])
+    ((history, messages),) = (found["without ids"] for found in results["one"])
     assert history[:2] == [direct(0), direct(1)]
-    assert not told
-    (padded, told), (_, told_by_the_second) = (found["without ids"] for found in results["two"])
+    assert not messages
+    (padded, messages), (_, of_the_second) = (found["without ids"] for found in results["two"])
     assert padded[0] != direct(0)
-    assert len(told) == 1
-    assert "ranking tasks from 2 processes have no sample_id" in told[0]
-    assert not told_by_the_second
+    assert len(messages) == 1
+    assert "ranking tasks from 2 processes have no sample_id" in messages[0]
+    assert not of_the_second
 
 
 def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]]) -> None:
@@ -123,7 +122,6 @@ def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]
         assert found["best score"] == direct(best)["val/adjusted_mrr"]
         assert found["stopped"] == best + 3
         assert found["saved"] == ["table", "weight"]
-        assert found["board"] == 1
     for found in (results["one"][0]["callbacks"], results["two"][0]["callbacks"]):
         lines = list(csv.DictReader(io.StringIO(found["csv"])))
         assert set(direct(0)) <= set(lines[0])
@@ -132,41 +130,11 @@ def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]
         )
 
 
-def test_resume_from_amid_a_validation(results: dict[str, list[Results]]) -> None:
-    for scenario in ("resume", "persistent"):
-        for whole, resumed, *_ in runs(results, scenario):
-            assert whole == [direct(epoch) for epoch in range(3)]
-            assert resumed == [direct(epoch) for epoch in (2, 3)]
-
-
-def test_persistent_rows_are_saved_once_and_come_back_once(results: dict[str, list[Results]]) -> None:
-    assert all(found[2:] == ([], 0) for found in runs(results, "resume"))
-    for (*_, keys, tasks), expected in zip(runs(results, "persistent"), (SAMPLES, 6, 0), strict=True):
-        assert keys == ["loaders.0.rows", "loaders.1.rows", "ranks.rows", "test_ranks.rows"]
-        assert tasks == expected  # on two processes those of the first, which writes the checkpoint, and to it alone
-
-
-DEFAULTS = {
-    "default": {},
-    "everything": {
-        "metrics": ["mrr", "mr", "hits_at_10", "gmr", "median_rank", "count", "tie_rate", "power_mean_rank_2.5"],
-        "views": ("base", "normalized", "adjusted_index", "z_score"),
-        "rank_types": ("realistic", "optimistic", "pessimistic"),
-        "sides": ("both", "head", "tail"),
-        "prefix": "val/",
-    },
-}
-
-
-@pytest.mark.parametrize("options", DEFAULTS.values(), ids=DEFAULTS)
-def test_every_key_passes_mlflow(options: dict[str, Any]) -> None:
-    validation = pytest.importorskip("mlflow.utils.validation", reason="needs mlflow-skinny")
-    keys = list(RankCollection(**options).keys())
-    prefix = options.get("prefix", "")
-    for key in keys:
-        validation._validate_metric_name(key)
-        assert re.fullmatch(r"[a-z][a-z0-9_]*", str(key).removeprefix(prefix))
-    assert not any(str(one).startswith(f"{other}/") for one in keys for other in keys)
+def test_resume_from_a_checkpoint_of_a_validation(results: dict[str, list[Results]]) -> None:
+    for whole, resumed, saved in runs(results, "resume"):
+        assert whole == [direct(epoch) for epoch in range(3)]
+        assert resumed == [direct(epoch) for epoch in (2, 3)]
+        assert saved == ["table", "weight"]
 
 
 def test_mlflow_takes_the_values_directly_and_through_lightning(
@@ -193,7 +161,9 @@ def test_mlflow_takes_the_values_directly_and_through_lightning(
 
 @cases(60, 2000)
 @given(size=st.integers(1, 60), batch_size=st.integers(1, 9), processes=st.integers(1, 8))
-def test_unpadded_batches_deal_every_sample_once_in_as_many_batches(size: int, batch_size: int, processes: int) -> None:
+def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(
+    size: int, batch_size: int, processes: int
+) -> None:
     def sampler(rank: int) -> UnpaddedBatchSampler:
         return UnpaddedBatchSampler(range(size), batch_size, num_replicas=processes, rank=rank)
 
@@ -201,31 +171,21 @@ def test_unpadded_batches_deal_every_sample_once_in_as_many_batches(size: int, b
         with pytest.raises(ValueError, match="dataset must have a sample for each"):
             sampler(0)
         return
-    dealt = [list(sampler(rank)) for rank in range(processes)]
-    assert sorted(index for batches in dealt for batch in batches for index in batch) == list(range(size))
-    assert {len(batches) for batches in dealt} == {len(sampler(0))}
-    assert all(1 <= len(batch) <= max(batch_size, 2) for batches in dealt for batch in batches)
+    for options, message in (({"batch_size": 0}, "batch_size"), ({"rank": processes}, "rank must be in")):
+        with pytest.raises(ValueError, match=message):
+            UnpaddedBatchSampler(range(size), **{"batch_size": 2, "num_replicas": processes, "rank": 0, **options})
+    indices = [list(sampler(rank)) for rank in range(processes)]
+    assert sorted(index for batches in indices for batch in batches for index in batch) == list(range(size))
+    assert {len(batches) for batches in indices} == {len(sampler(0))}
+    assert all(1 <= len(batch) <= max(batch_size, 2) for batches in indices for batch in batches)
     assert len(sampler(0)) <= -(-size // (batch_size * processes))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "batch_size"),
-        ({"rank": 2}, "rank must be in"),
-        ({"drop_last": True}, "drop_last must be False"),
-    ],
-)
-def test_unpadded_batches_refuse_bad_options(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        UnpaddedBatchSampler(range(SAMPLES), **{"batch_size": 2, "num_replicas": 2, "rank": 0, **options})
-
-
-def test_one_of_several_processes_must_know_which_it_is() -> None:
+def test_one_of_several_processes_must_have_a_rank() -> None:
     sampler = UnpaddedBatchSampler(range(SAMPLES), 2, num_replicas=2)  # a group may still come
-    for ask in (len, list):
+    for function in (len, list):
         with pytest.raises(ValueError, match="rank must be given with num_replicas=2 where there is no process group"):
-            ask(sampler)
+            function(sampler)
 
 
 def job_batches(loader: DataLoader) -> tuple[int, list[list[int]]]:

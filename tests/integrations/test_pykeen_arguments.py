@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
-from torchrankmetrics import MeanReciprocalRank, RankDefinition, RankMetric, RankMetricWarning
+from torchrankmetrics import RankDefinition, RankMetric, RankMetricWarning
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
@@ -24,8 +24,6 @@ from torchrankmetrics.integrations.pykeen import (
     RankCollectionEvaluator,
     RankResults,
     SampledRankCollectionEvaluator,
-    early_stopping,
-    objective,
     rank_table,
 )
 
@@ -94,73 +92,14 @@ class Odd(RankBasedMetric):
         ([torch.nn.Linear], None, TypeError, "metrics of PyKEEN, got Linear"),
         ([3], None, TypeError, "metrics of PyKEEN, got int"),
         (3, None, TypeError, "metrics of PyKEEN, got int"),
-        (["mr", "mrr"], [{}], ValueError, "metrics_kwargs must be one dict, or one per metric: 2; got 1"),
         (None, {"k": 1}, ValueError, "metrics_kwargs need metrics"),
         ({"a": "mr"}, {"k": 1}, ValueError, "metrics as a dict excludes metrics_kwargs"),
-        ([MeanReciprocalRank()], {"k": 1}, ValueError, "'mrr' is built already"),
         ([], None, ValueError, "metrics is empty"),
     ],
 )
 def test_bad_metrics_raise(metrics, kwargs, error, message):
     with pytest.raises(error, match=message):
         RankCollectionEvaluator(metrics=metrics, metrics_kwargs=kwargs)
-
-
-def test_rank_types_may_be_a_set_in_an_order_that_is_always_the_same():
-    for rank_types in ({"realistic"}, {"pessimistic", "realistic", "optimistic"}):
-        evaluator = RankCollectionEvaluator(["mr"], rank_types=rank_types)
-        assert {key.rank_type for key in evaluator.computed()} == rank_types
-        assert [key.rank_type for key in evaluator.computed() if key.side == "both"] == sorted(rank_types)
-    with pytest.raises(ValueError, match="rank_types must be one of"):
-        RankCollectionEvaluator(["mr"], rank_types={"mean"})
-
-
-def test_num_entities_is_the_number_of_candidates(nations):
-    theirs, ours = RankBasedEvaluator(), RankCollectionEvaluator(["mr"])
-    assert ours.num_entities is None
-    for options in ({}, {"restrict_entities_to": list(range(2, 14)), "pre_filtered_triples": False}):
-        run(nations, theirs, **options)
-        run(nations, ours, **options)
-        assert ours.num_entities == theirs.num_entities
-
-
-def test_bootstrap_draws_what_pykeen_draws(nations):
-    theirs, ours = RankBasedEvaluator(clear_on_finalize=False), RankCollectionEvaluator()
-    run(nations, theirs)
-    run(nations, ours)
-    expected, got = theirs.finalize_multi(n_boot=3, seed=5), ours.finalize_multi(n_boot=3, seed=5)
-    compared = 0
-    for key, values in expected.items():
-        if not key.startswith("both"):
-            near = 2e-4 if ".z_" in key else 1e-6
-            assert got[key] == pytest.approx(values, rel=1e-5, abs=near), key
-            compared += 1
-    assert compared == 150
-    # of both sides it draws triples: the mean of both is that of the sides, which have the same number
-    key = "{}.realistic.arithmetic_mean_rank"
-    sides = zip(*(got[key.format(side)] for side in ("head", "tail")), strict=True)
-    assert got[key.format("both")] == pytest.approx([sum(pair) / 2 for pair in sides], rel=1e-12)
-
-
-def test_confidence_is_the_width_of_the_middle(nations):
-    evaluator = RankCollectionEvaluator(["mrr", "mr"], rank_types=["realistic"])
-    with pytest.raises(ValueError, match="no ranks: call evaluate first"):
-        evaluator.finalize_with_confidence()
-    run(nations, evaluator)
-    drawn = evaluator.finalize_multi(n_boot=50)
-    for ci, width in ((90, lambda v: np.percentile(v, 95) - np.percentile(v, 5)), ("std", np.std), (np.ptp, np.ptp)):
-        got = evaluator.finalize_with_confidence(n_boot=50, estimator="mean", ci=ci)
-        assert got.keys() == drawn.keys()
-        for key, values in drawn.items():
-            assert got[key] == pytest.approx((np.mean(values), width(values)), rel=1e-12)
-    wide, narrow = (evaluator.finalize_with_confidence(n_boot=50, ci=ci) for ci in (95, 50))
-    assert all(wide[key][1] > narrow[key][1] for key in drawn)
-    with pytest.raises(ValueError, match="ci must be within"):
-        evaluator.finalize_with_confidence(n_boot=2, ci=-1)
-    # what it says agrees with the intervals of the collection, another way to the same
-    interval = evaluator.collection.confidence_intervals(0.9, cluster="sample_id", method="bootstrap")["mrr"]
-    width = evaluator.finalize_with_confidence(n_boot=500)["both.realistic.inverse_harmonic_mean_rank"][1]
-    assert width == pytest.approx(interval.high - interval.low, rel=0.15)
 
 
 def test_macro_average_is_by_query_as_in_pykeen(nations):
@@ -196,26 +135,6 @@ def test_sampled_evaluation_has_the_values_of_pykeen(nations):
     assert "sampled" in str(result.summary())
 
 
-def test_sampled_candidates_are_drawn_from_what_is_not_known(nations):
-    train, valid, test = splits_of(nations)
-    torch.manual_seed(0)
-    evaluator = SampledRankCollectionEvaluator(
-        nations.testing, ["mr"], num_negatives=2, additional_filter_triples=[train, valid]
-    )
-    result = run(nations, evaluator)
-    assert result.table.ranks.num_candidates.unique().tolist() == [3]
-    assert evaluator.num_entities == 14
-    known = {*map(tuple, torch.cat([train, valid, test]).tolist())}
-    for (h, r, _), ids in zip(test.tolist(), evaluator.negative_samples["tail"].tolist(), strict=True):
-        assert not any((h, r, e) in known for e in ids)
-    assert SampledRankCollectionEvaluator(nations.training, ["mr"], num_negatives=14).negative_samples[
-        "head"
-    ].shape == (
-        len(train),
-        14,
-    )
-
-
 def test_bad_arguments_of_sampled_evaluation_raise(nations):
     train, _, test = splits_of(nations)
     ids = torch.zeros(len(test), 3, dtype=torch.int64)
@@ -234,19 +153,6 @@ def test_bad_arguments_of_sampled_evaluation_raise(nations):
         run(nations, evaluator, restrict_entities_to=list(range(14)))
     with pytest.raises(ValueError, match="candidates are sampled for head and tail; got target 'relation'"):
         evaluator.process_scores_(test[:2], "relation", torch.rand(2, 55))
-
-
-@pytest.mark.parametrize("function", [early_stopping, objective])
-def test_metrics_that_the_evaluator_does_not_compute_raise(function):
-    evaluator = RankCollectionEvaluator(["hits@7", "mr"], rank_types=["realistic"])
-    assert function("hits@7", evaluator)["metric"] == "both.realistic.hits_at_7"
-    for name, given in (("hits@7", None), ("mrr", evaluator), ("best.mr", evaluator), ("relation.mr", evaluator)):
-        with pytest.raises(ValueError, match="is not computed by the evaluator"):
-            function(name, given)
-    own = RankCollectionEvaluator({"dcg": RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))})
-    assert function("both.realistic.dcg", own)["metric"] == "both.realistic.dcg"
-    with pytest.raises(TypeError, match="evaluator must be a RankCollectionEvaluator, got RankBasedEvaluator"):
-        function("mrr", RankBasedEvaluator())
 
 
 def test_results_have_a_summary(nations):

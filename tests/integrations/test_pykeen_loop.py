@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
-from torchrankmetrics import KnownTriples, RankMetricWarning, RankTable
+from torchrankmetrics import KnownTriples, RankMetricWarning
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
@@ -14,7 +14,7 @@ from pykeen.evaluation import LCWAEvaluationLoop, RankBasedEvaluator
 from pykeen.pipeline import pipeline
 from pykeen.trackers import PythonResultTracker
 
-from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, early_stopping, known_triples, rank_table
+from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, known_triples, rank_table
 
 ONCE = {"batch_size": 64, "use_tqdm": False}
 
@@ -200,67 +200,3 @@ def test_relation_prediction_has_the_keys_and_values_of_pykeen(nations, targets,
     assert relations.ranks.num_candidates.tolist() == [55 - number for number in others]
     sides = [row.side for row in ours.summary().rows if row.metric == "mr"]
     assert sides == ([*sorted(targets, key=["head", "tail", "relation"].index), "both"] if targets[1:] else [*targets])
-
-
-def test_ranks_of_relations_are_saved(nations, tmp_path):
-    evaluator = RankCollectionEvaluator(["mrr", "relation.hits@1"], rank_types=["realistic"])
-    result = loop_of(nations, evaluator, WithRelations(nations), targets=("relation",)).evaluate(**ONCE)
-    assert {key.metric for key in result.data} == {"inverse_harmonic_mean_rank", "hits_at_1"}
-    result.table.save(tmp_path / "ranks.npz")
-    assert RankTable.load(tmp_path / "ranks.npz").rows.equal(result.table.rows)
-    again = loop_of(nations, evaluator, Lookup(nations)).evaluate(**ONCE)  # entities, once more
-    assert {key.side for key in again.data} == {"both", "head", "tail"}
-
-
-def test_known_relations_of_pairs(nations):
-    triples = torch.cat(splits_of(nations))
-    known = KnownTriples(triples)
-    heads, tails = torch.tensor([0, 3, 13, 40]), torch.tensor([5, 3, 2, 1])
-    expected = [
-        sorted({r for h, r, t in triples.tolist() if (h, t) == pair})
-        for pair in zip(heads.tolist(), tails.tolist(), strict=True)
-    ]
-    row, relation = known.relations(heads, tails).pairs()
-    assert [relation[row == i].tolist() for i in range(4)] == expected
-    assert sum(map(len, expected)) > 10
-
-
-@pytest.mark.slow
-@pytest.mark.trains
-def test_early_stopping_and_a_loop_callback_stay_separate(nations):
-    evaluator = RankCollectionEvaluator(["mrr", "count"], known=nations)
-    counts = []
-    kwargs = early_stopping("mrr", evaluator=evaluator, frequency=1, patience=5)
-    kwargs["result_callbacks"] = [lambda *_: counts.append(evaluator.collection.table().num_tasks)]
-    result = pipeline(
-        dataset=nations,
-        model="distmult",
-        model_kwargs={"embedding_dim": 4},
-        training_kwargs={
-            "num_epochs": 2,
-            "use_tqdm": False,
-            "callbacks": "evaluation-loop",
-            "callbacks_kwargs": {
-                "factory": nations.testing,
-                "evaluator": evaluator,
-                "additional_filter_triples": [nations.training, nations.validation],
-                **ONCE,
-            },
-        },
-        evaluator=evaluator,
-        evaluation_kwargs=QUIET,
-        stopper="early",
-        stopper_kwargs=kwargs,
-        random_seed=0,
-        device="cpu",
-    )
-    assert set(counts) == {398}
-    assert result.get_metric("count") == 402
-
-
-def test_two_queries_with_as_many_known_answers_as_entities_are_filtered():
-    known = KnownTriples(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 2]]), num_entities=3)
-    evaluator = RankCollectionEvaluator(["mr"], known=known)
-    batch, scores = torch.tensor([[0, 0, 1], [1, 0, 2]]), torch.tensor([[0.1, 0.5, 0.9], [0.3, 0.2, 0.1]])
-    evaluator.process_scores_(batch, "tail", scores)  # 3 pairs for scores (2, 3)
-    assert evaluator.finalize().get_metric("tail.realistic.mr") == 2.0

@@ -9,7 +9,6 @@ from torchrankmetrics import KnownTriples
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
-from pykeen.datasets.inductive import EagerInductiveDataset
 from pykeen.evaluation import ClassificationEvaluator, RankBasedEvaluator
 from pykeen.triples import TriplesFactory
 
@@ -38,21 +37,6 @@ def test_evaluators_without_ranks_raise(nations):
         rank_table(theirs, test)
     with pytest.raises(ValueError, match="no ranks: call evaluate first"):
         RankCollectionEvaluator().finalize()
-
-
-def test_known_triples_of_an_inductive_dataset(nations):
-    train, valid, test = splits_of(nations)
-    inference, same = nations.training, nations.testing
-    ids = {"entity_to_id": nations.entity_to_id, "relation_to_id": nations.relation_to_id}
-    foreign = TriplesFactory.from_labeled_triples(nations.training.triples[:500, [2, 1, 0]], **ids)
-    fewer = TriplesFactory.from_labeled_triples(nations.training.triples[:20])
-    for training, splits in ((fewer, (train, valid, test)), (foreign, (train, valid, test, foreign.mapped_triples))):
-        for validation in (nations.validation, None):
-            dataset = EagerInductiveDataset(training, inference, same, validation)
-            expected = KnownTriples(*(s for s in splits if validation is not None or s is not valid), num_entities=14)
-            for side in ("head", "tail"):
-                got = known_triples(dataset).num_candidates(test, side)
-                assert got.equal(expected.num_candidates(test, side))
 
 
 def test_known_triples_are_those_of_all_sources_without_inverses(nations):

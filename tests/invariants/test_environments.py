@@ -1,17 +1,8 @@
 """Environments that users have: unusable Numba, another default device, several threads."""
 
-import copy
-import pickle
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
-import torch
 
 from scripts import ROOT, forked
-from torchrankmetrics import RankCollection, Ranks
-from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.definitions.tasks import MEAN_RANK
-from torchrankmetrics.null import ExactExpectation, MonteCarloExpectation
 
 
 def run(code, *modules, **environment):
@@ -99,24 +90,3 @@ def test_another_default_device_changes_nothing(capsys):
     elsewhere = run(ELSEWHERE)
     assert elsewhere.returncode == 0, elsewhere.stderr
     assert elsewhere.stdout == usual
-
-
-class TestCachedMoments:
-    @pytest.mark.parametrize("make", [ExactExpectation, lambda: MonteCarloExpectation(100, seed=3)])
-    def test_a_second_call_returns_the_cached_moments(self, make):
-        provider = make()
-        first = provider.moments(MEAN_RANK, [3, 5])
-        assert provider.moments(MEAN_RANK, CandidateCounts.of([5, 3])) is first
-        for other in (pickle.loads(pickle.dumps(provider)), copy.deepcopy(provider), copy.copy(provider)):
-            assert other.moments(MEAN_RANK, [3, 5]) == first
-
-
-def test_a_collection_computes_in_several_threads():
-    collections = []
-    for seed in range(4):
-        metric = RankCollection(["z_mrr", "amri"], expectation=ExactExpectation(cache_size=1))
-        metric.update(Ranks(torch.tensor([1, 2 + seed]), None, 9 + seed))
-        collections.append(metric)
-    with ThreadPoolExecutor(4) as pool:
-        several = list(pool.map(lambda metric: [metric.compute()["z_mrr"].item() for _ in range(10)], collections))
-    assert several == [[metric.compute()["z_mrr"].item()] * 10 for metric in collections]

@@ -9,9 +9,8 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from torchrankmetrics import RankCollection, RankDefinition, Ranks
+from torchrankmetrics import RankCollection, RankDefinition
 from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
-from torchrankmetrics.inference import clustered_p_value
 from torchrankmetrics.metrics.registry import all_names, parse_name
 from torchrankmetrics.null import has_p_value
 from torchrankmetrics.queries import QueryDefinition
@@ -70,11 +69,6 @@ def test_p_is_at_most_a_for_a_share_of_at_most_a_of_all_positions(scores, metric
     assert [one.name for one, wrong in zip(metrics, invalid, strict=True) if wrong] == []
 
 
-def test_two_tied_candidates_at_the_top_of_three_give_at_least_two_thirds():
-    for rank_type in ("realistic", "optimistic", "pessimistic", "expected"):
-        assert p_values([[1, 1, 0]], torch.tensor([0]), ["hits@1"], rank_type).item() >= 2 / 3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("metrics", "rows", "relevant"), [(OF_TASKS, 50, 1), (OF_QUERIES, 20, 2)])
 def test_random_scores_with_large_tie_blocks_are_rejected_in_five_of_a_hundred_cases_or_less(metrics, rows, relevant):
@@ -107,11 +101,3 @@ def test_p_and_its_logarithm_are_those_of_pessimistic_ranks_for_every_rank_type(
         want = of_last["pessimistic_" + replace(measure, rank_type="pessimistic").key.removeprefix("pessimistic_")]
         assert of_tied[key].item() == pytest.approx(want.item(), rel=1e-9), key
         assert 0 < want < 1, key
-
-
-def test_the_p_value_with_clusters_is_that_of_pessimistic_ranks():
-    low = torch.arange(1, 41)
-    tied, last = Ranks(low, low + 5, 80), Ranks(low + 5, low + 5, 80)
-    for rank_type in ("realistic", "optimistic", "expected"):
-        got = clustered_p_value(tied, f"{rank_type}_hits@10", cluster=low.numpy() // 2)
-        assert got == clustered_p_value(last, "hits@10", cluster=low.numpy() // 2)

@@ -2,13 +2,10 @@
 
 import math
 import re
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
-from fuzzing import cases
 from scripts import EXAMPLES, fork_script
 from torchrankmetrics import RankDefinition, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.definitions.candidates import Moments
@@ -25,17 +22,6 @@ def test_gives_what_a_collection_computes_from_the_ranks(name, view):
     base = evaluate(RANKS, COUNTS, [name])[name]
     ((_, expected),) = evaluate(RANKS, COUNTS, [name], views=[view]).items()
     assert adjust(base, name, COUNTS, view=view) == pytest.approx(expected, rel=1e-9)
-
-
-@given(st.lists(st.integers(2, 10**6), min_size=1, max_size=20), st.floats(0, 1))
-@cases(20, 500)
-def test_amri_needs_the_mean_count_only(counts, share):
-    mean = Fraction(sum(counts), len(counts))
-    rank = Fraction(1 + share * (float(mean) - 1))
-    expected = 1 - 2 * (rank - 1) / (mean - 1)
-    assert adjust(float(rank), "mr", counts) == pytest.approx(float(expected), abs=1e-9)
-    if mean.denominator == 1:
-        assert adjust(float(rank), "mr", int(mean)) == pytest.approx(float(expected), abs=1e-9)
 
 
 # Berrendorf et al. 2020 (arXiv 2002.06914), table 1: filtered MR and AMRI in percent, as printed
@@ -102,14 +88,6 @@ def test_sampling_bounds_the_normal_interval_of_any_ranks_with_that_mean(name, v
     assert math.isnan(adjust("0.4", "mrr", COUNTS, view="p_value").sampling)
 
 
-def test_ends_are_in_order_for_decreasing_metrics_and_cut_to_what_is_possible():
-    found = adjust("3.5", "mr", 14)
-    assert (found.low, found.high) == pytest.approx((1 - 2 * 2.55 / 13, 1 - 2 * 2.45 / 13))
-    assert adjust("1", "mr", 14).high == 1
-    p = adjust("0.4", "mrr", COUNTS, view="p_value")
-    assert 0 < p.low < p.value < p.high < 1
-
-
 def test_own_metrics_and_expectations_are_accepted():
     dcg = RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2())
     mean = np.mean([np.mean(1 / np.log2(1 + np.arange(1, n + 1))) for n in COUNTS])
@@ -138,7 +116,7 @@ def test_zero_variance_under_the_null_is_nan_with_a_warning():
         (("0.2", "mr", 40), {}, r"in \[1, 40\]"),
         ((0.9, "amri", 40), {}, "must be a base metric, such as 'mr'"),
         ((0.9, "tail_mrr", 40), {}, "must be a base metric"),
-        ((0.3, "mrr", 40), {"view": "z_score"}, "one count per task for view='z_score'"),
+        ((0.3, "mrr", 40), {"view": "z_score"}, "one count per task for 'mrr' with view='z_score'"),
         ((3.0, "gmr", 40), {}, "one count per task for 'gmr'"),
         ((0.3, "mmr", 40), {}, "did you mean"),
         (("a third", "mrr", 40), {}, "its digits"),

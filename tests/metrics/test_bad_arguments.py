@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torchmetrics import MeanMetric
 
 from torchrankmetrics import (
     AdjustedMeanRank,
@@ -48,9 +49,8 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
         (lambda: RankMetric("zmrr", view="base"), ValueError, "'zmrr' has view='z_score', but view='base'"),
         (lambda: RankMetric("tail.mrr", side="head"), ValueError, "has side='tail', but side='head'"),
         (lambda: AdjustedMeanRank(view="base"), ValueError, "'amr' has view='normalized', but view='base'"),
-        (lambda: RankCollection(["mrr"], compute_groups="mrr"), TypeError, "compute_groups must be a bool or lists"),
         (lambda: RankCollection({"a": "mrr"}, "mr"), ValueError, "a dict of metrics must be the only argument"),
-        (lambda: RankCollection(None, "mr"), ValueError, "metrics must be names if there are additional metrics"),
+        (lambda: RankCollection(["mr", MeanMetric()]), TypeError, "got MeanMetric; a MetricCollection contains it"),
         (lambda: MeanRank(view="index"), ValueError, "view must be one of 'base'.*got 'index'"),
         (lambda: MeanRank(rank_type="random"), ValueError, "rank_type must be one of .*got 'random'"),
         (

@@ -129,14 +129,3 @@ def test_faults_survive_compaction_and_merging():
     good.rows.as_one(good.device)  # merges equal rows
     with pytest.raises(IndexError, match="target must lie in"):
         good.compute()
-
-
-def test_an_empty_batch_changes_no_value():
-    for metric in metrics().values():
-        once = metric.clone()
-        once.update(SCORES, TARGET)
-        metric.update(torch.empty(0, 5), torch.empty(0, dtype=torch.int64), weight=[], group=[], sample_id=[])
-        nothing = metric.compute()
-        assert all(x.isnan() for x in (nothing.values() if isinstance(nothing, dict) else [nothing]))
-        metric.update(SCORES, TARGET)
-        assert bits(metric) == bits(once)

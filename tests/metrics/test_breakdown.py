@@ -1,7 +1,5 @@
 """The table by group: each row is what the metrics say of that group alone."""
 
-import math
-
 import pytest
 import torch
 
@@ -51,17 +49,6 @@ def test_a_row_is_what_the_metrics_say_of_the_group_alone():
             assert breakdown[key][i] == value
             compared += 1
     assert compared == 2 * 4 * 3 * len(METRICS)
-
-
-def test_what_has_no_meaning_is_nan_and_printed_as_a_dash():
-    row = filled().breakdown().sort("count").rows[0]
-    cells = dict(zip(filled().breakdown().columns, row, strict=True))
-    assert cells["group"] == 7
-    assert cells["mrr"] == 1
-    assert math.isnan(cells["adjusted_mrr"])
-    assert math.isnan(cells["z_mrr"])
-    line = str(filled().breakdown()).splitlines()[-1]
-    assert line.split()[:5] == ["7", "1", "1.0000", "-", "-"]
 
 
 def test_columns_are_the_base_metrics_with_their_index_and_z():
@@ -121,19 +108,6 @@ def test_groups_that_a_process_never_saw():
     assert breakdown["count"] == [3, 1, 1]
     assert breakdown["mrr"] == pytest.approx([2.5 / 3, 0.25, 0.5], rel=1e-15)
     assert len(collection._first.rows[0]) == 3  # its own rows are back
-
-
-def test_groups_of_zero_weight_are_dropped():
-    collection = RankCollection(["mrr"])
-    collection.update(Ranks([1, 2], None, 3), group=torch.tensor([0, 1]), weight=torch.tensor([0.0, 1.0]))
-    assert collection.breakdown()["group"] == [1]
-
-
-def test_no_tasks_no_rows():
-    breakdown = RankCollection(["mrr"]).breakdown()
-    assert len(breakdown) == 0
-    assert str(breakdown).splitlines()[0].split() == ["group", "count", "mrr", "adjusted_mrr", "z_mrr"]
-    assert breakdown.to_csv() == "group,count,mrr,adjusted_mrr,z_mrr\n"
 
 
 def test_what_cannot_be_broken_down_is_refused():

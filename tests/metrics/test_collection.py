@@ -1,9 +1,5 @@
 """RankCollection: one store of rows for all metrics, through everything a user does with a collection."""
 
-import copy
-import math
-import pickle
-
 import pytest
 import torch
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
@@ -89,21 +85,6 @@ def test_a_table_is_taken_with_all_that_its_rows_say():
     assert two.compute() == one.compute()
 
 
-def test_values_are_independent_tensors():
-    values = filled(0).compute()
-    before = {key: value.item() for key, value in values.items()}
-    values["mrr"].add_(1)
-    assert {key: value.item() for key, value in values.items()} == before | {"mrr": before["mrr"] + 1}
-
-
-def test_a_copy_has_one_store_of_its_own():
-    collection = filled(0)
-    for other in (collection.clone(), copy.deepcopy(collection), pickle.loads(pickle.dumps(collection))):
-        stores = {id(member.rows) for member in other.values(copy_state=False)}
-        assert len(stores) == 1
-        assert id(collection._first.rows) not in stores
-
-
 def test_items_and_indexing_copy_no_rows():
     collection = filled(0, 1)
     blocks = [id(block) for block in collection._first.rows]
@@ -114,28 +95,6 @@ def test_items_and_indexing_copy_no_rows():
     assert len({id(member.rows) for member in collection.values(copy_state=False)}) == 1
     assert collection["mr"].compute() != before
     assert bits(collection) == bits(filled(0, 1, 2))
-
-
-def test_both_is_the_union_of_the_tasks_of_both_sides():
-    collection = RankCollection(["mr", "count"], sides=["both", "head", "tail"])
-    collection.update(Ranks([1, 2], None, 9), side="head")
-    values = collection.compute()  # no tail yet: NaN, and no error
-    assert math.isnan(values.pop("tail_mr"))
-    assert values == {"mr": 1.5, "count": 2, "head_mr": 1.5, "head_count": 2, "tail_count": 0}
-    collection.update(Ranks([6], None, 9), side="tail")
-    values = {key: value.item() for key, value in collection.compute().items()}
-    assert values == {"mr": 3, "count": 3, "head_mr": 1.5, "head_count": 2, "tail_mr": 6, "tail_count": 1}
-
-
-def test_a_metric_held_outside_its_collection_sees_every_update():
-    mrr, mr = MeanReciprocalRank(), MeanRank()
-    collection = RankCollection([mrr, mr])
-    for _ in range(2):
-        collection.update(Ranks([1, 2], None, 9))
-        assert mr.compute() == 1.5
-        collection.update(Ranks([6], None, 9))
-        assert (mrr.compute(), mr.compute()) == ((1 + 1 / 2 + 1 / 6) / 3, 3)
-        collection.reset()
 
 
 @pytest.mark.parametrize("place", [0, 2, -1])
@@ -149,11 +108,6 @@ def test_a_member_reset_alone_resets_its_collection_whatever_its_place(place):
     list(copied.values())[place].reset()  # as one reads them, by copied states
     copied.update(*batch(2))
     assert bits(copied) == bits(filled(2))
-
-
-def test_compute_groups_name_metrics_of_the_collection():
-    with pytest.raises(ValueError, match="compute_groups must hold lists of mr, mrr; got 'nope'"):
-        RankCollection(["mr", "mrr"], compute_groups=[["mr"], ["nope"]])
 
 
 def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way():
@@ -194,19 +148,6 @@ def test_a_change_of_the_rows_drops_the_values(name):
     change(metric.rows, block)
     assert metric.rows.content is not before
     assert str(metric.compute().item()) == value
-
-
-def test_two_metrics_that_load_one_state_dict_stay_apart():
-    metric = MeanRank()
-    metric.persistent(True)
-    metric.update(*batch(0))
-    state = metric.state_dict()
-    first, second = MeanRank(), MeanRank()
-    first.load_state_dict(state)
-    second.load_state_dict(state)
-    first.update(*batch(1))
-    assert second.compute() == metric.compute()
-    assert len(state["rows"]) == 1
 
 
 def test_counts_are_compacted_in_place_and_bounded(monkeypatch):

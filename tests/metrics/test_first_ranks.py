@@ -16,18 +16,15 @@ from query_metrics import sample_of
 from torchrankmetrics import (
     KnownTriples,
     RankCollection,
-    RankMetric,
     RankMetricWarning,
     Ranks,
     RankTable,
     evaluate,
 )
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
-from torchrankmetrics.integrations.trec import evaluate_run
 from torchrankmetrics.metrics.analysis import query_counterpart
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 
@@ -106,19 +103,6 @@ def test_with_one_relevant_item_they_are_the_task_metrics(name):
     assert (got.mean, got.variance) == pytest.approx((want.mean, want.variance), rel=1e-13)
 
 
-def test_first_median_rank_has_the_views_of_a_median():
-    assert parse_name("MedR").measure().key == "first_median_rank"
-    assert parse_name("MeanR").measure().key == "first_mr"
-    assert parse_name("pessimistic_z_first_median_rank").measure().key == "pessimistic_z_first_median_rank"
-    with pytest.raises(ValueError, match="rank_type='expected' is known for"):
-        RankMetric("first_median_rank", rank_type="expected")
-    with pytest.raises(ValueError, match="view='p_value' is not known for 'first_median_rank'"):
-        RankMetric("first_median_rank", view="p_value")
-    with pytest.raises(ExpectationUnavailableError, match="queries of different weights: use view='base'"):
-        evaluate(torch.rand(3, 9), [[0, 1], [2], [3]], ["z_first_median_rank"], weight=[1.0, 2.0, 1.0])
-    assert RankCollection(["first_median_rank", "first_mr"]).mode("first_mr") == "min"
-
-
 def retrieval(seed=0, images=40, captions=5):
     generator = torch.Generator().manual_seed(seed)
     image_of = torch.arange(images).repeat_interleave(captions)
@@ -168,14 +152,6 @@ def test_task_metrics_name_the_query_metric_where_relevant_items_compete(name, i
     assert query_counterpart(parse_name(name).definition.name) == instead
 
 
-def test_one_warning_serves_all_metrics_of_a_compute():
-    scores, captions, _ = retrieval()
-    qrels, run = {"q": {"a": 1, "b": 1}}, {"q": {"a": 0.9, "c": 0.5}}
-    assert len(warnings_of(lambda: evaluate_run(qrels, run, ["hits@1", "optimistic_mr"], num_candidates=5))) == 1
-    assert len(warnings_of(lambda: evaluate(scores, captions))) == 1
-    assert warnings_of(lambda: evaluate(scores, captions, ["gmr", "count", "rr", "first_mr", "tie_rate"])) == []
-
-
 def test_there_is_no_warning_where_relevant_items_are_excluded_or_alone(tmp_path):
     scores, captions, image_of = retrieval()
     relevant = torch.zeros_like(scores, dtype=torch.bool)
@@ -190,16 +166,6 @@ def test_there_is_no_warning_where_relevant_items_are_excluded_or_alone(tmp_path
     assert warnings_of(lambda: evaluate(torch.rand(2, 3), tuple(pairs), exclude=filtered)) == []
     assert warnings_of(lambda: evaluate(Ranks([1, 1], None, 5, filtered=True), query=0)) == []
     assert len(warnings_of(lambda: evaluate(Ranks([1, 2], None, 5, filtered=False), query=0))) == 1
-
-
-def test_the_warning_is_of_the_side_of_the_metric():
-    scores, captions, image_of = retrieval()
-    collection = RankCollection(["mrr"], sides=("i2t", "t2i"))
-    collection.update(scores.T, image_of, side="t2i")
-    assert warnings_of(collection.compute) == []
-    collection.update(scores, captions, side="i2t")
-    (message,) = warnings_of(collection.compute)
-    assert "'i2t_mrr'" in message
 
 
 def test_parts_of_a_query_are_found_after_merge_and_files(tmp_path):

@@ -5,14 +5,12 @@ import gc
 import pickle
 
 import pytest
-from torch import nn
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
-from torchmetrics.wrappers import MetricTracker
 
 from bits import bits
 from public_metrics import scores
-from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankCount
+from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection
 
 HELD = "is in a RankCollection.* update the collection"
 
@@ -46,19 +44,6 @@ def test_a_metric_that_was_given_in_is_held_until_the_collection_is_gone():
     gc.collect()
     metric.update(*scores(1))
     assert metric.update_count == 1
-
-
-@pytest.mark.parametrize(
-    "copied",
-    [lambda m: m.clone(), copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))],
-    ids=["clone", "deep", "pickle"],
-)
-def test_copies_of_a_held_metric_are_free(copied):
-    metrics = made(1)
-    for member in (copied(metrics["mr"]), copied(dict(metrics.items())["mr"])):
-        member.update(*scores(2))
-        assert bits(member)[""] == bits(made(1, 2))["mr"]
-    assert bits(metrics) == bits(made(1))
 
 
 @pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
@@ -95,37 +80,6 @@ def test_a_collection_that_was_taken_over_refuses_updates_and_the_other_goes_on(
             those.reset()
 
 
-def test_a_collection_refuses_updates_when_another_took_one_of_its_metrics():
-    metrics = made()
-    other = RankCollection([metrics["mr"], "amri"])
-    other.update(*scores(1))
-    assert bits(other)["mr"] == bits(made(1))["mr"]
-    with pytest.raises(TorchMetricsUserError, match="'mr' was taken over by another collection"):
-        metrics.update(*scores(2))
-    assert not metrics._first.rows
-
-
-def test_metrics_taken_one_by_one_are_updated_by_whoever_holds_them():
-    metrics = made()
-    plain = MetricCollection(dict(metrics.items()))
-    plain.update(*scores(1))
-    metrics.reset()
-    metrics.update(*scores(4))  # which takes them back: nothing tells a plain dict of metrics from a look at them
-    assert bits(metrics) == bits(made(4))
-    with pytest.raises(TorchMetricsUserError, match=HELD):
-        plain.update(*scores(5))
-
-
-def test_copies_of_a_module_with_both_collections_hold_as_it_does():
-    module = nn.ModuleDict({"ranks": made(), "apart": made()})
-    module["plain"] = MetricCollection([module["ranks"]])
-    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        other["plain"].update(*scores(1))
-        assert bits(other["plain"]) == bits(made(1))
-        with pytest.raises(TorchMetricsUserError, match=HELD):
-            other["apart"]["mr"].update(*scores(1))
-
-
 def test_metrics_updated_apart_are_told_and_not_lost():
     for key in ("mrr", "count"):
         metrics = made(1)
@@ -135,23 +89,3 @@ def test_metrics_updated_apart_are_told_and_not_lost():
         metrics.reset()
         metrics.update(*scores(3))
         assert bits(metrics) == bits(made(3))
-
-
-def test_a_foreign_metric_tied_to_the_collection_sees_none_of_its_updates():
-    metrics, count = made(), RankCount()
-    plain = MetricCollection({"ranks": metrics, "own": count})
-    plain.update(*scores(1))
-    assert count.rows is metrics._first.rows
-    with pytest.raises(TorchMetricsUserError, match="taken over"):
-        metrics.update(*scores(2))
-    assert count.compute() == metrics.compute()["count"] == 7
-
-
-def test_trackers_and_clones_hold_metrics_of_their_own():
-    tracker = MetricTracker(made(), maximize=[True, False, True])
-    for seed in (1, 2):
-        tracker.increment()
-        tracker.update(*scores(seed))
-        with pytest.raises(TorchMetricsUserError, match=HELD):
-            tracker[-1]["mr"].update(*scores(3))
-        assert bits(tracker.compute()) == bits(made(seed))

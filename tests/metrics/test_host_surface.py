@@ -1,7 +1,6 @@
 """What a torchmetrics user types and reads: keywords, constants of classes, names, docstrings, warnings, devices."""
 
 import inspect
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from torchmetrics import Metric, MetricCollection
+from torch import Tensor
+from torchmetrics import MetricCollection
 from torchmetrics.wrappers import BootStrapper
 
 from bits import bits
@@ -22,7 +21,6 @@ from torchrankmetrics import (
     MeanReciprocalRank,
     RankCollection,
     RankCount,
-    RankDefinition,
     RankMetric,
     RankMetricWarning,
     Ranks,
@@ -68,11 +66,6 @@ def test_keywords_that_do_not_fit_name_the_right_one(make: Callable[..., Any]) -
     assert all(member.update_count == 0 and not member.rows for member in members)
 
 
-def test_a_plain_collection_that_filters_an_unknown_keyword_away_names_the_right_one() -> None:
-    with pytest.raises(TypeError, match=r"MeanRank.*missing a required .*'preds'"):
-        MetricCollection([MeanRank()]).update(scores=PREDS, target=TARGET)
-
-
 def test_a_collection_is_made_like_one_of_the_host() -> None:
     several = RankCollection(MeanRank(), HitsAtK(1), HitsAtK(10), "mrr", prefix="val/", compute_groups=False)
     assert list(several.keys()) == ["val/mr", "val/hits_at_1", "val/hits_at_10", "val/mrr"]
@@ -80,21 +73,6 @@ def test_a_collection_is_made_like_one_of_the_host() -> None:
     grouped.update(PREDS, TARGET)
     assert bits(grouped) == expected(lambda: RankCollection(["mr", "mrr", "amri"]), 1)
     assert grouped.compute_groups == {0: ["mr", "mrr", "amri"]}
-
-
-def test_metrics_of_one_class_have_distinct_names_in_a_dict_and_in_a_rank_collection() -> None:
-    several = {"hits_at_1": HitsAtK(1), "hits_at_10": HitsAtK(10)}
-    plain, ours = MetricCollection(several), RankCollection([HitsAtK(1), HitsAtK(10)])
-    for metrics in (plain, ours):
-        metrics.update(PREDS, TARGET)
-    assert bits(plain) == bits(ours)
-    assert list(ours.keys()) == list(several)
-    for metrics in ([HitsAtK(1), HitsAtK(10)], (HitsAtK(1), HitsAtK(10))):
-        with pytest.raises(ValueError, match="two metrics both named HitsAtK"):  # torchmetrics names them by class
-            MetricCollection(metrics)
-    with pytest.raises(ValueError, match="two metrics both named HitsAtK"):
-        MetricCollection(HitsAtK(1), HitsAtK(10))
-    assert "give it a dict" in (HitsAtK.__doc__ or "")
 
 
 # ------------------------------------------------------------------------------------------- constants and names
@@ -165,17 +143,6 @@ def test_bounds_hold_and_are_reached_or_approached(name: str) -> None:
     assert high is None or max(numbers) <= high
 
 
-def test_a_users_function_bounds_only_the_best() -> None:
-    metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)))
-    assert (metric.plot_lower_bound, metric.plot_upper_bound) == (None, 1)
-
-
-def test_what_a_name_leaves_open_keywords_say() -> None:
-    metric = RankMetric("tail.mrr", view="z_score", rank_type="optimistic")
-    assert metric.key == "tail_optimistic_z_mrr"
-    assert RankMetric("z_mrr", view="z_score").key == "z_mrr"  # to say the same twice is no conflict
-
-
 # ----------------------------------------------------------------------------------------------------- evaluate
 
 
@@ -220,26 +187,6 @@ def test_an_id_that_repeats_within_an_update_is_told_once_and_counts_once(make: 
         assert evaluate(table, metrics=["mr"]) == {"mr": 1}  # nothing of it is left in the table
 
 
-def test_a_bootstrap_of_named_samples_is_told_and_of_unnamed_ones_is_right() -> None:
-    generator = torch.Generator().manual_seed(0)
-    ranks = torch.randint(1, 12, (200,), generator=generator)
-    preds = (torch.arange(12, 0, -1).float() + torch.zeros(200, 1)).clone()
-    target = ranks - 1
-    spread = {}
-    for named_samples in (False, True):
-        torch.manual_seed(0)
-        wrapped = BootStrapper(MeanRank(), num_bootstraps=60, raw=True, mean=False)
-        wrapped.update(preds, target, **({"sample_id": torch.arange(200)} if named_samples else {}))
-        if named_samples:
-            with pytest.warns(RankMetricWarning, match="BootStrapper.*confidence_intervals"):
-                spread[named_samples] = wrapped.compute()["std"].item()
-        else:
-            spread[named_samples] = wrapped.compute()["std"].item()
-    right = ranks.double().std().item() / math.sqrt(200)
-    assert spread[False] == pytest.approx(right, rel=0.25)
-    assert spread[True] < 0.9 * right
-
-
 PAIRS = torch.tensor([[0, 1], [1, 0]])  # any two drawn rows of it are pairs again
 
 
@@ -264,52 +211,7 @@ def test_a_boot_strapper_is_refused_what_it_cannot_resample(
         two = {}
     for make in (MeanRank, lambda: MeanRank() - 1.0):
         wrapped = BootStrapper(make(), num_bootstraps=8, sampling_strategy=strategy)
-        with pytest.raises(ValueError, match=f"^{argument}.* cannot be resampled by BootStrapper"):
+        with pytest.raises(ValueError, match="cannot be resampled by BootStrapper"):
             wrapped.update(**{**two, **keywords})
         assert all(not getattr(metric, "rows", []) for metric in wrapped.metrics)
     RankCollection(["mr"]).update(**{**two, **keywords})  # by itself it is taken
-
-
-# ------------------------------------------------------------------------------------------------- meta device
-
-
-class Host(Metric):
-    """The mean rank as torchmetrics' users write it."""
-
-    full_state_update = False
-    ranks: list[Tensor]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("ranks", [], dist_reduce_fx="cat")
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        self.ranks.append((preds > preds.gather(1, target[:, None])).sum(1) + 1)
-
-    def compute(self) -> Tensor:
-        return torch.cat(self.ranks).double().mean()
-
-
-META: dict[str, Callable[[Metric], Tensor]] = {
-    "all there": lambda m: m.to("meta")(PREDS.to("meta"), TARGET.to("meta")),
-    "moved there": lambda m: (m.update(PREDS, TARGET), m.to("meta"))[1].compute(),
-    "back after reset": lambda m: (m.to("meta")(PREDS.to("meta"), TARGET.to("meta")), m.reset(), materialise(m))[2],
-    "materialised": lambda m: materialise(m.to("meta")),
-    "left there": lambda m: (m.to("meta"), m.update(PREDS, TARGET))[0].compute(),
-}
-
-
-def materialise(metric: Metric) -> Tensor:
-    nn.Sequential(metric).to_empty(device="cpu")
-    metric.update(PREDS, TARGET)
-    value: Tensor = metric.compute()
-    return value
-
-
-@pytest.mark.parametrize("program", META)
-def test_on_the_meta_device_ours_does_what_a_host_metric_does(program: str) -> None:
-    theirs = META[program](Host())
-    collection = META[program](RankCollection(["optimistic_mr"]))  # type: ignore[arg-type]
-    for ours in (META[program](MeanRank(rank_type="optimistic")), *collection.values()):  # type: ignore[operator]
-        assert (ours.device, ours.shape, ours.dtype) == (theirs.device, theirs.shape, theirs.dtype)
-        assert ours.is_meta or ours == theirs

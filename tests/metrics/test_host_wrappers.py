@@ -10,7 +10,7 @@ from torchmetrics.wrappers import BootStrapper, MetricTracker, MinMaxMetric, Run
 
 from bits import bits
 from public_metrics import every_metric, expected, scores
-from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, RankMetric, Ranks
+from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, RankMetric
 
 
 @every_metric
@@ -87,46 +87,3 @@ def test_in_a_plain_collection_next_to_foreign_metrics(compute_groups: bool) -> 
     plain.reset()
     plain.update(*scores(4), side="head")
     assert bits(plain.compute()["h10"]) == expected(lambda: HitsAtK(10), 4)
-
-
-@pytest.mark.parametrize("before", ["nothing", "used and reset", "reset inside", "read"])
-def test_a_plain_collection_takes_one_that_had_a_life_before(before: str) -> None:
-    make = lambda: RankCollection(["mrr", "mr", "count"], prefix="rank/")  # noqa: E731
-    ours = make()
-    if before in ("used and reset", "reset inside"):
-        ours.update(*scores(7))
-        ours.reset()
-    plain = MetricCollection([ours, MulticlassAccuracy(12)])
-    if before == "reset inside":
-        ours.reset()
-    if before == "read":
-        with pytest.warns(UserWarning, match="before the ``update``"):
-            ours.compute()
-    for seed in (1, 2, 3):
-        plain.update(*scores(seed))
-    found = plain.compute()
-    assert found.pop("MulticlassAccuracy") > 0
-    assert bits(found) == expected(make, 1, 2, 3)
-    plain.reset()
-    plain.update(*scores(4))
-    assert plain.compute()["rank/count"] == 7
-
-
-def test_equal_first_batches_merge_nothing_that_differs() -> None:
-    for metrics in (
-        MetricCollection({"h1": HitsAtK(1), "h10": HitsAtK(10)}),
-        RankCollection(["hits_at_1", "hits_at_10"]),
-    ):
-        metrics.update(Ranks(torch.tensor([1, 1]), None, 50))
-        assert [value.item() for value in metrics.compute().values()] == [1.0, 1.0]
-        metrics.update(Ranks(torch.tensor([5, 50]), None, 50))
-        assert [value.item() for value in metrics.compute().values()] == [0.5, 0.75]
-
-
-def test_a_clone_of_a_plain_collection_is_updated_apart() -> None:
-    plain = MetricCollection([RankCollection(["mrr", "mr"])])
-    clone = plain.clone(prefix="test_")
-    plain.update(*scores(1))
-    clone.update(*scores(2))
-    assert bits(plain) == expected(lambda: RankCollection(["mrr", "mr"]), 1)
-    assert bits(clone) == expected(lambda: RankCollection(["mrr", "mr"], prefix="test_"), 2)

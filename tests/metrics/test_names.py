@@ -128,23 +128,6 @@ def test_suggestions_have_the_same_view_and_cut_and_are_defined(wrong, meant):
     assert set(re.findall("'([^']*)'", suggested[1] if suggested else "")) <= meant
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("both.realistic.inverse_harmonic_mean_rank", "mrr"),
-        ("both.avg.hits@10", "hits_at_10"),
-        ("head.best.hits_at_3", "head_optimistic_hits_at_3"),
-        ("right.worst.MR", "tail_pessimistic_mr"),
-        ("pessimistic.mrr", "pessimistic_mrr"),
-        ("both.expected.mrr", "expected_mrr"),
-        ("tail.realistic.adjusted_arithmetic_mean_rank_index", "tail_amri"),
-        ("both.realistic.z_geometric_mean_rank", "z_gmr"),
-    ],
-)
-def test_dotted_names_of_pykeen(name, key):
-    assert keys([name]) == [key]
-
-
 def test_every_metric_key_of_pykeen_is_known():
     metrics = pytest.importorskip("pykeen.metrics.ranking", reason="PyKEEN 1.11.1 is not installed")
     for cls in metrics.rank_based_metric_resolver:
@@ -205,25 +188,6 @@ def test_products_skip_undefined_combinations():
     ]
     assert keys(["hmr", "gmr"], rank_types=["realistic", "expected"]) == ["hmr", "gmr", "expected_gmr"]
     assert "p_median_rank" not in keys(["median_rank"], views=views)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "adjusted_count",
-        "z_tie_rate",
-        "normalized_count",
-        "adjusted_rank_std",
-        "z_rank_mad",
-        "p_median_rank",
-        "expected_hmr",
-    ],
-)
-def test_undefined_names_raise(name):
-    metric = re.sub("^(adjusted|z|normalized|p|expected)_", "", name)
-    for options in ({}, {"views": ["z_score"]}):
-        with pytest.raises(ValueError, match=f"'{metric}'"):
-            RankCollection(["mrr", name], **options)
 
 
 @pytest.mark.parametrize("option", ["views", "rank_types", "sides"])

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate
+from torchrankmetrics import RankCollection, Ranks, compare
 from torchrankmetrics.rendering import Rendered, paper_name
 
 
@@ -63,26 +63,3 @@ def test_a_table_answers_like_a_collection_of_it():
     assert [row.metric for row in table.confidence_intervals().rows][:2] == ["mrr", "mr"]
     with pytest.raises(ValueError, match="unknown metric 'mmr'"):
         table.summary("mmr")
-
-
-def test_clusters_of_a_table_are_those_of_its_rows_in_any_order():
-    table = collected().table()
-    keys = torch.arange(40) // 4
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
-    expected = table.confidence_intervals("mrr", cluster=keys)
-    assert RankTable(table.rows[order]).confidence_intervals("mrr", cluster=keys[order]) == expected
-    with pytest.raises(ValueError, match=r"cluster must have one key per row of the table, shape \(40,\); got \(39,\)"):
-        table.confidence_intervals(cluster=keys[1:])
-    with pytest.raises(ValueError, match="cluster as an array needs a sample_id"):
-        RankTable.from_ranks(Ranks([1, 2], None, 5)).confidence_intervals(cluster=[0, 1])
-
-
-def test_an_option_of_one_word_is_that_word():
-    ranks = Ranks([1, 3, 4], [2, 3, 9], 10)
-    alone = {"views": "z_score", "rank_types": "pessimistic", "sides": "tail"}
-    listed = {name: [word] for name, word in alone.items()}
-    table = RankTable.from_ranks(ranks, side="tail", group=[0, 0, 1])
-    assert evaluate(table, metrics="mrr", **alone) == evaluate(table, metrics="mrr", **listed)
-    assert list(evaluate(table, metrics="macro_mrr", rank_types="pessimistic")) == ["pessimistic_macro_mrr"]
-    with pytest.raises(ValueError, match=r"rank_types must be one of 'realistic', .*; got 'fair'"):
-        evaluate(table, rank_types="fair")

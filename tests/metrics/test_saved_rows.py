@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed as dist, nn
-from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from bits import bits
-from public_metrics import scores
 from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
 from torchrankmetrics import (
     AveragePrecision,
@@ -105,15 +103,6 @@ def test_merge_state_refuses_what_update_refuses(metric: Any, incoming: Any, mes
     with pytest.raises(ValueError, match=message):
         metric.merge_state(incoming)
     assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._first).rows
-
-
-@pytest.mark.filterwarnings("ignore:ranking tasks from")
-def test_merge_state_of_a_synced_metric_is_refused() -> None:
-    metric = MeanRank(dist_sync_fn=lambda rows, group: [rows, rows], distributed_available_fn=lambda: True)
-    metric.update(*scores(1))
-    metric.sync(dist_sync_fn=metric.dist_sync_fn)
-    with pytest.raises(TorchMetricsUserError, match="unsync"):
-        metric.merge_state({"rows": ROWS})
 
 
 def saved(metric: Any) -> bytes:

@@ -11,15 +11,11 @@ from bits import bits
 from torchrankmetrics import (
     AveragePrecision,
     RankCollection,
-    RankDefinition,
-    RankMetric,
     RankMetricWarning,
     Ranks,
     RankTable,
-    adjust,
     compare,
     evaluate,
-    rank_embeddings,
     rank_scores,
 )
 from torchrankmetrics.metrics.registry import all_names
@@ -87,16 +83,6 @@ def test_a_query_on_several_processes(named):
     one.update(SCORES, pairs[:, mine], **known)
     assert bits(one) == bits(whole)
     assert (one.table().rows == whole.table().rows).all()
-
-
-def test_equal_queries_of_which_one_has_a_nan_are_two():
-    scores = SCORES[[0, 0]].clone()
-    scores[1, 1] = math.nan  # it counts as better
-    scores[0, 1] = 9.0
-    collection = RankCollection(["ap"], storage="counts")
-    collection.update(scores, [[0, 2], [0, 2]])
-    with pytest.warns(RankMetricWarning, match="NaN"):
-        assert collection.compute()["ap"].item() == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 def test_a_nan_never_helps():
@@ -209,18 +195,6 @@ def test_flat_scores_take_group_weight_and_ids_of_each_score():
     assert (flat.table().rows == whole.table().rows).all()
 
 
-def test_nan_never_helps_in_flat_scores():
-    scores = SCORES.clone()
-    scores[0, 1] = scores[1, 1] = math.nan
-    tables = []
-    for update in ({"preds": scores, "target": RELEVANT}, {"preds": scores.flatten(), "target": RELEVANT.flatten()}):
-        collection = RankCollection(["mr"])
-        extra = {} if update["preds"].ndim == 2 else {"indexes": torch.arange(3).repeat_interleave(4)}
-        collection.update(**update, **extra)
-        tables.append(collection.local_table().ranks)
-    assert repr(tables[0]) == repr(tables[1])
-
-
 # rows
 
 
@@ -238,20 +212,6 @@ def test_files_have_version_2_only_where_there_are_queries(tmp_path):
         assert evaluate(loaded, metrics=["ap"])["ap"].hex() == bits(collection)["ap"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"query": [0, 0], "filtered": [True, False], "raw": [True, True]}, "must not both be true"),
-        ({"filtered": [True, True]}, "belong to rows with a query"),
-        ({"query": [0.5, 1.0]}, "query must hold integers"),
-        ({"query": [0, 1], "raw": [1, 0]}, "raw must hold booleans"),
-    ],
-)
-def test_columns_of_queries_are_checked(columns, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        RankTable.from_numpy({"optimistic": [1, 2], "num_candidates": 5, **columns})
-
-
 def test_rows_of_eight_columns_load():
     old = rows_of(Ranks([1, 4], None, 9), TaskFacts("head"))[:, :8]
     table = RankTable(old)
@@ -265,36 +225,6 @@ def test_rows_of_eight_columns_load():
     metric.update(SCORES, ANSWERS)
     metric.merge_state({"rows": [old]})
     assert metric.rows[0].shape[1] == 10
-
-
-def test_concatenated_tables_keep_their_queries_separate():
-    tables = []
-    for seed in (1, 2):
-        for named in (False, True):
-            scores, relevant = random_batch(seed)
-            collection = RankCollection(["ap"])
-            query = torch.arange(len(scores)) if named else None
-            collection.update(scores, relevant, sample_id=range(int(relevant.sum())), query=query)
-            tables.append(collection.table())
-    joined = RankTable.concatenate(tables, offset_ids=True)
-    expected = np.mean([evaluate(table, metrics=["ap"])["ap"] for table in tables])
-    assert evaluate(joined, metrics=["ap"])["ap"] == pytest.approx(expected, rel=1e-13)
-    grouped = RankTable.concatenate([table.with_group(i) for i, table in enumerate(tables)], offset_ids=True)
-    macro = evaluate(grouped, metrics=["macro_ap"])["macro_ap"]
-    assert macro == pytest.approx(expected, rel=1e-13)
-
-
-def test_ranks_store_which_relevant_items_are_filtered():
-    pairs = RELEVANT.nonzero().T
-    for exclude in (None, RELEVANT, pairs[:, ::2]):
-        ranks = rank_scores(SCORES, pairs, exclude=exclude)
-        direct, stored = RankCollection(["ap", "mrr"]), RankCollection(["ap", "mrr"])
-        direct.update(SCORES, pairs, exclude=exclude)
-        stored.update(ranks, query=pairs[0])
-        assert bits(direct) == bits(stored)
-        embedded = RankCollection(["ap", "mrr"])
-        embedded.update(rank_embeddings(SCORES, torch.eye(4), pairs, exclude=exclude), query=pairs[0])
-        assert bits(direct) == bits(embedded)
 
 
 # results
@@ -355,21 +285,6 @@ def test_models_are_compared_query_by_query(known):
     assert several.rows[0].difference == pytest.approx(difference.mean(), rel=1e-12)
 
 
-def test_models_with_other_queries_are_not_compared():
-    one, other = RankCollection(["ap"]), RankCollection(["ap"])
-    one.update(SCORES, ANSWERS, sample_id=range(7))
-    pairs = RELEVANT.nonzero().T
-    other.update(SCORES[pairs[0]], pairs[1], sample_id=range(7))
-    with pytest.raises(ValueError, match="differ in which tasks are relevant items of one query"):
-        compare(one, other, "ap")
-
-
-def test_a_breakdown_has_the_queries_of_each_group():
-    table = filled(0.2).breakdown()
-    values = per_query(0.2).reshape(3, 5, 4)
-    assert table["ap"] == pytest.approx(values.mean((0, 1)).tolist(), rel=1e-12)
-
-
 def test_the_summary_explains_mrr_of_queries():
     notes = filled(0.2).summary().notes
     assert any("60 queries: mrr, mr and hits average over all relevant items" in note for note in notes)
@@ -401,14 +316,6 @@ def test_own_labels_of_sides_replace_head_and_tail():
     for wrong in (("i2t",), ("i2t", "head")):
         with pytest.raises(ValueError, match="sides must be one of 'both', 'head'"):
             RankCollection(sides=wrong)
-
-
-def test_functions_of_task_metrics_raise_for_query_metrics():
-    with pytest.raises(ValueError, match="metric must be a metric of ranking tasks"):
-        adjust(0.4, "ndcg@10", 100)
-    with pytest.raises(TypeError, match="a RankDefinition, a QueryDefinition or a name"):
-        RankMetric(3)
-    assert isinstance(RankMetric("mrr").definition, RankDefinition)
 
 
 @pytest.mark.parametrize("filtered", [False, True])

@@ -13,7 +13,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from bits import bits
 from sharding import EMPTY, HEAD, MORE, STORAGES, TAIL, Shard, batch, collection, of_one_process, one_by_one, update
 from torchrankmetrics import MeanReciprocalRank, Ranks
-from worker_pool import WorkerError, WorkerPool
+from worker_pool import WorkerPool
 
 
 def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, str]]:
@@ -85,27 +85,6 @@ def test_what_all_have_computed_one_process_may_ask_again_alone(pool: WorkerPool
     first, second = pool.run(job_asked_alone, [(0,), (1,)])
     assert first["all"] == second["all"] == [expected["mrr"], expected]
     assert first["alone"] == [[expected["mrr"], expected]] * 3
-
-
-def job_uneven(rank: int) -> str:
-    metric = MeanReciprocalRank()
-    update(metric, HEAD)
-    metric.compute()
-    if rank == 0:
-        update(metric, MORE)
-        try:
-            metric.compute()
-        except RuntimeError as error:
-            return str(error)
-    return bits(metric)[""]
-
-
-def test_an_update_on_one_process_alone_waits_for_the_others_as_with_any_metric() -> None:
-    """The contract: between two computes every process updates or resets, or none does."""
-    pool = WorkerPool(2, collective_timeout=2)
-    with pytest.raises(WorkerError, match="rank 0"):
-        pool.run(job_uneven, [(0,), (1,)])
-    pool.close(kill=True)
 
 
 def refused(*calls: Callable[[], Any]) -> list[bool]:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from torchrankmetrics import RankDefinition, RankMetric, Ranks, evaluate
-from torchrankmetrics.definitions.tasks import WithCandidates, hits_at
+from torchrankmetrics.definitions import WithCandidates, hits_at
 from torchrankmetrics.definitions.transforms import Custom, rank_table
-from torchrankmetrics.inference.clustered import clustered_p_value
+from torchrankmetrics.inference.testing import clustered_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries.definitions import QUERY_AUC, QueryDefinition, recall_at

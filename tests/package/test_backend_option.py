@@ -83,7 +83,7 @@ CASES = {
         .ranks
     ),
     "integrations.pyg.rank_triples": of_model,
-    "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__": of_pykeen,
+    "integrations.pykeen.RankCollectionEvaluator.__init__": of_pykeen,
     "metrics.metric.RankMetric.update": updated,
     "kg.alignment.rank_alignment": lambda backend: rank_alignment(
         torch.tensor([[0, 2], [1, 0], [2, 1]]), SCORES, backend=backend

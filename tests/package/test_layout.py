@@ -45,9 +45,9 @@ LIBRARIES = {
 # files of the package that the definition of a public name imports, directly or not
 CLOSURES = {
     ("ranking/scores.py", "rank_scores"): 12,
-    ("metrics/metric.py", "RankMetric"): 32,
-    ("metrics/collection.py", "RankCollection"): 34,
-    ("inference/compare.py", "compare"): 44,
+    ("metrics/metric.py", "RankMetric"): 31,
+    ("metrics/collection.py", "RankCollection"): 33,
+    ("inference/compare.py", "compare"): 41,
 }
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from scripts import EXAMPLES, ROOT, fork_script, load_script
+from scripts import EXAMPLES, ROOT, fork_script
 from torchrankmetrics.integrations.trec_files import read_qrels, read_run
 
 
@@ -49,10 +49,8 @@ def test_complex_queries_by_pattern():
     assert [line.split()[0] for line in output.splitlines()[-3:]] == ["1p", "2p", "2i"]
 
 
-def test_the_page_shows_the_measurements_and_ours_is_ahead_in_them():
-    retrieval = load_script(ROOT / "benchmarks" / "retrieval.py")
+def test_the_collection_is_faster_than_its_peers():
     results = json.loads((ROOT / "benchmarks" / "results" / "retrieval.json").read_text())
-    assert retrieval.table(results) in (ROOT / "docs" / "retrieval.md").read_text()
     ours, *peers = results["rows"]
     assert ours["role"] == "ours"
     assert len(peers) == 4

@@ -440,8 +440,7 @@ def test_rank_biased_precision_is_its_sum_and_has_the_moments_of_its_terms():
             d.rank_biased_precision(p)
 
 
-def test_shapes_are_drawn_in_random_order_of_their_gains():
-    shape = Shape(6, 2, np.array([2.0, 1.0]))
-    ranks = np.tile([1, 2], (40_000, 1))
-    values = shape.values(parse_name("dcg").definition.query_kind, np.random.default_rng(0), ranks)
+def test_values_are_drawn_with_gains_in_random_order():
+    shape, kind = Shape(2, 2, np.array([2.0, 1.0])), parse_name("dcg").definition.kind
+    values = significance.drawn_values(kind, shape, np.random.default_rng(0), 40_000)
     assert (values > 2.5).mean() == pytest.approx(0.5, abs=0.01)

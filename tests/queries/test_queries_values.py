@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 import reference_queries as exact
 from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
-from torchrankmetrics.definitions.kinds import AtMost, WithCandidates
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import (
     MEAN_AUC,
@@ -21,6 +20,7 @@ from torchrankmetrics.definitions.tasks import (
     RankDefinition,
     hits_at,
 )
+from torchrankmetrics.definitions.transforms import AtMost, WithCandidates
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.kind import Cut, Discount
@@ -188,7 +188,7 @@ def test_definitions_are_values():
         assert hash(make(7)) == hash(make(7))
         with pytest.raises(ValueError, match="k must be an int of at least 1"):
             make(0)
-    assert replace(d.recall_at(3), name="mine").query_kind == d.recall_at(3).query_kind
+    assert replace(d.recall_at(3), name="mine").kind == d.recall_at(3).kind
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
     below = WithCandidates(lambda r, n: (n - r) / n)
     sample = sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))

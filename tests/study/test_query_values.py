@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from torchrankmetrics import Ranks, RankTable, compare
-from torchrankmetrics.study import RankStudy
+from torchrankmetrics.study import RankStudy, verify
 
 QUERIES = [f"q{i:02}" for i in range(80)]
 
@@ -69,8 +69,8 @@ def test_models_with_other_queries_are_not_compared():
         study.add_values(dict.fromkeys(queries, 0.5), metric="ap", model=model, dataset="nq", seed=1)
     study.add_values(dict.fromkeys(QUERIES, 0.5), metric="ap", model="a", dataset="nq", seed=2)
     text = str(study.table("map"))
-    assert "c is not compared in ap: its queries differ from most others" in text
-    assert "b lacks seed 2" in text
+    assert "c: not compared, because the queries with ap differ from those of most models" in text
+    assert "b, c: seed 2 is missing" in text
 
 
 def test_bad_values_raise():
@@ -83,12 +83,21 @@ def test_bad_values_raise():
         study.table("mrr", "adjusted_index")
     with pytest.raises(ValueError, match="'nq' has the other kind"):
         ranks.add_values({"q": 1.0}, metric="mrr", model="new", dataset="nq")
-    with pytest.raises(ValueError, match="'scifact' has values of queries"):
-        study.report(metrics="mrr")
-    with pytest.raises(ValueError, match="has values of queries, not ranks"):
+    with pytest.raises(ValueError, match="has values of queries, not ranks: only ranks have files"):
         study.save("/tmp/{dataset}/{model}/{seed}.npz")
     with pytest.raises(ValueError, match="cluster must be None"):
         study.table("mrr", cluster="group")
     for wrong, error in (([1.0], TypeError), ({"q": "x"}, TypeError), ({"q": float("inf")}, ValueError)):
         with pytest.raises(error, match="values of m on d, seed 0 must"):
             study.add_values(wrong, metric="mrr", model="m", dataset="d")
+
+
+def test_a_page_shows_values_and_has_no_files_to_verify(tmp_path):
+    pytest.importorskip("matplotlib", reason="the page has figures: pip install 'torchrankmetrics[plot]'")
+    _, study = studies(2)
+    study.report(tmp_path / "page.html", "mrr", margin=0.05)
+    text = (tmp_path / "page.html").read_text()
+    for cell in study.table("mrr").cells.values():
+        assert f"{cell.value:.3f} [{cell.low:.3f}, {cell.high:.3f}]" in text
+    assert "Distribution of ranks" not in text
+    assert {files for *_, files in verify(tmp_path / "page.html", tmp_path).differences} == {"no file"}

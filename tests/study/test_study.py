@@ -24,7 +24,7 @@ from torchrankmetrics import (
 from torchrankmetrics.definitions import IDENTITY
 from torchrankmetrics.inference import holm
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.inference.standard_errors import units_of
 from torchrankmetrics.study import RankStudy
 
 
@@ -276,14 +276,14 @@ def test_a_single_model_has_no_notes_on_comparisons() -> None:
     assert "(random ranking: 0.314)." in study.summary("mrr").notes[1]
     study.add(Ranks([1, 2, 3], None, 8), model="b", dataset="d")
     text = study.table("mrr").to_text()
-    assert "b is not compared" in text
+    assert "b: not compared" in text
     assert "\nBold: best of its dataset.\n" in text
 
 
 def test_seeds_that_are_missing_are_told() -> None:
     study = study_of(seeds=2)
     study.add(table_of("a", "small", 2), model="a", dataset="small", seed=2)
-    assert "b lacks seed 2" in study.table("mrr").to_text()
+    assert "b, c: seed 2 is missing" in study.table("mrr").to_text()
     assert study.table("mrr").cell("a", "small").seeds == ("0", "1", "2")
 
 
@@ -291,9 +291,11 @@ def test_other_candidates_are_told_and_not_compared() -> None:
     study = study_of()
     odd = table_of("a", "small", 1)
     odd.rows[:, 2] += 1
-    study.add(odd, model="odd", dataset="small")
+    for model in ("odd", "second"):  # one reason for both
+        study.add(odd, model=model, dataset="small")
     table = study.table("mrr")
-    assert "odd is not compared: a, seed 0, and odd, seed 0, differ in num_candidates at 40 tasks" in table.to_text()
+    note = "odd, second: not compared, because a, seed 0, and this run differ in num_candidates at 40 tasks"
+    assert note in table.to_text()
     cell = table.cell("odd", "small")
     assert cell.value == pytest.approx(evaluate(odd, metrics=["mrr"])["mrr"])
     assert not cell.best
@@ -320,8 +322,8 @@ def test_nan_and_sampled_candidates_are_told() -> None:
     sampled = RankTable.from_numpy({"optimistic": [1, 2, 5], "num_candidates": 9, "sampled": [True, True, True]})
     study.add(sampled, model="b", dataset="d")
     text = study.table("mrr").to_text()
-    assert "a has NaN scores in 1 tasks" in text
-    assert "b was ranked among sampled candidates in 3 tasks" in text
+    assert "a: NaN scores in 1 tasks" in text
+    assert "b: ranked among sampled candidates in 3 tasks" in text
 
 
 def test_chance_is_that_of_the_tasks() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrankmetrics.audit.cases import CASES, DESCRIPTIONS, LARGEST, MAY_RAISE, ORDINARY, Case, largest, ranked, stack
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.definitions.tasks import AtMost
+from torchrankmetrics.definitions.transforms import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks

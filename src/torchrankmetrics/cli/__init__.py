@@ -1,7 +1,12 @@
 """The command line: ``torchrankmetrics report | compare | study | verify | adjust | datasets | candidates | audit``."""
 
+import io
+import os
 import sys
+import warnings
 from collections.abc import Sequence
+
+from torchrankmetrics.errors import RankMetricWarning
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -10,15 +15,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The code is 0; 1 if a check failed (``audit``, ``verify``, ``--fail-if``, ``--fail-under``); 2 for invalid input,
     with one line on stderr; or 130 for Ctrl-C.
     """
+    if arguments is None and len(sys.argv) == 1:
+        arguments = ["--help"]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack characters of a table
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        from torchrankmetrics.cli.app import run
+        from torchrankmetrics.cli.app import app
 
-        return run(arguments)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RankMetricWarning)
+            code: int = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
+        if code == 130:  # typer's code for Ctrl-C inside a command
+            raise KeyboardInterrupt
+        print(end="", flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+    except BrokenPipeError:  # the reader of the pipe has exited
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if (message := _message(error)) is None:
             raise
-        print("error: the command line needs typer and rich: pip install 'torchrankmetrics[cli]'", file=sys.stderr)
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)
         return 2
+    for note in dict.fromkeys(str(warning.message) for warning in caught):
+        print(f"note: {note}", file=sys.stderr)
+    return code
+
+
+def _message(error: Exception) -> str | None:
+    """Describe invalid input; None for an error that is a fault of the package."""
+    if isinstance(error, ModuleNotFoundError) and error.name in ("typer", "rich"):
+        return "the command line needs typer and rich: pip install 'torchrankmetrics[cli]'"
+    if isinstance(error, OSError):
+        name = error.filename if error.filename2 is None else error.filename2
+        return str(error) if name is None else f"{name}: {error.strerror}"
+    if isinstance(error, OverflowError | MemoryError):
+        return f"a number or a file is too large: {error or type(error).__name__}"
+    if isinstance(error, ValueError | TypeError | IndexError):
+        return str(error)
+    if isinstance(error, ImportError) and "pip install" in str(error):
+        return str(error)
+    if not hasattr(error, "format_message"):  # of click, or typer's copy of it
+        return None
+    context = getattr(error, "ctx", None)
+    return f"{error.format_message()} (see {context.command_path if context else 'torchrankmetrics'} --help)"

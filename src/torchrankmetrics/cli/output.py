@@ -1,20 +1,36 @@
-"""How commands read lists and print results."""
+"""Options that several commands share, and how commands read lists and print results."""
 
-import codecs
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from torchrankmetrics.cli.options import Command, Format
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular, writers
 from torchrankmetrics.validation import Choice, check_choice, shorten
 from torchrankmetrics.version import __version__
+
+Format = Literal["table", "csv", "json", "markdown", "latex", "html"]
+
+
+def opt(text: str, *names: str, **settings: Any) -> Any:
+    """Declare an option by its help text; without names it is named after the parameter."""
+    return typer.Option(*names, help=text, **settings)
+
+
+def arg(text: str) -> Any:
+    """Declare an argument by its help text."""
+    return typer.Argument(help=text)
+
+
+Form = Annotated[Format | None, opt("Format; default: suffix of --output, or table.", "--format", "-f")]
+Output = Annotated[Path | None, opt("File to write; default: standard output.", "--output", "-o")]
+Level = Annotated[float, opt("Confidence level of intervals and tests.")]
+Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")]
 
 _PAPERS = {"markdown": writers.to_markdown, "latex": writers.to_latex, "html": writers.to_html}
 _SUFFIXES: dict[str, Format] = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex", ".html": "html"}
@@ -25,75 +41,48 @@ def input_path(path: Path) -> Path:
     return Path("/dev/stdin") if str(path) == "-" else path
 
 
-def format_of(options: Command) -> Format:
+def format_of(form: Format | None, output: Path | None) -> Format:
     """Return the format of the result; ValueError for an output file that is named like a file of ranks."""
-    suffix = "" if options.output is None else options.output.suffix.lower()
+    suffix = "" if output is None else output.suffix.lower()
     if suffix in (".npz", ".parquet"):
-        raise ValueError(f"--output must not end in {suffix}, the suffix of files of ranks; got {options.output}")
-    return options.form or _SUFFIXES.get(suffix, "table")
+        raise ValueError(f"--output must not end in {suffix}, the suffix of files of ranks; got {output}")
+    return form or _SUFFIXES.get(suffix, "table")
 
 
-def emit(
-    options: Command,
-    table: Tabular,
-    *,
-    title: str = "",
-    fragment: bool = False,
-    files: Sequence[str] = (),
-    tasks: int | None = None,
-    confidence_level: float | None = None,
-) -> None:
-    """Print a table or write it to the file of the options; notes on CSV and JSON go to stderr.
+def emit(table: Tabular, form: Format | None, output: Path | None, title: str = "", **about: object) -> None:
+    """Print a table or write it to a file; notes on CSV and JSON go to stderr.
 
-    HTML is a whole page if ``title`` is given, unless ``fragment`` is true. The last three arguments are fields of the
-    JSON object (docs/cli.md, "JSON").
+    HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object (docs/cli.md, "JSON").
     """
-    form, output = format_of(options), None if str(options.output) == "-" else options.output
-    if fragment and form != "html":
-        raise ValueError("--fragment would do nothing without --format html")
+    form = format_of(form, output)
+    printed = output is None or str(output) == "-"
     if form == "json":
-        about = {"version": __version__, "files": list(files), "tasks": tasks, "confidence_level": confidence_level}
-        utf8 = output is not None or codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
-        rows = json.loads(writers.to_json(table))
-        text = json.dumps({**about, "rows": rows}, indent=2, ensure_ascii=not utf8) + "\n"
+        fields = {"version": __version__, "files": [], "tasks": None, "confidence_level": None, **about}
+        text = json.dumps({**fields, "rows": json.loads(writers.to_json(table))}, indent=2) + "\n"
     elif form == "csv":
         text = writers.to_csv(table)
-    elif form == "html" and title and not fragment:
+    elif form == "html" and title:
         text = writers.page(title, table)
     elif form == "table":  # only a terminal breaks wide tables into blocks
-        narrow = output is None and sys.stdout.isatty()
+        narrow = printed and sys.stdout is not None and sys.stdout.isatty()
         text = writers.to_text(table, shutil.get_terminal_size().columns if narrow else None) + "\n"
     else:
         text = _PAPERS[form](table, labels={}) + "\n"
-    if output is None:
-        sys.stdout.write(text)  # click.echo assumes UTF-8 on an ASCII terminal
+    if output is None or printed:
+        print(text, end="")
     else:
         try:
             write_whole(output, text.encode("utf-8"))
         except OSError as error:  # a broken pipe must not be treated as that of stdout
             raise ValueError(f"{output}: cannot write: {error.strerror}") from error
     if form in ("csv", "json"):
-        for note in table.notes:
-            typer.echo(note, err=True)
+        print(*table.notes, sep="\n", end="\n" * bool(table.notes), file=sys.stderr)
 
 
-@contextmanager
-def busy(label: str) -> Iterator[None]:
-    """Show a spinner on stderr if it is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(label):
-        yield
-
-
-def exit_code(failed: Sequence[str]) -> int:
-    """Return 1 after a line on stderr with the checks that failed, 0 if there are none."""
-    if failed:
-        typer.echo(f"failed: {'; '.join(failed)}", err=True)
-    return int(bool(failed))
+def reject(why: str, **given: object) -> None:
+    """Raise a ValueError if one of these options was given, because it would have no effect."""
+    if names := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
+        raise ValueError(f"{', '.join(names)} would do nothing {why}")
 
 
 def split_list(text: str, option: str) -> list[str]:

@@ -3,121 +3,175 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from torchrankmetrics.cli.options import CompareCommand, RanksCommand, ReportCommand
-from torchrankmetrics.cli.output import busy, choices_of, emit, exit_code, input_path, split_list
-from torchrankmetrics.definitions.protocol import VIEWS
-from torchrankmetrics.definitions.sample import RANK_TYPES
-from torchrankmetrics.inference.compare import compare as compare_models
-from torchrankmetrics.inference.comparison import Comparison, Comparisons
-from torchrankmetrics.inference.equivalence import equivalence, equivalences
-from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
-from torchrankmetrics.inference.sources import check_complete
-from torchrankmetrics.inference.standard_errors import METHODS, Method
-from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS, evaluate_run, rank_run
-from torchrankmetrics.integrations.trec_files import read_qrels, read_run
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.breakdown import break_down
-from torchrankmetrics.metrics.measure import SIDES, Measure
-from torchrankmetrics.metrics.registry import as_measure
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+import torchrankmetrics as trm
+from torchrankmetrics.cli.output import (
+    Cluster,
+    Form,
+    Level,
+    Output,
+    arg,
+    choices_of,
+    emit,
+    input_path,
+    opt,
+    reject,
+    split_list,
+)
+from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
-from torchrankmetrics.table.parquet import is_one_table
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_choice, shorten
+from torchrankmetrics.validation import shorten
 
+Paths = list[Path] | None
+Metrics = Annotated[str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; several by commas.", "--metric", "-m")]
+Qrels = Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEIR or JSON.")]
+Runs = Annotated[Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run")]
+Documents = Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")]
+Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
+MaxBytes = Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", min=1)]
+Rule = Literal["worse", "not-better", "not-equivalent"]
 _SUFFIXES = (".npz", ".parquet", ".csv", ".tsv")
 _TINY = 1e-300  # smaller floats have fewer digits
-Lines = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 
-def print_report(options: ReportCommand) -> int:
-    """Compute metrics of one or several files."""
-    method = check_choice("--method", options.method, METHODS)
-    level = options.confidence_level
+def report(
+    files: Annotated[Paths, arg("Files of ranks, directories of such files, or -.")] = None,
+    metrics: Metrics = None,
+    view: Annotated[str | None, opt("Views: base, normalized, adjusted_index, z_score, p_value.")] = None,
+    side: Annotated[str, opt("Sides: both, head, tail, relation.")] = "both",
+    rank_type: Annotated[str, opt("Ranks of ties: realistic, optimistic, pessimistic, expected.")] = "realistic",
+    confidence_level: Annotated[float | None, opt("Confidence level of intervals; default: no intervals.")] = None,
+    method: Annotated[Literal["normal", "bootstrap"], opt("Method of the intervals.")] = "normal",
+    cluster: Cluster = None,
+    by_group: Annotated[bool, opt("Print one line per group.", "--by-group")] = False,
+    fail_under: Annotated[str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")] = None,
+    qrels: Qrels = None,
+    runs: Runs = None,
+    num_candidates: Documents = None,
+    relevance_threshold: Threshold = 1.0,
+    max_bytes: MaxBytes = MAX_BYTES,
+    form: Form = None,
+    output: Output = None,
+) -> int:
+    """Compute metrics of saved ranks, or of retrieval runs.
+
+    For example
+
+    `torchrankmetrics report ranks.npz --view base,adjusted_index --side both,head,tail`
+
+    `torchrankmetrics report ranks.npz -m mrr,hits@10 --confidence-level 0.95 --cluster sample_id`
+
+    `torchrankmetrics report ranks.npz -m mrr --by-group --format csv`
+
+    `torchrankmetrics report --qrels test.tsv --run bm25.run.gz -m ndcg@10,recall@100`
+    """
+    from torchrankmetrics.definitions.protocol import VIEWS
+    from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
+    from torchrankmetrics.inference.pairing import check_complete
+    from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS
+    from torchrankmetrics.metrics.analysis import Analysis
+    from torchrankmetrics.metrics.breakdown import break_down
+    from torchrankmetrics.metrics.measure import SIDES
+    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
+    from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
+    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+
+    level = None if confidence_level is None else check_confidence_level(confidence_level)
     if level is None:
-        options.require("without --confidence-level", "method", "cluster")
-    else:
-        level = check_confidence_level(level)
-    if options.by_group:
-        options.require("with --by-group", "confidence_level")
-    views = choices_of(options.view, "--view", ("base", "adjusted_index", "z_score") if options.by_group else VIEWS)
-    rank_types = choices_of(options.rank_type, "--rank-type", RANK_TYPES)
-    sides = choices_of(options.side, "--side", SIDES)
-    selection = Selection(
-        views, rank_types, sides, DEFAULT_EXPECTATION, relevance_threshold=options.relevance_threshold
-    )
-    names = DEFAULT_RUN_METRICS if options.runs else DEFAULT_METRICS
-    measures = selection.measures(names if options.metrics is None else split_list(options.metrics, "--metric"))
-    limits = _limits(options.fail_under)
-    given = _given(options)
-    paths = [path for one in given for path in ([one] if options.runs else _files_of(one))]
-    displayed, several = _displayed(paths), len(paths) > 1 or given[0].is_dir()
-    tables = _tables(options, paths, [*measures.values(), *(measure for measure, _ in limits)])
-    columns: Sequence[str] = ()
-    rows: list[tuple[Cell, ...]] = []
+        reject("without --confidence-level", method=method != "normal", cluster=cluster)
+    if by_group:
+        reject("with --by-group", confidence_level=level)
+    views = choices_of(view or "base", "--view", ("base", "adjusted_index", "z_score") if by_group else VIEWS)
+    rank_types: Any = split_list(rank_type, "--rank-type")
+    sides = choices_of(side, "--side", SIDES)
+    names = split_list(metrics, "--metric") if metrics else DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
+    # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
+    selection = Selection(views, rank_types, sides, DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
+    measures = selection.measures(names)
+    limits = _limits(fail_under)
+    requested = [*measures.values(), *(measure for measure, _ in limits)]
+    models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
+    paths = [path for files_of in models for path in files_of]
+    displayed, several = _displayed(paths), len(paths) > 1 or (runs or files or paths)[0].is_dir()
+    columns: Sequence[str] = ("metric", "value") if level is None else ("metric", "value", "low", "high")
+    rows: list[Sequence[Cell]] = []
     notes: list[str] = []
     failed: list[str] = []
     tasks = 0
-    for path, name, ranks in zip(paths, displayed, tables, strict=True):
-        analysis = _analysis_of(path, ranks, measures.values())
-        chosen = measures
-        if options.metrics is None and analysis.sample().num_candidates is None:
+    for path, name in zip(paths, displayed, strict=True):
+        table = load(path)
+        check_complete(table, path)
+        analysis, chosen = Analysis([table.rows]), measures
+        for missing in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
+            there = " and ".join(analysis.sides) or "no"
+            raise ValueError(f"{path} has no ranks of side {missing!r}: it has {there} sides; use --side both")
+        sample = analysis.sample()
+        if metrics is None and sample.num_candidates is None:
             chosen = {key: measure for key, measure in measures.items() if measure.view == "base"}
-        if options.by_group:
-            columns, lines = _by_group(analysis, chosen, all_views=not options.given("view"))
+        if by_group:
+            part = break_down(analysis, chosen.values(), None)
+            columns = [column for i, column in enumerate(part.columns) if i < 2 or not view or column in chosen]
+            lines: list[Sequence[Cell]] = list(zip(*(part[column] for column in columns), strict=True))
         else:
-            columns, lines = _values(analysis, chosen, level, method, options.cluster)
-        rows += [(name, *line) if several else tuple(line) for line in lines]
-        notes += [f"{name}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
-        tasks += analysis.sample().num_tasks
+            lines = [(key, _cell(measure, analysis)) for key, measure in chosen.items()]
+        if level is not None:
+            intervals = confidence_intervals(analysis, chosen, level, method, cluster, 2000, 0)
+            ends = {row.metric: (row.low, row.high) for row in intervals.rows}
+            lines = [(key, value, *ends.get(str(key), (None, None))) for key, value in lines]  # p-values have none
+        rows += [(name, *line) if several else line for line in lines]
+        notes += [f"{name}: {note}" for note in (tasks_note(sample), *sampled_notes(analysis))]
+        tasks += sample.num_tasks
         values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
         failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
-    table = Tabular.named(("file", *columns) if several else columns, rows, notes, keys=1 + several)
-    about: dict[str, Any] = {"files": displayed, "tasks": tasks, "confidence_level": level}
-    emit(options, table, title="Rank metrics", fragment=options.fragment, **about)
-    return exit_code(failed)
+    result = Tabular.named(("file", *columns) if several else columns, rows, notes, keys=1 + several)
+    emit(result, form, output, title="Rank metrics", files=displayed, tasks=tasks, confidence_level=level)
+    return _exit_code(failed)
 
 
-def _given(options: ReportCommand | CompareCommand) -> list[Path]:
-    """Paths of runs or of files of ranks."""
-    if (options.qrels is None) != (not options.runs):
+def _sources(
+    files: Paths,
+    qrels: Path | None,
+    runs: Paths,
+    num_candidates: int | None,
+    max_bytes: int,
+    cluster: str | None,
+    metrics: Sequence[Any],
+) -> tuple[list[list[Path]], Callable[[Path], "trm.RankTable"]]:
+    """Return the paths of each model (several for a directory), and a function that loads the ranks of a path."""
+    from torchrankmetrics.integrations.trec import evaluate_run, rank_run
+    from torchrankmetrics.integrations.trec_files import read_qrels, read_run
+    from torchrankmetrics.table.parquet import is_one_table
+
+    if (qrels is None) != (not runs):
         raise ValueError("--qrels and --run must be given together")
-    if options.runs:
-        options.require("with --run", "files", "cluster", "max_bytes")
-    else:
-        options.require("without --run", "num_candidates")
-    if not (found := options.runs or options.files):
-        raise ValueError("files of ranks must be given, or --qrels and --run")
-    return [input_path(path) for path in found]
+    if qrels is not None:
+        if files:
+            raise ValueError("files of ranks would do nothing with --run")
+        reject("with --run", cluster=cluster, max_bytes=max_bytes != MAX_BYTES)
+        relevance = read_qrels(input_path(qrels))
 
+        def load_run(path: Path) -> "trm.RankTable":
+            run = read_run(path)
+            # an error for metrics that the lists of a run do not determine
+            evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
+            return rank_run(relevance, run, num_candidates=num_candidates)
 
-def _tables(options: RanksCommand, paths: Sequence[Path], metrics: Metrics) -> Iterator[RankTable]:
-    """Load files of ranks, or rank runs; ValueError for metrics that the lists of a run do not determine."""
-    if options.qrels is None:
-        yield from (RankTable.load(path, max_bytes=options.max_bytes) for path in paths)
-        return
-    qrels = read_qrels(input_path(options.qrels))
-    for path in paths:
-        run = read_run(path)
-        evaluate_run(qrels, run, metrics, num_candidates=options.num_candidates)
-        yield rank_run(qrels, run, num_candidates=options.num_candidates)
-
-
-def _files_of(path: Path) -> list[Path]:
-    """List the tables of a directory by name; a file, or a directory that is one table, is itself."""
-    if not path.is_dir() or is_one_table(path):
-        return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+        return [[input_path(path)] for path in runs or ()], load_run
+    reject("without --run", num_candidates=num_candidates)
     if not files:
-        raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
-    return files
+        raise ValueError("files of ranks must be given, or --qrels and --run")
+    models = []
+    for path in map(input_path, files):
+        is_folder = path.is_dir() and not is_one_table(path)
+        models.append(sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES) if is_folder else [path])
+        if not models[-1]:
+            raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
+    return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
 
 
 def _displayed(paths: list[Path]) -> list[str]:
@@ -127,117 +181,124 @@ def _displayed(paths: list[Path]) -> list[str]:
     return [path.relative_to(folder).as_posix() if path.is_absolute() else str(path) for path in paths]
 
 
-def _analysis_of(path: Path, table: RankTable, measures: Iterable[Measure]) -> Analysis:
-    """Analyze ranks; ValueError if there are no tasks or they lack the side of a measure."""
-    check_complete(table, path)
-    analysis = Analysis([table.rows])
-    for side in {measure.side for measure in measures} - {"both", *analysis.sides}:
-        there = " and ".join(analysis.sides) or "no"
-        raise ValueError(f"{path} has no ranks of side {shorten(side)}: it has {there} sides; use --side both")
-    return analysis
+def _cell(measure: Any, analysis: Any) -> Cell:
+    """Value of a measure, with its logarithm if it is a p-value."""
+    value: float = measure.value(analysis)
+    if measure.view != "p_value" or math.isnan(value):
+        return value
+    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis) / math.log(10))
 
 
-def _by_group(analysis: Analysis, measures: Mapping[str, Measure], all_views: bool) -> Lines:
-    part = break_down(analysis, measures.values(), None)
-    used = [i for i, column in enumerate(part.columns) if i < 2 or all_views or column in measures]
-    return [part.columns[i] for i in used], [[row[i] for i in used] for row in part.rows]
-
-
-def _values(
-    analysis: Analysis, measures: Mapping[str, Measure], level: float | None, method: Method, cluster: Any
-) -> Lines:
-    """Compute the metrics, with the ends of their intervals if a level is given; p-values and counts have none."""
-    values: dict[str, Cell] = {}
-    for key, measure in measures.items():
-        value = values[key] = measure.value(analysis)
-        if measure.view == "p_value" and not math.isnan(value):
-            log10 = math.log10(value) if value > _TINY else measure.log_p_value(analysis) / math.log(10)
-            values[key] = PValue(value, log10)
-    if level is None:
-        return ("metric", "value"), list(values.items())
-    intervals = confidence_intervals(analysis, measures, level, method, cluster, 2000, 0)
-    ends = {row.metric: (row.low, row.high) for row in intervals.rows}
-    lines = [(key, value, *ends.get(key, (None, None))) for key, value in values.items()]
-    return ("metric", "value", "low", "high"), lines
-
-
-def _limits(text: str | None) -> list[tuple[Measure, float]]:
+def _limits(text: str | None) -> list[tuple[Any, float]]:
     """Read the limits of --fail-under."""
+    from torchrankmetrics.metrics.registry import as_measure
+
     limits = []
     for part in [] if text is None else split_list(text, "--fail-under"):
         name, _, number = part.partition("=")
         if not re.fullmatch(r"-?\d*\.?\d+(e-?\d+)?", number):
             raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shorten(part)}")
-        measure = as_measure(name)
-        if not measure.higher_is_better:
+        limits.append((as_measure(name), float(number)))
+        if not limits[-1][0].higher_is_better:
             raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(name)}")
-        limits.append((measure, float(number)))
     return limits
 
 
-def print_comparison(options: CompareCommand) -> int:
-    """Compare two models, or several pair by pair."""
-    paths = _given(options)
+def _exit_code(failed: Sequence[str]) -> int:
+    """Return 1 after a line on stderr with the checks that failed, 0 if there are none."""
+    if failed:
+        print(f"failed: {'; '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def compare(
+    files: Annotated[Paths, arg("Ranks of models: files, or directories with a file per training run.")] = None,
+    metrics: Metrics = None,
+    confidence_level: Level = 0.95,
+    cluster: Cluster = None,
+    baseline: Annotated[str | None, opt("Model to compare with the others: a name, or best.")] = None,
+    margin: Annotated[float | None, opt("Test whether two models are equal within this margin.")] = None,
+    fail_if: Annotated[Rule | None, opt("Exit with code 1 if a is worse, not-better or not-equivalent.")] = None,
+    qrels: Qrels = None,
+    runs: Runs = None,
+    num_candidates: Documents = None,
+    relevance_threshold: Threshold = 1.0,
+    max_bytes: MaxBytes = MAX_BYTES,
+    form: Form = None,
+    output: Output = None,
+) -> int:
+    """Compare models on the same tasks: difference, confidence interval, p-value.
+
+    Tasks are matched by side and sample id, or by order without sample ids. For two models p_adjusted is Holm's over
+    the metrics. Three or more models are named after their files; pairs and metrics are one family of tests (max-T, or
+    Holm for directories of training runs).
+
+    For example
+
+    `torchrankmetrics compare a.npz b.npz -m mrr,hits@10,amri --cluster sample_id`
+
+    `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
+
+    `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
+    """
+    from torchrankmetrics.inference.compare import equivalence
+    from torchrankmetrics.inference.comparison import equivalences
+    from torchrankmetrics.metrics.registry import Selection
+    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+
+    requested = split_list(metrics or ("ndcg_at_10" if runs else "mrr"), "--metric")
+    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
+    measures = list(selection.measures(requested).values())
+    sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
+    paths = list(map(input_path, runs or files or ()))
     if len(paths) < 2:
         raise ValueError(f"two models or more must be given, got {len(paths)}")
     if len(paths) == 2:
-        options.require("with two models", "baseline")
+        reject("with two models", baseline=baseline)
     else:
-        options.require("with three models or more", "margin", "fail_if")
-    margin, rule = options.margin, options.fail_if
-    if rule is not None:
-        check_choice("--fail-if", rule, ("worse", "not-better", "not-equivalent"))
-        if (rule == "not-equivalent") != (margin is not None):
-            raise ValueError("--fail-if not-equivalent and --margin must be given together")
-    requested = split_list(options.metrics or ("ndcg_at_10" if options.runs else "mrr"), "--metric")
-    threshold = options.relevance_threshold
-    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=threshold)
-    metrics = list(selection.measures(requested).values())
-    displayed = _displayed(paths)
-    models: list[Any] = list(_tables(options, paths, metrics)) if options.runs else []
-    for path in paths if not options.runs else ():
-        files = _files_of(path)
-        tables = list(_tables(options, files, metrics))
-        models.append(tables[0] if files == [path] else tables)
-    tests: dict[str, Any] = {"confidence_level": options.confidence_level, "cluster": options.cluster}
-    failed: list[str] = []
-    with busy("resampling"):
-        if margin is not None:
-            found: Any = [equivalence(models[0], models[1], name, margin=margin, **tests) for name in metrics]
-            table = equivalences(found)
-            failed = [f"a is not shown to be equivalent to b in {row.metric}" for row in found if not row.equivalent]
-        elif len(models) == 2:
-            found = compare_models(models[0], models[1], metrics, **tests).rows
-            table, failed = Comparisons(found).tabular(), _failed(found, rule)
+        reject("with three models or more", margin=margin is not None, fail_if=fail_if)
+    if fail_if is not None and (fail_if == "not-equivalent") != (margin is not None):
+        raise ValueError("--fail-if not-equivalent and --margin must be given together")
+    displayed, failed = _displayed(paths), []
+    models: list[Any] = [
+        load(path) if parts == [path] else list(map(load, parts)) for path, parts in zip(paths, sources, strict=True)
+    ]
+    tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
+    found: Any
+    if margin is not None:
+        found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
+        table = equivalences(found)
+        failed = [f"a is not shown to be equivalent to b in {row.metric}" for row in found if not row.equivalent]
+    else:
+        if len(models) == 2:
+            result: Any = trm.compare(models[0], models[1], measures, **tests)
         else:
             names = [path.name.removesuffix(path.suffix if path.suffix in _SUFFIXES else "") for path in paths]
             names = names if len(set(names)) == len(names) else displayed
             if len(set(names)) < len(names):
                 raise ValueError(f"models must be different files; got {', '.join(names)}")
-            named = dict(zip(names, models, strict=True))
-            result = compare_models(named, metrics, baseline=options.baseline, **tests)
-            table, found = result.tabular(), result.rows
+            result = trm.compare(dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests)
+        table, found = result.tabular(), result.rows
+        failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
     if len(models) == 2:
         table = replace(table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),))
-    about: dict[str, Any] = {"files": displayed, "tasks": found[0].num_tasks}
-    about["confidence_level"] = options.confidence_level
-    emit(options, table, title="Comparison of models", fragment=options.fragment, **about)
-    return exit_code(failed if rule else [])
+    about: dict[str, Any] = {"tasks": found[0].num_tasks, "confidence_level": confidence_level}
+    emit(table, form, output, title="Comparison of models", files=displayed, **about)
+    return _exit_code(failed if fail_if else [])
 
 
-def _failed(rows: Iterable[Comparison], rule: str | None) -> list[str]:
-    """Explain which metrics fail a rule."""
-    failed = []
-    for row in rows if rule else ():
-        higher = as_measure(row.metric).higher_is_better
-        if higher is None:
-            raise ValueError(f"--fail-if needs metrics that have a better direction, got {row.metric}")
-        alpha = 1 - row.confidence_level + 1e-12
-        significant = not row.low <= 0 <= row.high if row.p_adjusted is None else row.p_adjusted <= alpha
-        better = significant and (row.difference > 0) == higher
-        worse = significant and (row.difference < 0) == higher
-        if worse or (rule == "not-better" and not better):
-            verdict = "significantly worse" if worse else "not significantly better"
-            interval = f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]"
-            failed.append(f"a is {verdict} than b in {row.metric}: a - b = {interval}")
-    return failed
+def _failure(row: Any, rule: Rule) -> str | None:
+    """Explain why a comparison fails a rule; None if it does not."""
+    from torchrankmetrics.metrics.registry import as_measure
+
+    higher = as_measure(row.metric).higher_is_better
+    if higher is None:
+        raise ValueError(f"--fail-if needs metrics that have a better direction, got {row.metric}")
+    alpha = 1 - row.confidence_level + 1e-12
+    significant = not row.low <= 0 <= row.high if row.p_adjusted is None else row.p_adjusted <= alpha
+    worse = significant and (row.difference < 0) == higher
+    if not worse and (rule == "worse" or (significant and (row.difference > 0) == higher)):
+        return None
+    verdict = "significantly worse" if worse else "not significantly better"
+    interval = f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]"
+    return f"a is {verdict} than b in {row.metric}: a - b = {interval}"

@@ -1,9 +1,7 @@
 from .candidates import Moments as Moments
 from .tasks import (
-    AUC as AUC,
     GEOMETRIC_MEAN_RANK as GEOMETRIC_MEAN_RANK,
     HARMONIC_MEAN_RANK as HARMONIC_MEAN_RANK,
-    IDENTITY as IDENTITY,
     INVERSE_GEOMETRIC_MEAN_RANK as INVERSE_GEOMETRIC_MEAN_RANK,
     INVERSE_MEAN_RANK as INVERSE_MEAN_RANK,
     INVERSE_MEDIAN_RANK as INVERSE_MEDIAN_RANK,
@@ -16,12 +14,16 @@ from .tasks import (
     RANK_STANDARD_DEVIATION as RANK_STANDARD_DEVIATION,
     RANK_VARIANCE as RANK_VARIANCE,
     TIE_RATE as TIE_RATE,
+    RankDefinition as RankDefinition,
+    hits_at as hits_at,
+    power_mean_rank as power_mean_rank,
+)
+from .transforms import (
+    AUC as AUC,
+    IDENTITY as IDENTITY,
     AtMost as AtMost,
     Exponential as Exponential,
     Log as Log,
     Power as Power,
-    RankDefinition as RankDefinition,
     WithCandidates as WithCandidates,
-    hits_at as hits_at,
-    power_mean_rank as power_mean_rank,
 )

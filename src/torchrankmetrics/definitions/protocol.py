@@ -1,14 +1,16 @@
-"""`MetricDefinition`: what metrics of ranking tasks and metrics of queries both provide."""
+"""`MetricDefinition`: what metrics of ranking tasks and metrics of queries both provide; metrics of given values."""
 
+import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, Moments
-from torchrankmetrics.definitions.kinds import IDENTITY
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
-from torchrankmetrics.definitions.transforms import Transform
+from torchrankmetrics.definitions.transforms import IDENTITY, Transform
 from torchrankmetrics.validation import TaskSide, shorten
 
 if TYPE_CHECKING:
@@ -21,19 +23,16 @@ VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p
 Side = Literal["both", TaskSide]
 Average = Literal["micro", "macro"]
 Bounds = tuple[float | None, float | None]
-OfTasks = TypeVar("OfTasks", covariant=True)
-OfQueries = TypeVar("OfQueries", covariant=True)
-Found = TypeVar("Found")
 Own = TypeVar("Own", bound=Sample)
 
 
-class SampleSource(Protocol[OfTasks, OfQueries]):
-    """Rows that can be read as ranking tasks and as queries."""
+class SampleSource(Protocol):
+    """Rows that can be read as ranking tasks and as queries: samples of one or of several models."""
 
-    def sample(self, side: Side, average: Average, min_candidates: int) -> OfTasks:
+    def sample(self, side: Side, average: Average, min_candidates: int) -> Any:
         """Read the ranking tasks with at least ``min_candidates`` candidates."""
 
-    def query_sample(self, definition: "QueryDefinition", side: Side, average: Average) -> OfQueries:
+    def query_sample(self, definition: "QueryDefinition", side: Side, average: Average) -> Any:
         """Read the queries on which a query metric is defined."""
 
 
@@ -42,21 +41,21 @@ class MetricDefinition(ABC, Generic[Own]):
 
     name: str
     aggregation: str
-    higher_is_better: bool | None
-    is_mean_of_f: bool
-    is_share: bool
-    has_expected: bool
+    higher_is_better: bool | None  # None for dispersion, counts and the tie rate
+    is_mean_of_f: bool  # whether the value is a mean over tasks or queries
+    is_share: bool  # of tasks or queries
+    has_expected: bool  # whether the expectation over tie orders is known
     has_p_value: bool
-    g: Transform = IDENTITY
-    has_null: bool = True
+    g: Transform = IDENTITY  # of the mean
+    has_null: bool = True  # whether the candidate counts determine the null distribution
     uses_candidates: bool = True
-    is_estimate: bool = True
+    is_estimate: bool = True  # of a property of the model; the number of tasks is not
     has_optimum: bool = True
-    of_tasks: "RankDefinition | None" = None
-    entries_are_rows: bool = True
+    of_tasks: "RankDefinition | None" = None  # the definition itself if its mean is over ranking tasks
+    entries_are_rows: bool = True  # whether each entry of a sample is one row, instead of the rows of a query
 
     @abstractmethod
-    def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
+    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
         """Read the tasks or queries of a side on which the metric is defined."""
 
     @abstractmethod
@@ -64,10 +63,13 @@ class MetricDefinition(ABC, Generic[Own]):
         """Base value of a sample, NaN without tasks or queries (a count is 0)."""
 
     @abstractmethod
+    def unit_values(self, sample: Own, rank_type: RankType) -> FloatArray:
+        """Values whose mean ``g`` transforms, one per entry of a sample; requires ``is_function_of_mean``."""
+
     def null_moments(self, sample: Own, expectation: "ExpectationProvider") -> Moments:
         """Mean and variance of the base value under random ranking."""
+        raise self._without_ranks
 
-    @abstractmethod
     def moments_of_counts(
         self,
         num_candidates: npt.ArrayLike,
@@ -76,42 +78,42 @@ class MetricDefinition(ABC, Generic[Own]):
         expectation: "ExpectationProvider",
     ) -> Moments:
         """Mean and variance under random ranking of tasks or queries of which only these columns are known."""
+        raise self._without_ranks
 
-    @abstractmethod
     def log_p_value(self, sample: Own) -> tuple[float, float]:
         """Natural logarithm of the p-value from pessimistic ranks, and the standard error of a simulated p-value."""
+        raise self._without_ranks
 
-    @abstractmethod
-    def unit_values(self, sample: Own, rank_type: RankType) -> FloatArray:
-        """Values whose mean ``g`` transforms, one per entry of a sample; requires ``is_function_of_mean``."""
-
-    @abstractmethod
-    def mean_limits(self, sample: Own) -> tuple[float, float]:
-        """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""
-
-    @abstractmethod
-    def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
-        """Whether the value is a monotone function of a mean, so that its standard error has a formula."""
-
-    @abstractmethod
     def as_tasks(self, sample: Own) -> "tuple[RankDefinition, RankSample]":
         """Return a definition of ranking tasks and ranks that give the same value as the sample."""
+        raise self._without_ranks
 
-    @abstractmethod
+    @property
+    def _without_ranks(self) -> ValueError:
+        return ValueError(f"{self.name!r} has values of queries, not ranks")
+
+    def mean_limits(self, sample: Own) -> tuple[float, float]:
+        """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""
+        return (0.0, 1.0) if self.is_share else (-math.inf, math.inf)
+
+    def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
+        """Whether the value is a monotone function of a mean, so that its standard error has a formula."""
+        return True
+
     def canonical_rank_type(self, rank_type: RankType) -> RankType:
         """Return the one of several rank types with equal values that is used and written in keys."""
+        return rank_type
 
-    @abstractmethod
     def has_expectation(self, expectation: "ExpectationProvider") -> bool:
         """Whether null moments are available from a provider."""
+        return False
 
-    @abstractmethod
     def best(self, moments: Moments) -> float | None:
         """Best value, None without one."""
+        return None
 
-    @abstractmethod
     def _bounds(self, view: View) -> Bounds:
-        """Bounds of the base value, M / E or the adjusted index."""
+        return None, None
 
     def at_threshold(self, relevance_threshold: float) -> "Definition":
         """The metric with another smallest label of a relevant item; ValueError for metrics of ranking tasks."""
@@ -163,3 +165,37 @@ class MetricDefinition(ABC, Generic[Own]):
 
 
 Definition = MetricDefinition[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSample(Sample):
+    """Values of queries of equal weight, (Q,) float64."""
+
+    values: FloatArray
+    weight: FloatArray = field(init=False)
+    count: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", np.ones(len(self.values)))
+        object.__setattr__(self, "count", np.ones(len(self.values), dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ValueDefinition(MetricDefinition[ValueSample]):
+    """The mean of values of queries that are given instead of computed from ranks; only its base value is defined."""
+
+    name: str
+    higher_is_better: bool | None = True
+    is_share: bool = False
+    aggregation = "mean"
+    is_mean_of_f = True
+    has_expected = has_p_value = has_null = uses_candidates = has_optimum = False
+
+    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
+        return rows.sample(side, average, 1)
+
+    def value(self, sample: ValueSample, rank_type: RankType = "realistic") -> float:
+        return math.fsum(sample.values) / len(sample.values)
+
+    def unit_values(self, sample: ValueSample, rank_type: RankType) -> FloatArray:
+        return sample.values

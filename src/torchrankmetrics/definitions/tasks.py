@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +13,27 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
-from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
-from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, SampleSource, Side, View
 from torchrankmetrics.definitions.sample import RankSample, RankType, power_mean, weighted_mean, weighted_median
 from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, Transform, apply_transform, known
+from torchrankmetrics.definitions.transforms import (
+    AUC,
+    IDENTITY,
+    AtMost,
+    Exponential,
+    KnownTransform,
+    Log,
+    Power,
+    RankTransform,
+    Transform,
+    apply_transform,
+    known,
+)
 from torchrankmetrics.validation import check_choice, check_function, check_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
 
-# the transforms belong to this module's names
-__all__ = ["AUC", "IDENTITY", "AtMost", "Exponential", "Log", "Power", "RankTransform", "Transform", "WithCandidates"]
 Aggregation = Literal["mean", "median", "maximum", "minimum", "variance", "mad", "count", "tie_rate"]
 
 
@@ -137,22 +146,18 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     @property
     def is_share(self) -> bool:  # type: ignore[override]
-        """Whether the value is a share of tasks: hits at k, and the tie rate."""
         return self.aggregation == "tie_rate" or (self.is_mean_of_f and known(self.f).is_share)
 
     @property
     def is_estimate(self) -> bool:  # type: ignore[override]
-        """Whether the value estimates a property of the model, as all but the number of tasks."""
         return self.aggregation != "count"
 
     @property
     def has_optimum(self) -> bool:  # type: ignore[override]
-        """Whether there is a best value."""
         return self.optimum is not None
 
     @property
     def has_expected(self) -> bool:  # type: ignore[override]
-        """Whether the expectation over tie orders is known: of means of f, and of the geometric means."""
         return self.is_mean_of_f or self.is_geometric_mean
 
     @property
@@ -166,7 +171,6 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     @property
     def of_tasks(self) -> "RankDefinition":  # type: ignore[override]
-        """The definition itself."""
         return self
 
     @cached_property
@@ -196,19 +200,10 @@ class RankDefinition(MetricDefinition[RankSample]):
     def __hash__(self) -> int:
         return hash(self.name)  # used by every cache; few definitions share a name
 
-    def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
+    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
         return rows.sample(side, average, self.min_candidates)
 
     def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
-        """Base value of the tasks that have one, NaN without any (a count is 0).
-
-        Raises:
-            ValueError: if the rank type is not defined for the metric, or f or g is not finite.
-
-        >>> ranks = np.array([1, 2, 4])
-        >>> round(MEAN_RECIPROCAL_RANK.value(RankSample(ranks, ranks, None)), 4)
-        0.5833
-        """
         if self.aggregation == "count":
             return float(sample.num_tasks)
         sample = sample.at_least(self.min_candidates)
@@ -266,7 +261,6 @@ class RankDefinition(MetricDefinition[RankSample]):
         return high, math.exp(high) - math.exp(low) if high - low > _RESOLVED else 0.0
 
     def unit_values(self, sample: RankSample, rank_type: RankType) -> FloatArray:
-        """Value of f of each entry, (m,) float64, "expected": its mean over tie orders; of the tie rate 1 for a tie."""
         if self.aggregation == "tie_rate":
             return (sample.pessimistic > sample.optimistic).astype(np.float64)
         if rank_type == "expected":
@@ -274,7 +268,6 @@ class RankDefinition(MetricDefinition[RankSample]):
         return apply_transform(self.f, sample.rank(rank_type), num_candidates=sample.num_candidates)
 
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
-        """Smallest and largest possible mean of f: shares 0 and 1; smooth f at ranks 1 and N; else infinite."""
         N = sample.num_candidates
         if self.is_share:
             return 0.0, 1.0
@@ -297,9 +290,6 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     def as_tasks(self, sample: RankSample) -> "tuple[RankDefinition, RankSample]":
         return self, sample
-
-    def canonical_rank_type(self, rank_type: RankType) -> RankType:
-        return rank_type
 
     def has_expectation(self, expectation: "ExpectationProvider") -> bool:
         return expectation.answers(self)

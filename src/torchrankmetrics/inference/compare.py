@@ -1,4 +1,4 @@
-"""`compare`: paired differences of two models, or of all pairs of several models as one family of tests."""
+"""`compare`: paired differences of two models, or of all pairs of several as one family of tests; `equivalence`."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
+from torchrankmetrics.inference.comparison import Comparison, Comparisons, Equivalence, PairwiseComparisons
+from torchrankmetrics.inference.flips import max_t_p_values
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.paired import Draws, PairedMeasure
-from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import (
+from torchrankmetrics.inference.pairing import (
     Collected,
     Evaluation,
     HasArray,
@@ -24,16 +24,17 @@ from torchrankmetrics.inference.sources import (
     as_evaluation,
     is_list_of_ranks,
     is_values,
+    paired_rows,
+    value_measure,
+    value_rows,
 )
-from torchrankmetrics.inference.testing import holm, max_t_p_values
-from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
+from torchrankmetrics.inference.testing import holm, one_sided
+from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.validation import check_int, shorten
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 BEST = "best"
-
-
 Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
 
 
@@ -47,10 +48,7 @@ class _Options(TypedDict, total=False):
 
 @overload
 def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
-    a: Models,
-    b: Models,
-    metric: MetricLike = ...,
-    **options: Unpack[_Options],
+    a: Models, b: Models, metric: MetricLike = ..., **options: Unpack[_Options]
 ) -> Comparison: ...
 @overload
 def compare(a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_Options]) -> Comparisons: ...
@@ -131,24 +129,18 @@ def compare(
     (0.1293, -0.01, 0.27, 0.07)
     """
     confidence_level = check_confidence_level(confidence_level)
-    check_int("n_resamples", n_resamples, 100)
-    check_int("permutations", permutations, 99)
-    check_int("seed", seed, 0)
+    draws = _checked(n_resamples, permutations, seed)
     if (permutations + 1) * (1 - confidence_level) < 1 - 1e-9:
         raise ValueError(
             f"permutations must be at least {math.ceil(1 / (1 - confidence_level)) - 1} for "
             f"confidence_level={confidence_level}: p is at least 1 / (permutations + 1), so no test "
             f"could reject; got {permutations}"
         )
-    draws = (n_resamples, permutations, seed)
     if isinstance(a, Mapping) and not is_values(a):
         if b is not None and metric is not None:
             raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
-        metrics = _entries(metric if b is None else b)
-        models = cast("Mapping[Any, Models]", a)
-        found = _compare_all(models, metrics, cluster, baseline, confidence_level, draws)
-        _warn([(row.label, row) for row in found.rows], confidence_level)
-        return found
+        models, metrics = cast("Mapping[Any, Models]", a), _entries(metric if b is None else b)
+        return _compare_all(models, metrics, cluster, baseline, confidence_level, draws)
     if b is None:
         raise TypeError("b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models")
     if baseline is not None:
@@ -156,9 +148,9 @@ def compare(
     metrics = _entries(metric)
     if len(metrics) > 1:
         draws = _enough(draws, len(metrics), confidence_level)
-    pairs = paired(a, cast("Models", b), metrics, cluster, draws)
-    rows = _adjusted([pair.comparison(confidence_level) for pair in pairs])
-    _warn([(row.metric, row) for row in rows], confidence_level)
+    tests = paired(a, cast("Models", b), metrics, cluster, draws)
+    rows = _adjusted([test.comparison(confidence_level) for test in tests])
+    _warn(rows, confidence_level)
     return Comparisons(tuple(rows)) if isinstance(metric, list | tuple) else rows[0]
 
 
@@ -166,40 +158,82 @@ def paired(
     a: Models, b: Models, metrics: Sequence[Any], cluster: Cluster | None = None, draws: Draws = (2000, 9999, 0)
 ) -> list[PairedMeasure]:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors of ``compare``."""
-    (rows_a, rows_b), keys, measures = _aligned({"a": a, "b": b}, metrics, cluster)
+    (rows_a, rows_b), keys, measures = _aligned(["a", "b"], [a, b], metrics, cluster)
     return [PairedMeasure(measure, rows_a, rows_b, keys, draws) for measure in measures]
 
 
+def _checked(n_resamples: int, permutations: int, seed: int) -> Draws:
+    check_int("n_resamples", n_resamples, 100)
+    check_int("permutations", permutations, 99)
+    check_int("seed", seed, 0)
+    return n_resamples, permutations, seed
+
+
+def _entries(metric: Any) -> list[Any]:
+    if isinstance(metric, list | tuple) and not metric:
+        raise ValueError("metric is empty: name at least one")
+    return list(metric) if isinstance(metric, list | tuple) else [metric]
+
+
+def _enough(draws: Draws, size: int, level: float) -> Draws:
+    """Increase the number of permutations, so that Holm's correction for ``size`` tests can still reject."""
+    n_resamples, permutations, seed = draws
+    return n_resamples, max(permutations, math.ceil(50 * size / (1 - level)) - 1), seed
+
+
 def _aligned(
-    models: dict[str, Models], metrics: Sequence[Any], cluster: Cluster | None
+    names: Sequence[str], models: Sequence[Models], metrics: Sequence[Any], cluster: Cluster | None
 ) -> tuple[list[list[Rows]], IntArray | None, list[Measure]]:
     """Rows of the runs of each model in one order of tasks, clusters of the tasks, and requested measures.
 
-    Errors call the models by their keys.
+    Errors call the models by ``names``.
     """
-    runs = {name: _runs(model, name) for name, model in models.items()}
-    single = [name for name, of_model in runs.items() if len(of_model) == 1]
+    runs = [_runs(model, name) for name, model in zip(names, models, strict=True)]
+    single = [name for name, of_model in zip(names, runs, strict=True) if len(of_model) == 1]
     if 0 < len(single) < len(runs):
         raise ValueError(
             f"all models must be lists of at least 2 runs if one is, for the variance of training seeds; {single[0]} "
             "has 1"
         )
-    flat = [run for of_model in runs.values() for run in of_model]
-    names = [name if single else f"{name}[{i}]" for name, of_model in runs.items() for i in range(len(of_model))]
-    keys: IntArray | None = None
+    flat = [run for of_model in runs for run in of_model]
+    of_runs = [
+        name if single else f"{name}[{i}]"
+        for name, of_model in zip(names, runs, strict=True)
+        for i in range(len(of_model))
+    ]
     if any(map(is_values, flat)):
-        from torchrankmetrics.inference.values import value_measure, value_rows
-
-        if cluster is not None or len(metrics) > 1:
+        if cluster is not None or len(metrics) != 1:
             raise ValueError("cluster must be None and metric one name for values of queries")
-        rows = value_rows(flat, names)
+        rows, keys = value_rows(flat, of_runs), None
         measures = [value_measure(metrics[0], rows)]
     else:
         ranks = cast("list[Evaluation]", flat)
-        rows, keys = paired_rows(ranks, names, cluster)
+        rows, keys = paired_rows(ranks, of_runs, cluster)
         measures = [_measure(one or "mrr", ranks) for one in metrics]
     rest = iter(rows)
-    return [[next(rest) for _ in of_model] for of_model in runs.values()], keys, measures
+    return [list(itertools.islice(rest, len(of_model))) for of_model in runs], keys, measures
+
+
+def _runs(models: Models, name: str) -> list[Evaluation | Values]:
+    runs: list[Any] = list(models) if isinstance(models, list | tuple) and not is_list_of_ranks(models) else [models]
+    if not runs:
+        raise ValueError(f"{name} is an empty list: pass at least one run")
+    return [run if is_values(run) else as_evaluation(run, name, ", or a list of them") for run in runs]
+
+
+def _measure(metric: Any, models: list[Evaluation]) -> Measure:
+    """Requested measure; without an expectation of its own it has the one of the first collection."""
+    if (found := measure_of(metric)) is None:
+        name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
+        known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
+        # the expectations of members may differ
+        own = [one for one in known if one.definition == name.definition] or known
+        found = as_measure(name, own[0].expectation if own else None)
+    if not found.is_estimate:
+        raise ValueError(
+            f"{shorten(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
+        )
+    return found
 
 
 def _compare_all(
@@ -212,21 +246,23 @@ def _compare_all(
 ) -> PairwiseComparisons:
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names = list(map(str, models))
+    labels = list(map(shorten, names))
     if len(names) < 2 or "" in names:
-        raise ValueError(f"models must be at least two, by name; got {', '.join(map(shorten, names)) or 'none'}")
-    aligned, keys, given = _aligned(dict(zip(map(shorten, names), models.values(), strict=True)), metrics, cluster)
+        raise ValueError(f"models must be at least two, by name; got {', '.join(labels) or 'none'}")
+    aligned, keys, given = _aligned(labels, list(models.values()), metrics, cluster)
     rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
     if baseline not in (None, BEST, *rows):
-        known = ", ".join(map(shorten, rows))
-        raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {shorten(baseline)}")
+        raise ValueError(
+            f"baseline must be None, 'best' or one of the models {', '.join(labels)}; got {shorten(baseline)}"
+        )
     of_best = baseline == BEST and BEST not in rows
     undirected = [measure for measure in measures if measure.higher_is_better is None]
     if of_best and undirected:
         raise ValueError(f"{shorten(undirected[0].key)} has no direction, so no model is the best: use baseline=None")
     # the best model is chosen on the same data: the family contains every pair that it could have
     pairs = list(itertools.combinations(rows, 2))
-    if baseline is not None and baseline in rows:
+    if baseline in rows:
         pairs = [(baseline, other) for other in rows if other != baseline]
     flips = all(len(runs) == 1 for runs in aligned) and all(
         one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type) for one in measures
@@ -237,9 +273,10 @@ def _compare_all(
     for measure, (a, b) in itertools.product(measures, pairs):
         comparison = PairedMeasure(measure, rows[a], rows[b], keys, draws).comparison(level)
         found.append(dataclasses.replace(comparison, models=(a, b)))
-    found = _adjusted(found, _max_t(rows, keys, measures, pairs, *draws[1:]) if flips else None)
+    found = _adjusted(found, _max_t(rows, keys, measures, pairs, draws) if flips else None)
     if of_best:
         found = [row for measure in measures for row in _of_best(measure, found)]
+    _warn(found, level)
     return PairwiseComparisons(tuple(found), tuple(rows))
 
 
@@ -259,8 +296,7 @@ def _max_t(
     keys: IntArray | None,
     measures: list[Measure],
     pairs: list[tuple[str, str]],
-    permutations: int,
-    seed: int,
+    draws: Draws,
 ) -> FloatArray:
     """Adjusted p-values from flips of all differences from the first model, which span every pair."""
     reference, *others = rows
@@ -270,13 +306,13 @@ def _max_t(
     for m, measure in enumerate(measures):
         place = {other: m * len(others) + i for i, other in enumerate(others)}
         for other, column in place.items():
-            pair = PairedMeasure(measure, rows[other], rows[reference], keys)
+            pair = PairedMeasure(measure, rows[other], rows[reference], keys, draws)
             columns[np.unique(units[pair.used]), column] = pair.flipped
         for j, models in enumerate(pairs, start=m * len(pairs)):
             for model, sign in zip(models, (1.0, -1.0), strict=True):
                 if model in place:
                     lines[place[model], j] = sign
-    return max_t_p_values(columns, lines, permutations, seed)
+    return max_t_p_values(columns, lines, *draws[1:])
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
@@ -287,47 +323,89 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
     return [row.turned() if pair[1] == best else row for row, pair in own if best in pair]
 
 
-def _entries(metric: Any) -> list[Any]:
-    if isinstance(metric, list | tuple) and not metric:
-        raise ValueError("metric is empty: name at least one")
-    return list(metric) if isinstance(metric, list | tuple) else [metric]
-
-
-def _enough(draws: Draws, size: int, level: float) -> Draws:
-    """Increase the number of permutations, so that Holm's correction for ``size`` tests can still reject."""
-    n_resamples, permutations, seed = draws
-    return n_resamples, max(permutations, math.ceil(50 * size / (1 - level)) - 1), seed
-
-
-def _runs(models: Models, name: str) -> list[Evaluation | Values]:
-    runs: list[Any] = list(models) if isinstance(models, list | tuple) and not is_list_of_ranks(models) else [models]
-    if not runs:
-        raise ValueError(f"{name} is an empty list: pass at least one run")
-    return [run if is_values(run) else as_evaluation(run, name, ", or a list of them") for run in runs]
-
-
-def _warn(found: Sequence[tuple[str, Comparison]], level: float) -> None:
-    warn_of_few_tasks({label: row.effective_tasks for label, row in found})
-    if unbounded := [shorten(label) for label, row in found if not row.bounded]:
+def _warn(rows: Sequence[Comparison], level: float) -> None:
+    warn_of_few_tasks({row.label: row.effective_tasks for row in rows})
+    if unbounded := [shorten(row.label) for row in rows if not row.bounded]:
         warn(
             f"the interval of {', '.join(unbounded)} ends at the limit of the possible values: too few tasks or "
             f"clusters differ between the models to reject any difference at confidence level {level:g}. Use more tasks"
         )
 
 
-def _measure(metric: Any, models: list[Evaluation]) -> Measure:
-    """Requested measure; without an expectation of its own it has the one of the first collection."""
-    if has_measure(metric):
-        found = measure_of(metric)
-    else:
-        name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
-        known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
-        own = [
-            one for one in known if one.definition == name.definition
-        ] or known  # the expectations of members may differ
-        found = as_measure(name, own[0].expectation if own else None)
-    if not found.is_estimate:
+def equivalence(
+    a: Models,
+    b: Models,
+    metric: MetricLike = "mrr",
+    *,
+    margin: float,
+    confidence_level: float = 0.95,
+    cluster: Cluster | None = None,
+    n_resamples: int = 2000,
+    permutations: int = 9999,
+    seed: int = 0,
+) -> Equivalence:
+    """Test whether two models are equal within a margin, and whether ``a`` is not inferior to ``b``.
+
+    Two one-sided tests, each half of the two-sided test that ``compare`` inverts for its interval. They reject at
+    1 - confidence_level exactly if the interval of level 2 confidence_level - 1 is on that side of the margin. Choose
+    the margin before you see the ranks: a margin chosen from the data makes any two models equivalent.
+
+    Args:
+        a (Ranks, RankTable, RankCollection or list): a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of
+            them, one per training seed.
+        b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
+        margin (float): > 0, in units of the metric in its view.
+        confidence_level (float, default 0.95): above 0.5.
+        cluster (str or integers, default None): unit of resampling, as in ``compare``.
+        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a function of a mean.
+        permutations (int, default 9999): number of flips of the sign-flip test.
+        seed (int, default 0): random seed of both.
+
+    Returns:
+        Difference, interval and p-values; ``equivalent`` and ``not_inferior`` are the decisions.
+
+    Raises:
+        TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
+
+    Source: Schuirmann 1987 (doi:10.1007/BF01068419).
+
+    >>> from torchrankmetrics import Ranks
+    >>> a, b = Ranks([1, 2, 1, 3, 1, 2] * 20, None, 50), Ranks([1, 2, 1, 3, 2, 1] * 20, None, 50)
+    >>> equivalence(a, b, "mrr", margin=0.1).equivalent
+    True
+    """
+    number = one_number(margin)
+    if number is None:
+        raise TypeError(f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}")
+    if not 0 < number < math.inf:
+        raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {number}")
+    confidence_level = check_confidence_level(confidence_level)
+    if confidence_level <= 0.5:
+        raise ValueError(f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}")
+    (test,) = paired(a, b, [metric], cluster, _checked(n_resamples, permutations, seed))
+    if math.isnan(test.slope) or test.slope == 0:
         raise ValueError(
-            f"{shorten(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
+            f"{shorten(test.measure.key)} is undefined: every possible ranking of these tasks gives the same value "
+            "(zero variance under the null)"
         )
-    return found
+    found = test.comparison(2 * confidence_level - 1)
+    below, above = one_sided(found.difference, number, test.p_value_of(-number), test.p_value_of(number))
+    warn_of_few_tasks({found.metric: found.effective_tasks})
+    higher = test.measure.higher_is_better
+    return Equivalence(
+        metric=found.metric,
+        a=found.a,
+        b=found.b,
+        difference=found.difference,
+        margin=float(number),
+        low=found.low,
+        high=found.high,
+        confidence_level=confidence_level,
+        p_equivalent=max(below, above),
+        p_not_worse=below if higher else above,
+        p_not_better=above if higher else below,
+        test="bootstrap percentiles" if found.p_value is None else found.test,
+        num_tasks=found.num_tasks,
+        unit=found.unit,
+    )

@@ -1,11 +1,11 @@
-"""Results of `compare`: differences with intervals and p-values, and how they are printed."""
+"""Results of `compare` and `equivalence`: differences with intervals and p-values, and how they are printed."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
-from torchrankmetrics.inference.intervals import in_clusters
+from torchrankmetrics.inference.intervals import in_clusters, row_of
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.validation import shorten, truncate
 
@@ -29,7 +29,7 @@ class Comparison(Rendered):
             median.
         p_adjusted (float): adjusted for all metrics and pairs of models of the call.
         test (str): name of the test.
-        num_tasks (int): number of ranking tasks on which both models were compared.
+        num_tasks (int): number of ranking tasks or queries on which both models were compared.
         num_clusters (int): number of their clusters; None: every task is independent.
         effective_clusters (float): number of clusters of equal weight with the same information.
         seeds (SeedSplit): variance components, with several seeds.
@@ -42,6 +42,7 @@ class Comparison(Rendered):
         correction (str): method of p_adjusted, "Holm" or "max-T".
         bounded (bool): False if the test rejects no difference on one side: that end is the limit of
             possible values.
+        unit (str): "tasks" or "queries".
     """
 
     metric: str
@@ -63,6 +64,7 @@ class Comparison(Rendered):
     bounded: bool = True
     models: tuple[str, str] | None = None
     correction: str = "Holm"
+    unit: str = "tasks"
 
     @property
     def label(self) -> str:
@@ -71,7 +73,6 @@ class Comparison(Rendered):
 
     def turned(self) -> "Comparison":
         """Return the comparison as b - a."""
-        split = self.seeds and replace(self.seeds, num_seeds=self.seeds.num_seeds[::-1])
         return replace(
             self,
             a=self.b,
@@ -79,8 +80,8 @@ class Comparison(Rendered):
             difference=-self.difference,
             low=-self.high,
             high=-self.low,
-            models=None if self.models is None else (self.models[1], self.models[0]),
-            seeds=split,
+            models=self.models and (self.models[1], self.models[0]),
+            seeds=self.seeds and replace(self.seeds, num_seeds=self.seeds.num_seeds[::-1]),
         )
 
     @property
@@ -97,19 +98,18 @@ class Comparison(Rendered):
     def __str__(self) -> str:
         p, test = "no p-value", self.test
         if self.p_value is not None:
-            floor = self.permutations is not None and self.p_value * (self.permutations + 1) < 1.5
-            p = f"p < 1/{self.permutations}" if floor else f"p = {self.p_value:.2g}"
-        if self.permutations is not None:
+            p = f"p = {self.p_value:.2g}"
+        if self.p_value is not None and self.permutations is not None:
             test += f", {self.permutations} flips"
-            # no random flip reached the observed sum: the error cannot be estimated
-            p += "" if floor else f" ± {self.monte_carlo_error:.1g}"
-        if self.p_value is not None and self.p_adjusted is not None and self.p_adjusted != self.p_value:
+            # if no random flip reached the observed sum, the error cannot be estimated
+            floor = self.p_value * (self.permutations + 1) < 1.5
+            p = f"p < 1/{self.permutations}" if floor else f"{p} ± {self.monte_carlo_error:.1g}"
+        if self.p_adjusted not in (None, self.p_value):
             p += f", by {self.correction} {self.p_adjusted:.2g}"
-        clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
         text = (
             f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
             f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
-            f"{self.num_tasks} tasks{clusters}"
+            f"{self.num_tasks} {self.unit}{in_clusters(self.num_clusters, self.effective_clusters)}"
         )
         if self.seeds is not None:
             split = self.seeds
@@ -132,10 +132,7 @@ class Comparisons(Rendered):
     rows: tuple[Comparison, ...]
 
     def __getitem__(self, key: str) -> Comparison:
-        for row in self.rows:
-            if row.metric == key:
-                return row
-        raise KeyError(f"{shorten(key)} was not compared; there are {', '.join(row.metric for row in self.rows)}")
+        return row_of(self.rows, key)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
@@ -165,14 +162,12 @@ class PairwiseComparisons(Rendered):
     def __getitem__(self, key: tuple[str, str, str]) -> Comparison: ...
     def __getitem__(self, key: str | tuple[str, str, str]) -> "Comparison | PairwiseComparisons":
         metric, *pair = (key,) if isinstance(key, str) else key
-        rows = tuple(row for row in self.rows if row.metric == metric)
-        if not rows:
-            known = ", ".join(dict.fromkeys(row.metric for row in self.rows))
-            raise KeyError(f"{shorten(metric)} was not compared; there are {known}")
+        first = row_of(self.rows, metric)
+        rows = tuple(row for row in self.rows if row.metric == first.metric)
         if not pair:
             return replace(self, rows=rows)
         for row in rows:
-            if row.models is not None and set(row.models) == set(pair):
+            if set(row.models or ()) == set(pair):
                 return row if row.models == tuple(pair) else row.turned()
         raise KeyError(
             f"{' and '.join(map(shorten, pair))} were not compared; there are {', '.join(map(truncate, self.models))}"
@@ -198,9 +193,80 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
         + (one.p_value, one.p_adjusted, one.test)
         for one in rows
     ]
-    notes = []
-    for first in rows[:1]:
-        clusters = "" if first.num_clusters is None else in_clusters(first.num_clusters, first.effective_clusters)
-        adjusted = f"; p_adjusted by {first.correction}" if named else ""
-        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.confidence_level:g}%{adjusted}"]
-    return Tabular(columns, cells, notes)
+    first = rows[0]
+    size = f"{first.num_tasks} {first.unit}{in_clusters(first.num_clusters, first.effective_clusters)}"
+    adjusted = f"; p_adjusted by {first.correction}" if named else ""
+    return Tabular(columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",))
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Difference a - b of a metric on the same tasks, compared with a margin.
+
+    Attributes:
+        metric (str): canonical key.
+        a, b (float): values of the two models; with several seeds, their means.
+        difference (float): a - b.
+        margin (float): largest difference that does not matter, > 0, in units of the metric.
+        low, high (float): interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at 1 -
+            confidence_level.
+        confidence_level (float): in (0, 1).
+        p_equivalent (float): of the hypothesis that the absolute difference is at least the margin.
+        p_not_worse (float): of the hypothesis that a is worse than b by the margin or more.
+        p_not_better (float): of the hypothesis that a is better than b by the margin or more.
+        test (str): name of the test.
+        num_tasks (int): number of ranking tasks or queries on which both models were compared.
+        unit (str): "tasks" or "queries".
+    """
+
+    metric: str
+    a: float
+    b: float
+    difference: float
+    margin: float
+    low: float
+    high: float
+    confidence_level: float
+    p_equivalent: float
+    p_not_worse: float
+    p_not_better: float
+    test: str
+    num_tasks: int
+    unit: str = "tasks"
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the models are equal within the margin, at the confidence level."""
+        return self.p_equivalent <= 1 - self.confidence_level + 1e-12
+
+    @property
+    def not_inferior(self) -> bool:
+        """Whether a is not worse than b by the margin, at the confidence level."""
+        return self.p_not_worse <= 1 - self.confidence_level + 1e-12
+
+    def __str__(self) -> str:
+        verdict = "not shown to be equivalent"
+        if self.equivalent:
+            verdict = "equivalent"
+        elif self.not_inferior:
+            verdict = "a is not inferior"
+        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g}%"
+        return (
+            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} {interval}, "
+            f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
+            f"{self.test}); {self.num_tasks} {self.unit}"
+        )
+
+
+def equivalences(found: Sequence[Equivalence]) -> Tabular:
+    """Build a table with a row per metric, for the same models and margin."""
+    names = ("metric", "a", "b", "difference", "low", "high", "p_equivalent", "p_not_worse", "equivalent", "test")
+    headings = {"difference": "a - b", "p_equivalent": "p equivalent", "p_not_worse": "p a not worse"}
+    columns = [Column(name, headings.get(name), key=name == "metric") for name in names]
+    plain = names[:-2]
+    rows = [
+        (*(getattr(one, name) for name in plain), "yes" if one.equivalent else "not shown", one.test) for one in found
+    ]
+    first = found[0]
+    levels = f"tests at {100 * first.confidence_level:g}%, intervals at {100 * (2 * first.confidence_level - 1):g}%"
+    return Tabular(columns, rows, (f"{first.num_tasks} {first.unit}, margin {first.margin:g}, {levels}",))

@@ -1,18 +1,16 @@
-"""Confidence intervals of metrics, and the clusters (group, sample id, query) of ranking tasks."""
+"""Confidence intervals of the metrics of one evaluation."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.errors import warn
-from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
-from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, units_of
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.ranking.arrays import Integers, as_ids
@@ -20,51 +18,18 @@ from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 
-if TYPE_CHECKING:
-    from torchrankmetrics.queries.definitions import QueryDefinition
-
 Cluster = Literal["group", "sample_id"] | Integers
 """Unit of resampling: the name of a column, or a key for every task."""
-
-
-def named_clusters(rows: Rows, name: str) -> IntArray:
-    """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
-    if name not in ("group", "sample_id"):
-        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}")
-    keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
-    if (keys == ABSENT).any():
-        raise ValueError(f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to every update")
-    return keys
-
-
-def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
-    """Cluster of every row (size,) from an array; TypeError, ValueError unless it has one integer per row."""
-    array = as_ids(keys, "cluster").cpu().numpy()
-    if array.shape != (size,):
-        raise ValueError(
-            f"cluster must have one key per row of {of}, shape ({size},); got {array.shape}. "
-            "With sample ids: cluster = query_of[collection.table().sample_id]"
-        )
-    return array
-
-
-def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
-    """Clusters of rows with sample ids, in the order of the canonical rows, without repeats.
-
-    Raises:
-        TypeError, ValueError: unless there is one integer per row, equal for all repeats of a task.
-    """
-    weighed = weights(rows) > 0
-    own = given_clusters(keys, len(rows), of)[weighed]
-    tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
-    _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
-    if (own != own[first][index.reshape(-1)]).any():
-        raise ValueError(f"cluster must be the same for all repeats of a task of {of}")
-    return np.asarray(own[first])
-
-
 # below it 95% intervals covered less than 93% in simulations: python -m benchmarks.calibration
 LEAST_EFFECTIVE_TASKS = 5.0
+
+
+class _Result(Protocol):
+    @property
+    def metric(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=_Result)
 
 
 @dataclass(frozen=True)
@@ -119,70 +84,39 @@ class Intervals(Rendered):
     effective_clusters: float | None
 
     def __getitem__(self, key: str) -> Interval:
-        for row in self.rows:
-            if row.metric == key:
-                return row
-        raise KeyError(f"{shorten(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
+        return row_of(self.rows, key)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         columns = (
             Column("metric", key=True),
-            Column("value", metric=ROW),
-            Column("low", metric=ROW),
-            Column("high", metric=ROW),
-            Column("standard_error", audience="programs"),
-            Column("effective_tasks", audience="programs"),
+            *(Column(name, metric=ROW) for name in ("value", "low", "high")),
+            *(Column(name, audience="programs") for name in ("standard_error", "effective_tasks")),
         )
-        clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
+        clusters = in_clusters(self.num_clusters, self.effective_clusters)
         note = f"{100 * self.confidence_level:g}% ({self.method}), {self.num_tasks} tasks{clusters}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 
-def confidence_intervals(
-    analysis: Analysis,
-    measures: Mapping[str, Measure],
-    confidence_level: float,
-    method: Method,
-    cluster: Cluster | None,
-    n_resamples: int,
-    seed: int,
-) -> Intervals:
-    """Compute the intervals of all measures that are estimates, for ``RankCollection.confidence_intervals``."""
-    confidence_level = check_confidence_level(confidence_level)
-    check_choice("method", method, METHODS)
-    check_int("n_resamples", n_resamples, 100)
-    check_int("seed", seed, 0)
-    keys = _clusters(analysis.rows, cluster)
-    estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
-    without_formula = [
-        repr(key) for key, one in estimated.items() if not one.definition.is_function_of_mean(one.rank_type)
-    ]
-    if method == "normal" and without_formula:
-        raise ValueError(
-            f"method='normal' has no standard error for {', '.join(without_formula)}: only functions of a mean have a "
-            "formula; use method='bootstrap'"
-        )
-    found: dict[Measure, Estimate] = {}
-    rows = []
-    for key, measure in estimated.items():
-        sample = measure.sample(analysis)
-        base = dataclasses.replace(measure, view="base")
-        if base not in found:
-            units = measure.definition.sample(ClusterSource(analysis, cluster, keys), measure.side, measure.average)
-            found[base] = estimate(
-                measure.definition, sample, measure.rank_type, confidence_level, method, units, n_resamples, seed
-            )
-        own = found[base].in_view(measure, sample)
-        value = measure.value_or_nan(analysis)
-        rows.append(Interval(key, value, own.low, own.high, own.standard_error, own.effective_tasks))
-    warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
-    sample, number, effective = analysis.sample(), None, None
-    if keys is not None:
-        no_values = np.empty((len(sample.weight), 0))
-        clusters = units_of(no_values, sample.weight, sample.count, keys[used(analysis.rows, "both")])
-        number, effective = clusters.size, clusters.effective
-    return Intervals(tuple(rows), confidence_level, method, sample.num_tasks, number, effective)
+def row_of(rows: Sequence[Row], key: str) -> Row:
+    """Return the result of a metric; KeyError if it is not there."""
+    for row in rows:
+        if row.metric == key:
+            return row
+    raise KeyError(f"no result for {shorten(key)}; available: {', '.join(dict.fromkeys(row.metric for row in rows))}")
+
+
+def in_clusters(number: int | None, effective: float | None) -> str:
+    """Describe the number of clusters, and the effective one; "" without clusters."""
+    return "" if number is None else f" in {number} clusters (effective number {effective:.0f})"
+
+
+def check_confidence_level(confidence_level: float) -> float:
+    """Read a confidence level; ValueError outside (0, 1)."""
+    number = one_number(confidence_level)
+    if number is None or not 0 < number < 1:
+        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
+    return number
 
 
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
@@ -200,53 +134,99 @@ def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
         )
 
 
-def in_clusters(number: int, effective: float | None) -> str:
-    """Describe the number of clusters, and the effective one."""
-    return f" in {number} clusters (effective number {effective:.0f})"
-
-
-def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:
-    if cluster is None or isinstance(cluster, str):
-        return None if cluster is None else named_clusters(rows, cluster)
-    keys = given_clusters(cluster, len(rows), "table()")
-    if (Columns(rows).sample_id == ABSENT).any():
-        raise ValueError(
-            "cluster as an array needs a sample_id for every task, because rows without one are sorted and merged: "
-            "pass sample_id= to every update, or cluster='group'"
-        )
+def named_clusters(rows: Rows, name: str) -> IntArray:
+    """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
+    if name not in ("group", "sample_id"):
+        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}")
+    keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
+    if (keys == ABSENT).any():
+        raise ValueError(f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to every update")
     return keys
 
 
-class ClusterSource:
-    """Clusters of the ranking tasks or queries of an analysis; None: they are independent.
+def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
+    """Cluster of every row (size,) from an array; TypeError, ValueError unless it has one integer per row."""
+    array = as_ids(keys, "cluster").cpu().numpy()
+    if array.shape != (size,):
+        raise ValueError(
+            f"cluster must have one key per row of {of}, shape ({size},); got {array.shape}. "
+            "With sample ids: cluster = query_of[collection.table().sample_id]"
+        )
+    return array
 
-    Args:
-        analysis: the rows.
-        cluster: argument of the user.
-        keys: the clusters of ``analysis.rows``.
-    """
 
-    def __init__(self, analysis: Analysis, cluster: Cluster | None, keys: IntArray | None) -> None:
-        self.analysis, self.cluster, self.keys = analysis, cluster, keys
+def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
+    """Clusters of rows with sample ids, in the order of the canonical rows, without repeats."""
+    weighed = weights(rows) > 0
+    own = given_clusters(keys, len(rows), of)[weighed]
+    tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
+    _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
+    if (own != own[first][index.reshape(-1)]).any():
+        raise ValueError(f"cluster must be the same for all repeats of a task of {of}")
+    return np.asarray(own[first])
 
-    def sample(self, side: Side, average: Average, min_candidates: int) -> IntArray | None:
-        """Clusters of ranking tasks."""
-        return None if self.keys is None else self.keys[used(self.analysis.rows, side, min_candidates)]
 
-    def query_sample(self, definition: "QueryDefinition", side: Side, average: Average) -> IntArray | None:
-        """Clusters of queries; ValueError for clusters other than groups."""
-        if self.cluster is None:
-            return None
-        if not isinstance(self.cluster, str) or self.cluster != "group":
+def confidence_intervals(
+    analysis: Analysis,
+    measures: Mapping[str, Measure],
+    confidence_level: float,
+    method: Method,
+    cluster: Cluster | None,
+    n_resamples: int,
+    seed: int,
+) -> Intervals:
+    """Compute the intervals of all measures that are estimates, for ``RankCollection.confidence_intervals``."""
+    confidence_level = check_confidence_level(confidence_level)
+    check_choice("method", method, METHODS)
+    check_int("n_resamples", n_resamples, 100)
+    check_int("seed", seed, 0)
+    keys = None
+    if isinstance(cluster, str):
+        keys = named_clusters(analysis.rows, cluster)
+    elif cluster is not None:
+        keys = given_clusters(cluster, len(analysis.rows), "table()")
+        if (Columns(analysis.rows).sample_id == ABSENT).any():
             raise ValueError(
-                f"cluster must be 'group' or None for {shorten(definition.name)}: its units are queries, not tasks"
+                "cluster as an array needs a sample_id for every task, because rows without one are sorted and merged: "
+                "pass sample_id= to every update, or cluster='group'"
             )
-        return self.analysis.queries_for(definition).group[self.analysis.used_queries(definition, side)]
+    estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
+    without_formula = [
+        repr(key) for key, one in estimated.items() if not one.definition.is_function_of_mean(one.rank_type)
+    ]
+    if method == "normal" and without_formula:
+        raise ValueError(
+            f"method='normal' has no standard error for {', '.join(without_formula)}: only functions of a mean have a "
+            "formula; use method='bootstrap'"
+        )
+    found: dict[Measure, Estimate] = {}
+    rows = []
+    for key, measure in estimated.items():
+        definition, sample = measure.definition, measure.sample(analysis)
+        base = dataclasses.replace(measure, view="base")
+        if base not in found:
+            if keys is None:
+                own = None
+            elif definition.of_tasks is None:
+                own = clusters_of_queries(analysis, measure, cluster)
+            else:
+                own = keys[used(analysis.rows, measure.side, definition.of_tasks.min_candidates)]
+            found[base] = estimate(
+                definition, sample, measure.rank_type, confidence_level, method, own, n_resamples, seed
+            )
+        error, low, high, effective_tasks = found[base].in_view(measure, sample)
+        rows.append(Interval(key, measure.value_or_nan(analysis), low, high, error, effective_tasks))
+    warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
+    sample, number, effective = analysis.sample(), None, None
+    if keys is not None:
+        clusters = units_of(sample.weight, sample.weight, sample.count, keys[used(analysis.rows, "both")])
+        number, effective = clusters.size, clusters.effective
+    return Intervals(tuple(rows), confidence_level, method, sample.num_tasks, number, effective)
 
 
-def check_confidence_level(confidence_level: float) -> float:
-    """Read a confidence level; ValueError outside (0, 1)."""
-    number = one_number(confidence_level)
-    if number is None or not 0 < number < 1:
-        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
-    return number
+def clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster | None) -> IntArray:
+    """Clusters of the queries of an analysis, their groups; ValueError for others."""
+    if not isinstance(cluster, str) or cluster != "group":
+        raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
+    definition: Any = measure.definition
+    return analysis.queries_for(definition).group[analysis.used_queries(definition, measure.side)]

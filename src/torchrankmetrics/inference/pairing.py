@@ -1,21 +1,35 @@
-"""Rows of several models aligned on the same ranking tasks or queries."""
+"""Arguments of comparisons: ranks or values of several models, aligned on the same ranking tasks or queries."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.protocol import Average, SampleSource, Side
+from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
-from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.registry import as_measure
+from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, WIDTH, Columns, Rows, gains, used, weights
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDES_BY_CODE,
+    WIDTH,
+    Columns,
+    Rows,
+    canonical_rows,
+    gains,
+    used,
+    weights,
+)
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.validation import is_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -24,146 +38,199 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-def paired_rows(
-    runs: list[Evaluation], names: list[str], cluster: Cluster | None = None
-) -> tuple[list[Rows], IntArray | None]:
-    """Rows of every run in one common order of tasks, and the cluster of each task.
+@runtime_checkable
+class Collected(Protocol):
+    """A ``RankCollection``, without a dependence on its class."""
 
-    Tasks are aligned by (side, sample id) if they have sample ids, else by order.
+    storage: str
+    measures: Mapping[str, Measure]
 
-    Args:
-        runs: each a ``RankTable``, ``RankCollection`` or ``Ranks``.
-        names: their names in errors.
-        cluster: None, "group", "sample_id", or int64 keys aligned with the tasks of the first run: the rows of its
-            ``table()`` for a collection with sample ids, else the tasks in input order.
+    def table(self) -> RankTable:
+        """All rows of all processes, sorted, distinct and counted."""
 
-    Raises:
-        TypeError: if the keys are not integers.
-        ValueError: if the runs have different tasks, or their order is unknown.
-    """
-    given = [_rows(run, name) for run, name in zip(runs, names, strict=True)]
-    named = [bool((Columns(rows).sample_id != ABSENT).any()) for rows in given]
-    if any(named):
-        for rows, name in zip(given, names, strict=True):
-            if (Columns(rows).sample_id == ABSENT).any():
-                raise ValueError(
-                    f"{name} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
-                )
-    # an analysis warns of NaN scores and of repeats that differ, and raises errors that an accelerator has flagged
-    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
-    if any(named):
-        ordered = [analysis.table_rows for analysis in analyses]
-        _check_same_ids(ordered, names)
-    else:
-        ordered = given
-        for run, rows, name in zip(runs, ordered, names, strict=True):
-            _check_order(run, rows, name)
-            if len(rows) != len(ordered[0]):
-                raise ValueError(
-                    f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample ids tasks are "
-                    "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
-                )
-    for rows, name in zip(ordered[1:], names[1:], strict=True):
-        check_same_tasks(ordered[0], rows, names[0], name)
-    keys = _clusters(cluster, runs[0], given[0], ordered[0], names[0])
-    return ordered, keys
+    def local_table(self) -> RankTable:
+        """Rows of this process in input order, without synchronization."""
 
 
-def _rows(run: Evaluation, name: str) -> Rows:
-    table = as_table(run.local_table() if isinstance(run, Collected) else run)
-    check_complete(table, name)
-    return table.rows.cpu().numpy()
+@runtime_checkable
+class HasArray(Protocol):
+    """A tensor, an array, a pandas Series or a data frame."""
+
+    def __array__(self) -> npt.NDArray[Any]: ...
 
 
-def _check_order(run: Evaluation, rows: Rows, name: str) -> None:
-    if isinstance(run, Ranks):
-        return
-    merged = bool((Columns(rows).count != 1).any())
-    stored = isinstance(run, Collected) and run.storage == "counts"
-    # rows sorted as compact() and table() sort them have lost the order of tasks
-    sorted_ = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
-    if merged or stored or sorted_:
-        raise ValueError(
-            f"{name} has no sample ids and its rows are sorted or merged, as table(), compact() and storage='counts' "
-            "return them: their order may not be that of the tasks. Pass sample_id= to every update (to a file, a "
-            "column sample_id), or compare Ranks or the collections"
+Evaluation = Ranks | RankTable | Collected
+Values = Mapping[Any, float]
+"""Values of a metric by query."""
+
+
+def is_values(given: object) -> TypeGuard[Values]:
+    """Whether this is a mapping of numbers."""
+    return isinstance(given, Mapping) and len(given) > 0 and one_number(next(iter(given.values()))) is not None
+
+
+def is_list_of_ranks(given: object) -> bool:
+    """Whether this is a list of integers, the ranks of one model."""
+    return isinstance(given, list | tuple) and len(given) > 0 and is_int(given[0])
+
+
+def as_evaluation(given: object, name: str, instead: str = "") -> Evaluation:
+    """Return ranks as ``Ranks`` or ``RankTable``: arrays have unknown numbers of candidates, frames have columns."""
+    if isinstance(given, HasArray) and hasattr(given, "columns"):
+        return RankTable.from_pandas(cast("Any", given))
+    if isinstance(given, HasArray) or is_list_of_ranks(given):
+        ranks = as_tensor(cast("Any", given), name)
+        if ranks.is_floating_point():
+            raise TypeError(
+                f"{name} must hold integers, got {ranks.dtype}; for ties pass Ranks(optimistic, pessimistic)"
+            )
+        return Ranks(ranks)
+    check_evaluation(given, name, instead)
+    return cast("Evaluation", given)
+
+
+def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
+    """Raise a TypeError unless an argument contains ranks; ``instead``: further allowed types."""
+    if not isinstance(evaluation, Ranks | RankTable | Collected):
+        raise TypeError(
+            f"{name} must be a RankTable, a RankCollection, Ranks or an array of ranks{instead}, got "
+            f"{type(evaluation).__name__}; pass ranks as Ranks(ranks, None, num_candidates)"
         )
 
 
-def _check_same_ids(ordered: list[Rows], names: list[str]) -> None:
-    first, *others = (np.stack([Columns(rows).side, Columns(rows).sample_id], 1) for rows in ordered)
-    for ids, name in zip(others, names[1:], strict=True):
-        if np.array_equal(ids, first):
-            continue
-        a, b = (set(map(tuple, part.tolist())) for part in (first, ids))
-        parts = [
-            f"{where} lacks {len(lost)}: {_listed(lost)}" for where, lost in ((names[0], b - a), (name, a - b)) if lost
-        ]
-        raise ValueError(f"{names[0]} and {name} are not of the same tasks (side, sample_id): {'; '.join(parts)}")
+def check_complete(table: RankTable, name: object) -> None:
+    """Raise a ValueError for a table without tasks, or of a sequential evaluation."""
+    if not table.num_tasks:
+        raise ValueError(f"{name} contains no ranking tasks")
+    if table.is_partial:
+        raise ValueError(f"{name} is the sample of a sequential evaluation: rank all tasks")
 
 
-def _listed(lost: set[tuple[int, int]]) -> str:
-    listed = ", ".join(f"({SIDES_BY_CODE[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
-    return listed + (", ..." if len(lost) > _SHOWN else "")
+def as_table(evaluation: Evaluation) -> RankTable:
+    """Return all ranks of an evaluation; a collection is synchronized."""
+    if isinstance(evaluation, Ranks):
+        return RankTable.from_ranks(evaluation)
+    return evaluation if isinstance(evaluation, RankTable) else evaluation.table()
+
+
+def paired_rows(
+    runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
+) -> tuple[list[Rows], IntArray | None]:
+    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task.
+
+    An array ``cluster`` is aligned with the first run: with ``table()`` for a collection with sample ids, else with its
+    tasks in input order. Errors use ``names``.
+    """
+    given = []
+    for run, name in zip(runs, names, strict=True):
+        table = as_table(run.local_table() if isinstance(run, Collected) else run)
+        check_complete(table, name)
+        given.append(table.rows.cpu().numpy())
+    without_id = [Columns(rows).sample_id == ABSENT for rows in given]
+    by_id = not all(absent.all() for absent in without_id)
+    for absent, name in zip(without_id, names, strict=True):
+        if by_id and absent.any():
+            raise ValueError(
+                f"{name} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
+            )
+    # an analysis warns of NaN scores and of repeats that differ, and raises errors that an accelerator has flagged
+    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
+    ordered = [analysis.table_rows for analysis in analyses] if by_id else given
+    for run, rows, name in zip(runs, ordered, names, strict=True):
+        if by_id:
+            _check_same_ids(ordered[0], rows, names[0], name)
+        elif not _has_order(run, rows):
+            raise ValueError(
+                f"{name} has no sample ids and its rows are sorted or merged, as table(), compact() and "
+                "storage='counts' return them: their order may not be that of the tasks. Pass sample_id= to every "
+                "update (to a file, a column sample_id), or compare Ranks or the collections"
+            )
+        elif len(rows) != len(ordered[0]):
+            raise ValueError(
+                f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample ids tasks are "
+                "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
+            )
+        check_same_tasks(ordered[0], rows, names[0], name)
+    if cluster is None:
+        return ordered, None
+    if isinstance(cluster, str):
+        return ordered, named_clusters(ordered[0], cluster)
+    if by_id and not isinstance(runs[0], Collected):
+        return ordered, canonical_clusters(cluster, given[0], names[0])
+    return ordered, given_clusters(cluster, len(ordered[0]), names[0])
+
+
+def _has_order(run: Evaluation, rows: Rows) -> bool:
+    """Whether rows without sample ids are in input order: as compact() and table() sort them, they have lost it."""
+    if isinstance(run, Ranks):
+        return True
+    if isinstance(run, Collected):
+        is_sorted = run.storage == "counts"
+    else:
+        is_sorted = len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
+    return not is_sorted and bool((Columns(rows).count == 1).all())
+
+
+def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
+    ids_a, ids_b = (np.stack([Columns(rows).side, Columns(rows).sample_id], 1) for rows in (a, b))
+    if not np.array_equal(ids_a, ids_b):
+        lacking = _lacking(name_a, set(map(tuple, ids_a.tolist())), name_b, set(map(tuple, ids_b.tolist())), _task)
+        raise ValueError(f"{name_a} and {name_b} are not of the same tasks (side, sample_id): {lacking}")
+
+
+def _lacking(name_a: str, a: Set[Any], name_b: str, b: Set[Any], show: Callable[[Any], str]) -> str:
+    """Describe which entries of two sets are in one only."""
+    parts = []
+    for name, lost in ((name_a, b - a), (name_b, a - b)):
+        if lost:
+            more = ", ..." if len(lost) > _SHOWN else ""
+            parts.append(f"{name} lacks {len(lost)}: {', '.join(sorted(map(show, lost))[:_SHOWN])}{more}")
+    return "; ".join(parts)
+
+
+def _task(place: tuple[int, int]) -> str:
+    return f"({SIDES_BY_CODE[place[0]]}, {place[1]})"
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
+    one, other = Columns(a), Columns(b)
     for column, x, y in (
-        ("side", Columns(a).side, Columns(b).side),
-        ("num_candidates", Columns(a).num_candidates, Columns(b).num_candidates),
-        ("group", Columns(a).group, Columns(b).group),
+        ("side", one.side, other.side),
+        ("num_candidates", one.num_candidates, other.num_candidates),
+        ("group", one.group, other.group),
         ("weight", weights(a), weights(b)),
         ("gain", gains(a), gains(b)),
     ):
         different = np.flatnonzero(x != y)
         if len(different):
             at = int(different[0])
-            sample = Columns(a).sample_id[at]
-            task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(Columns(a).side[at]), int(sample))})}"
+            sample = int(one.sample_id[at])
+            task = str(at) if sample == ABSENT else _task((int(one.side[at]), sample))
             raise ValueError(
-                f"{name_a} and {name_b} differ in {column} at {len(different)} tasks, first {task}: "
-                f"{x[at]} and {y[at]}; "
-                "use the same tasks, filter and weights for all models"
+                f"{name_a} and {name_b} differ in {column} at {len(different)} tasks, first task {task}: "
+                f"{x[at]} and {y[at]}; use the same tasks, filter and weights for all models"
             )
 
 
-def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Rows, name: str) -> IntArray | None:
-    if cluster is None or isinstance(cluster, str):
-        return None if cluster is None else named_clusters(ordered, cluster)
-    # the keys of a collection are aligned with table(), which drops repeats and sorts
-    if ordered is given or isinstance(run, Collected):
-        return given_clusters(cluster, len(ordered), name)
-    return canonical_clusters(cluster, given, name)
-
-
-_Samples = tuple[Sequence[Sample], IntArray]
-
-
-def paired_source(rows: Sequence[Rows]) -> SampleSource[_Samples, _Samples]:
-    """Return the source of samples of several runs, from rows in one order of tasks, or of values of queries."""
-    if rows[0].shape[1] == WIDTH:
-        return PairedSource(rows)
-    from torchrankmetrics.inference.values import PairedValues
-
-    return PairedValues(rows)
-
-
 class PairedSource:
-    """Samples of several runs, from ``rows`` in one order of tasks, with the index of a row of each entry."""
+    """Samples of several runs from rows in one order of tasks or values, with the index of a row of each entry."""
 
     def __init__(self, rows: Sequence[Rows]) -> None:
         self.rows = rows
 
-    def sample(self, side: Side, average: Average, min_candidates: int) -> tuple[list[Sample], IntArray]:
-        """Ranking tasks of every run."""
+    def sample(self, side: Side, average: Average, min_candidates: int) -> tuple[Sequence[Any], IntArray]:
+        """Ranking tasks, or values, of every run."""
+        if self.rows[0].shape[1] != WIDTH:
+            values = [np.ascontiguousarray(rows[:, 0]).view(np.float64) for rows in self.rows]
+            return [ValueSample(one) for one in values], np.arange(len(self.rows[0]))
         index = np.flatnonzero(used(self.rows[0], side, min_candidates))
         parts = self.rows if len(index) == len(self.rows[0]) else [part.T[:, index].T for part in self.rows]
         return [sample_of(part, average) for part in parts], index
 
     def query_sample(
         self, definition: "QueryDefinition", side: Side, average: Average
-    ) -> tuple[list[Sample], IntArray]:
+    ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
         from torchrankmetrics.table.queries import of_side
 
@@ -204,3 +271,40 @@ def _differing() -> ValueError:
         "the models differ in which tasks are relevant items of one query: rank the same queries with both, in the "
         "same form, or name them with query="
     )
+
+
+def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
+    """Rows (Q, 1) of models in one order of queries: bits of float64 values."""
+    given = zip(models, names, strict=True)
+    first, reference = next(((model, name) for model, name in given if is_values(model)), ({}, ""))
+    for model, name in zip(models, names, strict=True):
+        if not is_values(model):
+            like = f", as {reference} is" if reference else ""
+            raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
+        for query, value in model.items():
+            if (number := one_number(value)) is None or not math.isfinite(number):
+                raise ValueError(f"{name} must have finite values, got {shorten(value)} for query {shorten(query)}")
+        if model.keys() != first.keys():
+            lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
+            raise ValueError(f"{reference} and {name} have different queries: {lacking}")
+    order = sorted(first, key=str)
+    return [np.array([model[query] for query in order], dtype=np.float64).view(np.int64)[:, None] for model in models]
+
+
+def value_measure(name: str | None, rows: Sequence[Rows]) -> Measure:
+    """Measure of given values; a name of the package has its canonical key and direction."""
+    if not isinstance(name, str | None):
+        raise TypeError(f"metric must be the name of the values, got {shorten(name)}")
+    is_share = all(np.isin(one.view(np.float64), (0.0, 1.0)).all() for one in rows)
+    known = None if name is None else known_measure(name)
+    if known is None:
+        return Measure(ValueDefinition(name or "value", is_share=is_share))
+    return Measure(ValueDefinition(known.key, known.higher_is_better, is_share))
+
+
+def known_measure(name: str) -> Measure | None:
+    """Measure of a name of the package; None for a metric of another tool."""
+    try:
+        return as_measure(name)
+    except ValueError:
+        return None

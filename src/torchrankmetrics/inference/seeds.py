@@ -3,13 +3,14 @@
 import math
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, transform_slopes
-from torchrankmetrics.inference.units import Units, effective_tasks_of
+from torchrankmetrics.inference.standard_errors import Units, effective_tasks_of
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,10 @@ class SeedSplit:
         return self.seeds / self.total if self.total > 0 else math.nan
 
 
-@dataclass(frozen=True)
-class SeededEstimate:
+class SeededEstimate(NamedTuple):
     """A value or a difference over seeds and tasks with its interval and its degrees of freedom.
 
-    A standard error up to ``rounding`` counts as zero. Student's t is undefined without variance, therefore the p-value
-    is then at least ``least``, the smallest p-value of a sign-flip test of these tasks or clusters.
+    An error up to ``rounding`` counts as zero; then p is at least ``least``, the smallest p of a sign-flip test.
     """
 
     value: float
@@ -66,16 +65,9 @@ class SeededEstimate:
 class SeededModels:
     """Means over the runs of several models on the same tasks, with variances from seeds and from tasks.
 
-    Variance components are estimated by moments in the two-way layout seeds x tasks; negative ones are set to zero.
-    Intervals and p-values use Student's t with Welch-Satterthwaite degrees of freedom. If a compared model has a
-    single run, its variance between seeds is unknown and the error contains the variance between tasks only.
-
-    Args:
-        units: f over tasks or clusters, one column per run, the runs of a model next to each other.
-        sizes: number of runs of each model.
-        g: post-transform of the metric.
-
-    Source: Owen 2007 (doi:10.1214/07-AOAS122); Welch 1947 (doi:10.1093/biomet/34.1-2.28).
+    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122); negative components are zero. Student's t with
+    Welch-Satterthwaite degrees of freedom. A single run has an unknown variance between seeds: then the error of a
+    difference contains tasks only. ``units`` has a column per run, the ``sizes`` runs of each model next to each other.
     """
 
     def __init__(self, units: Units, sizes: tuple[int, ...], g: Transform) -> None:
@@ -86,13 +78,13 @@ class SeededModels:
         self.between, self.interaction = [], []
         for end, size in zip(np.cumsum(sizes), sizes, strict=True):
             model = slice(end - size, end)
-            own = influence[:, model] - influence[:, model].mean(1, keepdims=True)
-            several = size > 1
-            self.between.append(float(values[model].var(ddof=1)) / size if several else 0.0)
-            squares = float((units.count * (own**2).sum(1)).sum())
-            self.interaction.append(units.factor * squares / (size - 1) / size if several else 0.0)
             value.append(float(values[model].mean()))
             means.append(influence[:, model].mean(1))
+            own = influence[:, model] - means[-1][:, None]
+            squares = float((units.count * (own**2).sum(1)).sum())
+            several = size > 1
+            self.between.append(float(values[model].var(ddof=1)) / size if several else 0.0)
+            self.interaction.append(units.factor * squares / (size - 1) / size if several else 0.0)
         self.value: FloatArray = np.array(value)
         self._influence = np.stack(means, 1)
 
@@ -122,12 +114,12 @@ class SeededModels:
         least = max(2.0 ** (1 - self.units.size), sys.float_info.min)
         if error <= rounding:
             value = value if abs(value) > rounding else 0.0
-            reach = math.inf if value and len(models) > 1 and least > 1 - level else 0.0
-            ends = value - reach, value + reach
-            return SeededEstimate(value, 0.0, math.inf, *ends, SeedSplit(0.0, 0.0, 0.0, sizes), rounding, least)
-        parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
-        squares = sum(v**2 / dof for v, dof in parts)
-        # without variance between runs and between tasks only the interaction remains
-        freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
-        half = float(student.ppf((1 + level) / 2, freedom)) * error
+            half = math.inf if value and len(models) > 1 and least > 1 - level else 0.0
+            split, error, freedom = SeedSplit(0.0, 0.0, 0.0, sizes), 0.0, math.inf
+        else:
+            parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
+            squares = sum(v**2 / dof for v, dof in parts)
+            # without variance between runs and between tasks only the interaction remains
+            freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
+            half = float(student.ppf((1 + level) / 2, freedom)) * error
         return SeededEstimate(value, error, freedom, value - half, value + half, split, rounding, least)

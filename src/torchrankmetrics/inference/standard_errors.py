@@ -1,9 +1,10 @@
-"""Standard errors and confidence intervals of metrics."""
+"""Standard errors and confidence intervals of metrics, from the influences of independent ranking tasks or clusters."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.stats import chi2, norm, t as student
@@ -12,17 +13,122 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, weighted_mean
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
-from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
-from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
+from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.validation import shorten
 
+Method = Literal["normal", "bootstrap"]
+METHODS: tuple[Method, ...] = get_args(Method)
 _FEW = 3 + 1e-9  # hits or misses, with the rounding of a sum of weights
+_CELLS = 1 << 22  # of a block of resamples
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Independent ranking tasks or clusters, with k weighted means over them; u is the number of distinct ones.
+
+    Attributes:
+        weight: (u,) float64, sum of the weights w in a unit.
+        sums: (u, k) float64, sums of w f.
+        count: (u,) int64, number of equal units of an entry.
+        clustered: whether a unit may contain several tasks.
+    """
+
+    weight: FloatArray
+    sums: FloatArray
+    count: IntArray
+    clustered: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of units."""
+        return int(self.count.sum())
+
+    def require_two(self) -> None:
+        """Raise a ValueError if there are fewer than two units, so that no standard error can be estimated."""
+        if self.size < 2:
+            raise ValueError(
+                f"at least 2 independent tasks or clusters are needed for an error estimate, got {self.size}"
+            )
+
+    @cached_property
+    def total(self) -> float:
+        """Sum W of all weights."""
+        return float((self.count * self.weight).sum())  # a dot product would start threads
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """(k,) means, sum of w f over W."""
+        return np.asarray(self.count @ self.sums / self.total, dtype=np.float64)
+
+    @cached_property
+    def influence(self) -> FloatArray:
+        """(u, k) influences, sums of v (f - M); for clusters the jackknife's, divided by 1 - share of the weight."""
+        plain = (self.sums - self.weight[:, None] * self.mean) / self.total
+        return plain / (1 - self.weight[:, None] / self.total) if self.clustered and self.size > 1 else plain
+
+    @property
+    def factor(self) -> float:
+        """Variance over the sum of squared influences: n / (n - 1); in the jackknife (n - 1) / n."""
+        self.require_two()
+        return (self.size - 1) / self.size if self.clustered else self.size / (self.size - 1)
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """(k, k) covariance of the means."""
+        square = self.influence.T @ (self.count[:, None] * self.influence)
+        return np.asarray(self.factor * square, dtype=np.float64)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the first mean."""
+        return math.sqrt(float(self.covariance[0, 0]))
+
+    @cached_property
+    def effective(self) -> float:
+        """Effective number of units: W^2 over the sum of squared weights."""
+        return self.total**2 / float((self.count * self.weight**2).sum())
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the first variance: n - 1 for tasks; Satterthwaite's for clusters."""
+        if not self.clustered:
+            return self.size - 1
+        square = self.influence[:, 0] ** 2
+        spread = float((square**2).sum() - square.sum() ** 2 / self.size)
+        estimate = 2 * float(square.sum()) ** 2 / spread if spread > 0 else math.inf
+        return min(max(estimate, 1.0), self.size - 1)
+
+    def effective_tasks(self, influence: FloatArray) -> float:
+        """``effective_tasks_of`` influences (u,); 0 if they vary by rounding only."""
+        scale = float(np.abs(self.sums).max(initial=0.0)) / self.total
+        varies = np.abs(influence).max(initial=0.0) > 1e-13 * scale
+        return effective_tasks_of(influence, self.count) if varies else 0.0
+
+
+def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
+    """Effective number of units for an error, n over the kurtosis of their influences (m,); 0 without variance."""
+    largest = float(np.abs(influence).max(initial=0.0))
+    if largest == 0:
+        return 0.0
+    square = (influence / largest) ** 2
+    return float((count * square).sum()) ** 2 / float((count * square**2).sum())
+
+
+def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:
+    """Collect values f of tasks, (m,) or (m, k), into units: the tasks themselves, or clusters by int64 keys (m,)."""
+    values = values[:, None] if values.ndim == 1 else values
+    if cluster is None:
+        return Units(weight, weight[:, None] * values, count)
+    key, index = np.unique(cluster, return_inverse=True)
+    mass = weight * count
+    sums = np.stack([np.bincount(index, mass * column) for column in values.T], 1).astype(np.float64)
+    of_cluster = np.bincount(index, mass).astype(np.float64)
+    return Units(of_cluster, sums, np.ones(len(key), dtype=np.int64), clustered=True)
+
+
+class Estimate(NamedTuple):
     """Standard error and confidence interval of a metric, in its units; ``effective_tasks`` as in ``Interval``."""
 
     standard_error: float
@@ -35,77 +141,66 @@ class Estimate:
         if measure.view == "base" or math.isnan(self.low):
             return self
         moments = measure.moments(sample)
-        low, high = (apply_view(measure.definition, measure.view, end, moments) for end in (self.low, self.high))
+        low, high = sorted(apply_view(measure.definition, measure.view, end, moments) for end in (self.low, self.high))
         error = self.standard_error * abs(view_slope(measure.definition, measure.view, moments))
-        return replace(self, standard_error=error, low=min(low, high), high=max(low, high))
+        return Estimate(error, low, high, self.effective_tasks)
 
 
-def normal_interval(definition: Definition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
-    """Interval of a metric g(mean of f) from the normal approximation to the mean of f.
-
-    The standard error is sqrt(n/(n-1) sum of v^2 (f - M)^2), for clusters the jackknife's, times |g'| (delta method);
-    the ends are g of the ends for the mean. Hits use Wilson's interval.
-
-    Args:
-        definition: a metric with ``is_function_of_mean``.
-        units: its f over tasks or clusters (k = 1).
-        level: confidence level, in (0, 1).
-        limits: smallest and largest possible mean of f.
-    """
-    error = math.sqrt(float(units.covariance[0, 0]))
-    ends = share_interval(units, level) if definition.is_share else skewed_normal(units, level)
-    return interval_through(definition.g, units, error, ends, limits, effective_tasks_of_mean(definition, units))
-
-
-def effective_tasks_of_mean(definition: Definition, units: Units) -> float:
-    """``effective_tasks_of`` the mean of f; infinite for shares of single tasks, and for shares without variance."""
-    spread = np.abs(units.influence[:, 0])
-    scale = float(np.abs(units.sums).max(initial=0.0)) / units.total
-    effective_tasks = (
-        effective_tasks_of(units.influence[:, 0], units.count) if spread.max(initial=0.0) > 1e-13 * scale else 0.0
-    )
-    return math.inf if definition.is_share and (not units.clustered or effective_tasks == 0) else effective_tasks
+def estimate(
+    definition: Definition,
+    sample: Sample,
+    rank_type: RankType,
+    level: float,
+    method: Method = "normal",
+    cluster: IntArray | None = None,
+    n_resamples: int = 2000,
+    seed: int = 0,
+) -> Estimate:
+    """Interval of the base value of a metric; ``cluster``: (m,) int64 keys of the entries of the sample."""
+    if sample.num_tasks == 0:
+        return Estimate(math.nan, math.nan, math.nan)
+    if not definition.is_function_of_mean(rank_type):
+        of_tasks, ranks = definition.as_tasks(sample)
+        effective_tasks = percentile_effective_tasks(of_tasks, ranks, cluster)
+        (values,) = replicate_values(of_tasks, [ranks], rank_type, n_resamples, seed, cluster)
+        low, high = percentiles(values, level)
+        return Estimate(float(values.std(ddof=1)), low, high, effective_tasks)
+    units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
+    if definition.is_share:  # whatever the method: no resample of a sample without hits has one
+        ends = units.error, *share_interval(units, level)
+    elif method == "normal":
+        ends = units.error, *skewed_normal(units, level)
+    else:
+        ends = studentised_interval(units, level, n_resamples, seed)
+    return interval_through(definition, units, ends, definition.mean_limits(sample))
 
 
 def interval_through(
-    g: Transform,
-    units: Units,
-    error: float,
-    ends: tuple[float, float],
-    limits: tuple[float, float],
-    effective_tasks: float,
+    definition: Definition, units: Units, of_mean: tuple[float, float, float], limits: tuple[float, float]
 ) -> Estimate:
-    """Transform the interval of a mean by a monotone g, and its error by the delta method.
-
-    Args:
-        g: post-transform of the metric.
-        units: f over tasks or clusters (k = 1).
-        error: standard error of the mean.
-        ends: interval of the mean.
-        limits: smallest and largest possible mean.
-        effective_tasks: of the error.
-    """
-    ends = (max(ends[0], limits[0]), min(ends[1], limits[1]))
-    if known(g).is_identity:
-        return Estimate(error, *ends, effective_tasks)
-    low, high = sorted(apply_transform(g, np.array(ends), "g").tolist())
-    return Estimate(error * abs(float(transform_slopes(g, units.mean)[0])), low, high, effective_tasks)
+    """Transform the standard error and the ends for a mean by a monotone g (delta method), within its limits."""
+    error, low, high = of_mean
+    low, high = max(low, limits[0]), min(high, limits[1])
+    effective_tasks = units.effective_tasks(units.influence[:, 0])
+    if definition.is_share and (not units.clustered or effective_tasks == 0):
+        effective_tasks = math.inf
+    if not known(definition.g).is_identity:
+        low, high = sorted(apply_transform(definition.g, np.array([low, high]), "g").tolist())
+        error *= abs(float(transform_slopes(definition.g, units.mean)[0]))
+    return Estimate(error, low, high, effective_tasks)
 
 
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     """Interval of a mean with Hall's correction for skewness, because ranks have long tails.
 
     With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 + a^2 T^3 / 27 + a / 6
-    is normal to second order and monotone; it is inverted at Student's quantiles.
-
-    Source: Hall 1992 (J. R. Statist. Soc. B 54, 221-228).
+    is inverted at Student's quantiles (Hall 1992, J. R. Statist. Soc. B 54).
     """
-    u, mean = units.influence[:, 0], float(units.mean[0])
-    error = math.sqrt(float(units.covariance[0, 0]))
+    u, mean, error = units.influence[:, 0], float(units.mean[0]), units.error
     if error == 0:
         return mean, mean
     a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
-    x = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)))
+    x = float(student.ppf((1 + level) / 2, units.freedom))
 
     def corrected(y: float) -> float:
         return y if abs(a) < 1e-6 else 3 / a * (float(np.cbrt(1 + a * (y - a / 6))) - 1)
@@ -116,11 +211,15 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
 def share_interval(units: Units, level: float) -> tuple[float, float]:
     """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider.
 
-    Source: Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1: for a share near 0.18 / n, Wilson's
-    interval covers 83.8%.
+    See Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1.
     """
-    p, n, _ = _share(units, level)
-    low, high = wilson(units, level)
+    p = min(max(float(units.mean[0]), 0.0), 1.0)
+    square, z = float((units.count * units.influence[:, 0] ** 2).sum()), float(norm.ppf((1 + level) / 2))
+    if units.clustered:  # the jackknife's error, and Student's quantile
+        square, z = square * units.factor, float(student.ppf((1 + level) / 2, units.freedom))
+    # without variance the sample size is the effective number of units
+    n = p * (1 - p) / square if square > 0 else units.effective
+    low, high = wilson(p, n, z)
     few, many = p * n, (1 - p) * n
     if 0 < few <= _FEW:
         low = min(low, float(chi2.ppf(1 - level, 2 * few)) / 2 / n)
@@ -129,51 +228,15 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
     return low, high
 
 
-def wilson(units: Units, level: float) -> tuple[float, float]:
-    """Wilson's interval of a share, with the effective number of tasks n = p (1 - p) / squared error.
-
-    For clusters the error is the jackknife's and the quantile Student's.
-
-    Source: Wilson 1927 (doi:10.1080/01621459.1927.10502953).
-    """
-    return wilson_ends(*_share(units, level))
-
-
-def wilson_ends(p: float, n: float, z: float) -> tuple[float, float]:
-    """Ends of Wilson's interval of a share p of n tasks, at the quantile z."""
+def wilson(p: float, n: float, z: float) -> tuple[float, float]:
+    """Wilson's interval of a share p of n tasks, at the quantile z (doi:10.1080/01621459.1927.10502953)."""
     center, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return (center - half) / scale, (center + half) / scale
 
 
-def _share(units: Units, level: float) -> tuple[float, float, float]:
-    """The share, the effective number of tasks, and the quantile."""
-    p = min(max(float(units.mean[0]), 0.0), 1.0)
-    square = float((units.count * units.influence[:, 0] ** 2).sum()) * (units.factor if units.clustered else 1.0)
-    z = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
-    # without variance the sample size is the effective number of units
-    return p, p * (1 - p) / square if square > 0 else units.effective, z
-
-
-def degrees_of_freedom(units: Units) -> float:
-    """Degrees of freedom of the variance: n - 1 for tasks; Satterthwaite's for clusters, from fourth powers."""
-    if not units.clustered:
-        return units.size - 1
-    square = units.influence[:, 0] ** 2
-    spread = float((square**2).sum() - square.sum() ** 2 / units.size)
-    estimate = 2 * float(square.sum()) ** 2 / spread if spread > 0 else math.inf
-    return min(max(estimate, 1.0), units.size - 1)
-
-
-_CELLS = 1 << 22
-
-
 def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Draw bootstrap samples of units, with ``count`` (u,) int64 equal units per entry.
-
-    Yields:
-        blocks (b, u) float64 of the number of draws of each entry, ``n_resamples`` rows in total.
-    """
+    """Yield blocks (b, u) of the number of draws of each of u entries, with ``count`` (u,) equal units per entry."""
     rng = np.random.default_rng(seed)
     u, n = len(count), int(count.sum())
     step = max(1, _CELLS // max(u, n))
@@ -187,17 +250,9 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
 
 
 def studentised_interval(units: Units, level: float, n_resamples: int, seed: int) -> tuple[float, float, float]:
-    """Standard error and ends of the bootstrap-t interval of a weighted mean, which is correct to second order.
+    """Standard error and ends of the bootstrap-t interval of a weighted mean: M - q se, q quantiles of (M* - M) / se*.
 
-    The ends are M - q se with q the quantiles of (M* - M) / se*; se is linearized in the sample and in each resample.
-
-    Args:
-        units: f over tasks or clusters (k = 1).
-        level: confidence level, in (0, 1).
-        n_resamples: number of bootstrap samples.
-        seed: random seed.
-
-    Source: Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593).
+    Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593).
     """
     units.require_two()
     mean, weight = float(units.mean[0]), units.weight
@@ -222,20 +277,17 @@ def studentised_interval(units: Units, level: float, n_resamples: int, seed: int
     return error, mean - float(high) * error, mean - float(low) * error
 
 
-def percentile_interval(replicates: FloatArray, level: float) -> tuple[float, float, float]:
-    """Standard error and ends of the percentile interval, from values (resamples,) of a metric on resamples."""
-    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
-    return float(replicates.std(ddof=1)), float(low), float(high)
+def percentiles(values: FloatArray, level: float) -> tuple[float, float]:
+    """Ends of the percentile interval, from values (resamples,) of a metric or difference on resamples."""
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
     """Effective number of tasks or clusters of a metric without a formula; for quantiles all tasks or clusters.
 
-    Raises:
-        ValueError: if there are fewer than two tasks or clusters, or the metric is an extreme: resamples contain no
-            values beyond the sample, so that the bootstrap is inconsistent.
-
-    Source: Bickel and Freedman 1981 (doi:10.1214/aos/1176345637), on extremes.
+    An extreme raises a ValueError: resamples contain no values beyond the sample, so that the bootstrap is inconsistent
+    (Bickel and Freedman 1981, doi:10.1214/aos/1176345637).
     """
     if definition.is_extreme:
         raise ValueError(
@@ -262,16 +314,10 @@ def replicate_values(
 ) -> FloatArray:
     """Values of any metric on resampled tasks or clusters, (samples, resamples) float64.
 
-    Args:
-        definition: the metric.
-        samples: ranks of models on the same tasks, which are resampled together; or of one model.
-        rank_type: of the metric.
-        n_resamples: number of bootstrap samples.
-        seed: random seed.
-        cluster: (m,) int64 keys, one per entry of the samples; None, for one model: every task is drawn by itself.
+    Samples of several models are of the same tasks, which are drawn together; they need ``cluster``, (m,) int64 keys.
     """
     N = samples[0].known_candidates if definition.uses_candidates else None
-    if cluster is None:  # equal tasks are one entry
+    if cluster is None:  # every task is drawn by itself; equal ones are one entry
         samples = [samples[0].tie_blocks if N is None else samples[0]]
         drawn, unit, times = samples[0].count, np.arange(len(samples[0].count)), np.ones_like(samples[0].count)
     else:
@@ -294,33 +340,3 @@ def replicate_values(
             values.append([definition.value(one, rank_type) for one in redrawn])
     result = np.array(values).T
     return result if rank_type == "expected" else np.stack([apply_transform(definition.g, one, "g") for one in result])
-
-
-Method = Literal["normal", "bootstrap"]
-METHODS: tuple[Method, ...] = get_args(Method)
-
-
-def estimate(
-    definition: Definition,
-    sample: Sample,
-    rank_type: RankType,
-    level: float,
-    method: Method,
-    cluster: IntArray | None,
-    n_resamples: int,
-    seed: int,
-) -> Estimate:
-    """Interval of the base value of a metric on a sample."""
-    if sample.num_tasks == 0:
-        return Estimate(math.nan, math.nan, math.nan)
-    if not definition.is_function_of_mean(rank_type):
-        of_tasks, ranks = definition.as_tasks(sample)
-        effective_tasks = percentile_effective_tasks(of_tasks, ranks, cluster)
-        (replicates,) = replicate_values(of_tasks, [ranks], rank_type, n_resamples, seed, cluster)
-        return Estimate(*percentile_interval(replicates, level), effective_tasks)
-    units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
-    limits = definition.mean_limits(sample)
-    if method == "normal" or definition.is_share:  # no resample of a sample without hits has one
-        return normal_interval(definition, units, level, limits)
-    error, low, high = studentised_interval(units, level, n_resamples, seed)
-    return interval_through(definition.g, units, error, (low, high), limits, effective_tasks_of_mean(definition, units))

@@ -1,114 +1,84 @@
-"""Permutation tests, corrections for several comparisons, and equivalence tests."""
+"""Exact tests of paired shares, Holm's correction, mean ranks over datasets, and a test against random ranking."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.inference.intervals import Cluster
+from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
+from torchrankmetrics.inference.standard_errors import units_of
+from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.registry import MetricLike, as_measure
+from torchrankmetrics.table.columns import used
+from torchrankmetrics.validation import shorten
 
 
-@dataclass(frozen=True, eq=False)
-class SignFlips:
-    """Sums of k columns under the flips of a sign-flip test, which can test any combination of the columns.
+def share_difference(only_a: float, only_b: float, num_tasks: float, level: float) -> tuple[float, float]:
+    """Interval of the difference of two paired shares, from the numbers of tasks that only A and only B hits.
 
-    Attributes:
-        sums: (b, k) float64, one row per flip.
-        observed: (k,) float64, the sums without flips.
-        size: (k,) float64, sums of absolute values, the scale of rounding.
-        exhaustive: whether the flips are all that change the first column, instead of random ones.
+    The wider of Tango's score interval (1998, Statist. Med. 17) and Clopper and Pearson's of the share of A among
+    discordant tasks, so that it agrees with McNemar's exact p. Effective numbers need not be integers.
     """
-
-    sums: FloatArray
-    observed: FloatArray
-    size: FloatArray
-    exhaustive: bool
-
-    def p_value(self, line: FloatArray) -> float:
-        """Two-sided p-value in (0, 1] of a zero mean of columns @ line; line is (k,) float64."""
-        # a flip with the observed sum counts, whatever the rounding
-        bar = abs(float(self.observed @ line)) - 1e-12 * float(self.size @ np.abs(line))
-        return self.share(np.abs(self.sums @ line) >= bar)
-
-    def share(self, reached: npt.NDArray[np.bool_]) -> float:
-        """Share of the flips (b,) that reach the observed sum, which counts as a flip that does."""
-        sampled = not self.exhaustive
-        return float((sampled + reached.sum()) / (sampled + len(reached)))
-
-    def furthest(self, line: FloatArray, move: float, alpha: float) -> float:
-        """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight.
-
-        The last column contains the weights (> 0), and columns @ line sums to zero: the observed sum grows with t only.
-        Each flip reaches it up to its own t, so the result is one of these, or infinity.
-        """
-        total, sums = float(self.observed[-1]), np.sign(move) * (self.sums @ line)
-        apart, along = abs(move) * (total - self.sums[:, -1]), abs(move) * (total + self.sums[:, -1])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            until = np.maximum(sums / apart, -sums / along)
-        # no flip, or all flips: reached by any t
-        until[np.minimum(apart, along) <= 1e-12 * abs(move) * total] = np.inf
-        number = len(until)
-        rank = math.floor(alpha * number) + 1 if self.exhaustive else math.floor(alpha * (number + 1))
-        return max(float(np.partition(until, number - rank)[number - rank]), 0.0)
+    score, discordant = tango(only_a, only_b, num_tasks, level), only_a + only_b
+    low, high = clopper_pearson(only_a, discordant, level) if discordant else (0.5, 0.5)
+    low, high = ((2 * end - 1) * discordant / num_tasks for end in (low, high))
+    return min(score[0], low), max(score[1], high)
 
 
-def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> SignFlips:
-    """Flip the signs of units, the same for all columns of a unit.
+def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, null: float) -> float:
+    """Two-sided p of "the difference of two paired shares is ``null``": McNemar's exact, and Tango's if it is larger.
 
-    d_i = v_i (f(r_i^A) - f(r_i^B)) is the term of task i in the difference of two means of f, and the statistic is
-    Student's t. Flips do not change the sum of d^2, and t grows with |sum d| for a fixed sum of d^2. Therefore the
-    studentized p-value is computed from sums. All flips are used if their number is at most ``permutations`` + 1; else
-    p = (1 + number at least as large) / (1 + permutations). Exact if d is symmetric (models exchangeable on each
-    task), else asymptotic.
-
-    Random flips are drawn from a random subgroup: unit i has a random number x_i, and flip h changes the sign of unit i
-    if h and x_i have an odd number of common bits. The flips are pairwise independent, so that p has at most the error
-    that it has with flips from the whole group, and a fast Walsh-Hadamard transform computes all sums at once.
-
-    Units with zero in the first column do not change its p-value: their numbers are drawn separately, so that the
-    p-value is the same without them.
-
-    Args:
-        columns: (u, k) float64, one row per independent task, or sums over clusters.
-        permutations: number of random flips.
-        seed: random seed.
-
-    Source: Janssen 1997 (doi:10.1016/S0167-7152(97)00043-6); Phipson and Smyth 2010 (doi:10.2202/1544-6115.1585);
-    Koning and Hemerik 2024 (doi:10.1093/biomet/asad050), for subgroups.
-
-    >>> sign_flips(np.array([[1.0], [2.0], [3.0], [4.0]])).p_value(np.ones(1))
-    0.125
+    >>> share_difference_p_value(0, 5, 100, 0.0)
+    0.0625
     """
-    moved = columns[:, 0] != 0
-    if _is_small(len(columns), permutations):
-        moved[:] = True
-    number = int(moved.sum())
-    exhaustive = _is_small(number, permutations)
-    flips = 1 << (number if exhaustive and moved.all() else permutations.bit_length())
-    rng = np.random.default_rng(seed)
-    unit = np.empty(len(columns), dtype=np.int64)
-    unit[moved] = 1 << np.arange(number) if exhaustive else _spread(number, flips, rng)
-    unit[~moved] = _spread(len(columns) - number, flips, np.random.default_rng([seed, 1]))
-    sums = np.stack([np.bincount(unit, column, minlength=flips) for column in columns.T], 1).astype(np.float64)
-    half = 1
-    while half < flips:
-        even, odd = np.moveaxis(sums.reshape(-1, 2, half, columns.shape[1]), 1, 0)
-        sums = np.stack([even + odd, even - odd], 1)
-        half *= 2
-    sums = sums.reshape(flips, -1)
-    if not exhaustive:  # the first flip changes nothing
-        sums = sums[1 + rng.permutation(flips - 1)[:permutations]]
-    return SignFlips(sums, columns.sum(0), np.abs(columns).sum(0), exhaustive)
+    score = 2 * float(stats.norm.sf(_score(only_a, only_b, num_tasks, null)))
+    discordant = only_a + only_b
+    if discordant == 0:
+        return max(score, 1.0 if null == 0 else 0.0)
+    share = (null * num_tasks / discordant + 1) / 2
+    if not 0 <= share <= 1:
+        return score
+    # tails of the beta distributions whose quantiles are the ends of Clopper and Pearson's interval
+    upper = float(stats.beta.cdf(share, only_a, only_b + 1)) if only_a > 0 else 1.0
+    lower = float(stats.beta.sf(share, only_a + 1, only_b)) if only_b > 0 else 1.0
+    return min(max(score, 2 * min(upper, lower)), 1.0)
 
 
-def _is_small(units: int, permutations: int) -> bool:
-    return units < 60 and 2**units <= permutations + 1
+def clopper_pearson(hits: float, size: float, level: float) -> tuple[float, float]:
+    """Exact interval of a share: each end has a tail probability of (1 - level) / 2."""
+    tail = (1 - level) / 2
+    low = float(stats.beta.ppf(tail, hits, size - hits + 1)) if hits > 0 else 0.0
+    high = float(stats.beta.ppf(1 - tail, hits + 1, size - hits)) if hits < size else 1.0
+    return low, high
 
 
-def _spread(units: int, size: int, rng: np.random.Generator) -> IntArray:
-    """Draw random numbers below ``size`` for units, as different as possible."""
-    return rng.permutation(max(units, size))[:units] % size
+def tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, float]:
+    """Tango's score interval of the difference of two paired shares."""
+    z = float(stats.norm.ppf((1 + level) / 2))
+    ends = []
+    for limit in (-1.0, 1.0):
+        inside, outside = (only_a - only_b) / n, limit
+        for _ in range(50):
+            middle = (inside + outside) / 2
+            near = _score(only_a, only_b, n, middle) <= z
+            inside, outside = (middle, outside) if near else (inside, middle)
+        ends.append(outside)
+    return ends[0], ends[1]
+
+
+def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
+    """Absolute value of Tango's score statistic for the difference delta."""
+    # q: maximum-likelihood share of tasks that only B hits, given the difference delta
+    b = (2 * n - only_a + only_b) * delta - only_a - only_b
+    q = (math.sqrt(max(b * b + 8 * n * only_b * delta * (1 - delta), 0.0)) - b) / (4 * n)
+    variance = n * (2 * q + delta - delta * delta)
+    gap = n * abs((only_a - only_b) / n - delta)
+    return gap / math.sqrt(variance) if variance > 0 else (math.inf if gap > 0 else 0.0)
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
@@ -143,64 +113,119 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     return adjusted
 
 
-def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0) -> FloatArray:
-    """Adjust the sign-flip tests of several mean differences by step-down max-T.
-
-    All differences of a task or cluster change sign together. Therefore the flips contain the dependence of the tests,
-    and the adjustment is smaller than Holm's. The statistic |sum d| / sqrt(sum d^2) orders flips and differences as
-    Student's t does. The family-wise error rate is controlled for many tasks, and for few if the vector of differences
-    is symmetric.
-
-    Args:
-        columns: (u, k) float64, one row per independent task, or sums over clusters.
-        lines: (k, m) float64, each difference as a combination of the columns.
-        permutations: number of random flips, as in ``sign_flips``.
-        seed: random seed.
-
-    Returns:
-        (m,) float64 in (0, 1]; 1 for a difference that is zero on every task.
-
-    Source: Westfall and Young 1993 (ISBN 0-471-55761-7); Romano and Wolf 2005 (doi:10.1198/016214504000000539).
-
-    >>> d = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0], [4.0, 3.0], [0.5, -1.0]])
-    >>> max_t_p_values(d, np.eye(2)).tolist()
-    [0.0625, 0.1875]
-    """
-    flips = sign_flips(columns, permutations, seed)
-    each = columns @ lines
-    # differences up to rounding are zero
-    each[np.abs(each) <= 1e-13 * (np.abs(columns) @ np.abs(lines))] = 0.0
-    norm = np.sqrt((each**2).sum(0))
-    used = norm > 0
-    norm = np.where(used, norm, 1.0)
-    observed = np.where(used, np.abs(each.sum(0)) / norm, 0.0)
-    statistics = np.where(used, np.abs(flips.sums @ lines) / norm, 0.0)
-    # a flip with the observed sum counts, whatever the rounding
-    bar = np.where(used, observed - 1e-12 * (flips.size @ np.abs(lines)) / norm, 0.0)
-    order = np.argsort(-observed, kind="stable")
-    largest, adjusted = np.zeros(len(statistics)), np.ones(len(observed))
-    for j in order[::-1]:  # against the largest of itself and of less significant ones
-        np.maximum(largest, statistics[:, j], out=largest)
-        adjusted[j] = flips.share(largest >= bar[j])
-    adjusted[order] = np.maximum.accumulate(adjusted[order])
-    return adjusted
-
-
 def one_sided(difference: float, margin: float, at_lower: float, at_upper: float) -> tuple[float, float]:
-    """Halve two-sided p-values of the differences -margin and margin, on the side of the observed difference.
-
-    Args:
-        difference: observed.
-        margin: > 0.
-        at_lower: two-sided p-value of the difference -margin.
-        at_upper: two-sided p-value of the difference margin.
-
-    Returns:
-        p-values of "the difference is -margin or lower" and of "the difference is margin or higher".
-
-    >>> one_sided(0.0, 0.1, 0.04, 0.06)
-    (0.02, 0.03)
-    """
+    """P-values of "it is -margin or lower" and "it is margin or higher", from the two-sided ones of both."""
     below = at_lower / 2 if difference > -margin else 1 - at_lower / 2
     above = at_upper / 2 if difference < margin else 1 - at_upper / 2
     return below, above
+
+
+@dataclass(frozen=True)
+class MeanRanks:
+    """Mean ranks of models over datasets, with the smallest significant difference.
+
+    Attributes:
+        mean: mean rank of each model, 1 is the best.
+        statistic, p_value: Friedman's test of the hypothesis that all models are alike (chi-square, with ties).
+        critical_difference: Nemenyi's; two models that are further apart are significantly different.
+        cliques: sets of models, as indices by ascending mean rank, that are not significantly different.
+        num_datasets: number of datasets.
+        confidence_level: in (0, 1).
+    """
+
+    mean: tuple[float, ...]
+    statistic: float
+    p_value: float
+    critical_difference: float
+    cliques: tuple[tuple[int, ...], ...]
+    num_datasets: int
+    confidence_level: float
+
+
+def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, confidence_level: float = 0.95) -> MeanRanks:
+    """Rank models on each dataset, (datasets, models) values: Demsar 2006 (jmlr.org/papers/v7/demsar06a.html)."""
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 2 or min(x.shape) < 2 or np.isnan(x).any():
+        raise ValueError(
+            f"values must be (datasets, models), at least 2 of each, without NaN; got {x.shape} with "
+            f"{int(np.isnan(x).sum())} NaN"
+        )
+    n, k = x.shape
+    ranks = stats.rankdata(-x if higher_is_better else x, axis=1)
+    mean = ranks.mean(0)
+    centered = ranks - (k + 1) / 2
+    spread = float((centered**2).sum()) / (n * (k - 1))  # k (k + 1) / 12 without ties
+    statistic = n * float(((mean - (k + 1) / 2) ** 2).sum()) / spread if spread > 0 else 0.0
+    critical = (
+        float(stats.studentized_range.ppf(confidence_level, k, np.inf))
+        / math.sqrt(2)
+        * math.sqrt(k * (k + 1) / (6 * n))
+    )
+    order = np.argsort(mean, kind="stable")
+    cliques: list[tuple[int, ...]] = []
+    for start in range(k):
+        together = tuple(order[start:][mean[order[start:]] - mean[order[start]] <= critical].tolist())
+        if len(together) > 1 and not (cliques and set(together) <= set(cliques[-1])):
+            cliques.append(together)
+    p_value = float(stats.chi2.sf(statistic, k - 1))
+    return MeanRanks(tuple(mean.tolist()), statistic, p_value, critical, tuple(cliques), n, confidence_level)
+
+
+def clustered_p_value(
+    evaluation: Evaluation, metric: MetricLike = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
+) -> float:
+    """Test whether a model is better than random ranking, for dependent tasks in clusters.
+
+    The p-value in (0, 1] is one-sided: Student's t of the mean of f minus its mean under random ranking, with a
+    cluster-robust variance. Tasks of one cluster may depend in any way. The test needs many clusters of similar weight:
+    otherwise it rejects too often. It uses pessimistic ranks, whatever the rank type.
+
+    Args:
+        evaluation (Ranks, RankTable or RankCollection): a ``RankTable``, ``RankCollection`` or ``Ranks``.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric that is a function of a mean of f and has
+            a direction.
+        cluster (str or integers): "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
+        second_cluster (str or integers, default None): second keys (for example queries and targets); tasks that share
+            either key may depend.
+
+    Returns:
+        The p-value, a float in (0, 1].
+
+    Raises:
+        TypeError, ValueError: for other metrics, invalid keys, and fewer than two clusters.
+
+    Source: Cameron, Gelbach and Miller 2011 (doi:10.1198/jbes.2010.07136), for two kinds of clusters.
+
+    >>> from torchrankmetrics import Ranks
+    >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
+    0.0238
+    """
+    measure = as_measure(metric)
+    definition = measure.definition.of_tasks
+    if definition is None or not definition.has_p_value or not definition.is_function_of_mean():
+        raise ValueError(
+            f"metric must be a function of a mean of f over tasks with a direction, got {shorten(measure.key)}"
+        )
+    check_evaluation(evaluation, "evaluation")
+    kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
+    paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
+    rows = paired[0][0][0]
+    measured = used(rows, measure.side, definition.min_candidates)
+    sample = sample_of(rows[measured], measure.average)
+    keys = [key[measured] for _, key in paired if key is not None]
+    if len(keys) == 2:
+        keys.append(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1))
+
+    number, index = np.unique(sample.known_candidates, return_inverse=True)
+    centred = definition.unit_values(sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
+    units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
+    variances = [float(one.covariance[0, 0]) for one in units]
+    # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
+    variance = max(variances[0], sum(variances[:2]) - variances[2]) if len(keys) == 3 else variances[0]
+    if variance <= 0:
+        return 1.0
+    ends = apply_transform(definition.f, np.array([1.0, float(number.max())]), num_candidates=np.full(2, number.max()))
+    direction = 1.0 if ends[0] >= ends[1] else -1.0
+    freedom = min(one.freedom for one in units[: len(kinds)])
+    statistic = direction * float(units[0].mean[0]) / math.sqrt(variance)
+    return max(float(stats.t.sf(statistic, freedom)), math.ulp(0.0))

@@ -43,6 +43,5 @@ class EarlyStopping(lightning.EarlyStopping):
         ((key, mode),) = found.items()
         if self._options.get("mode", mode) != mode:
             raise ValueError(f"mode must be {mode!r} for {key!r}, got {self.mode!r}; leave it out")
-        if (self.monitor, self.mode) != (key, mode):
-            super().__init__(key, **{**self._options, "mode": mode})
+        super().__init__(key, **{**self._options, "mode": mode})
         super().setup(trainer, pl_module, stage)

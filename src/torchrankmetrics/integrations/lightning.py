@@ -58,27 +58,8 @@ class UnpaddedBatchSampler(BatchSampler):
         super().__init__(SequentialSampler(dataset), batch_size, drop_last=False)
         self.dataset = dataset
         self._num_replicas, self._rank = num_replicas, rank
-        if num_replicas is not None and (rank is not None or _grouped()):
+        if num_replicas is not None and rank is not None:
             self._place()
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of processes, now."""
-        if self._num_replicas is not None:
-            return self._num_replicas
-        return distributed.get_world_size() if _grouped() else 1
-
-    @property
-    def rank(self) -> int:
-        """Number of this process, now."""
-        if self._rank is not None:
-            return self._rank
-        if not _grouped() and self.num_replicas > 1:
-            raise ValueError(
-                f"rank must be given with num_replicas={self.num_replicas} where there is no process group: every "
-                "process would take the samples of the first"
-            )
-        return distributed.get_rank() if _grouped() else 0
 
     def __len__(self) -> int:
         return self._place()[2]
@@ -90,15 +71,21 @@ class UnpaddedBatchSampler(BatchSampler):
             yield list(range(chunk * size // chunks, (chunk + 1) * size // chunks))
 
     def _place(self) -> tuple[int, int, int]:
-        """Number of this process, of all processes, and of the batches of each."""
-        size, replicas, rank = len(self.dataset), self.num_replicas, self.rank
+        """Number of this process, of all processes, and of the batches of each, now."""
+        size, replicas, rank = len(self.dataset), self._num_replicas, self._rank
+        grouped = distributed.is_available() and distributed.is_initialized()
+        if replicas is None:
+            replicas = distributed.get_world_size() if grouped else 1
+        if rank is None and not grouped and replicas > 1:
+            raise ValueError(
+                f"rank must be given with num_replicas={replicas} where there is no process group: every process would "
+                "use the samples of the first"
+            )
+        if rank is None:
+            rank = distributed.get_rank() if grouped else 0
         if not 0 <= rank < replicas:
             raise ValueError(f"rank must be in [0, {replicas}) for {replicas} processes, got {rank}")
         if size < replicas:
             raise ValueError(f"dataset must have a sample for each of {replicas} processes, got {size} samples")
         wanted = -(-size // (self.batch_size * replicas))
         return rank, replicas, min(wanted, size // replicas)  # no batch may be empty
-
-
-def _grouped() -> bool:
-    return distributed.is_available() and distributed.is_initialized()

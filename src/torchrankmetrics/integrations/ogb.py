@@ -1,14 +1,13 @@
 """OGB's link evaluator with the same values, and the ranks behind them; OGB is not needed."""
 
-from collections.abc import Mapping
-from typing import Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.evaluate import EvaluateOptions, evaluate
-from torchrankmetrics.metrics.selection import Metrics
+from torchrankmetrics.metrics.evaluate import evaluate
+from torchrankmetrics.metrics.registry import Metrics
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
@@ -24,23 +23,22 @@ OGB_METRICS = {
     "ogbl-biokg": "mrr",
     "ogbl-vessel": "rocauc",
 }
-_HITS = (1, 3, 10)
 
 
 class Evaluator:
-    """``ogb.linkproppred.Evaluator`` by its name, attributes, dicts and numbers, with the ranks beside.
+    """``ogb.linkproppred.Evaluator``: the same name, attributes, dicts and numbers, and also the ranks.
 
-    A result is the dict that OGB gives, in OGB's rule for ties: hits@K counts pessimistic ranks, the lists of MRR come
-    from realistic ones, ROC-AUC gives ties a half. Its ``ranks`` go into any metric, ``result.evaluate()`` gives the
-    values of ``RankCollection``, adjusted ones too. Not as in OGB: a NaN never helps, where the lists of MRR put it
-    first; arrays of NumPy are taken for MRR; and every data set takes shared, per-positive and ragged negatives.
+    A result is OGB's dict, with OGB's rule for ties: hits@K counts pessimistic ranks, the lists of MRR come from
+    realistic ones, ROC-AUC counts ties as a half. Its ``ranks`` can be passed to any metric, and ``result.evaluate()``
+    returns values of ``RankCollection``, adjusted ones too. Unlike OGB: a NaN never helps, where the lists of MRR put
+    it first; MRR accepts NumPy arrays; and every dataset accepts shared, per-positive and ragged negatives.
 
     Args:
-        name (str): of a link data set, such as "ogbl-collab".
+        name (str): name of a link dataset, such as "ogbl-collab".
 
     Attributes:
-        eval_metric: what OGB measures there: "hits@<K>", "mrr" or "rocauc".
-        K: the K of hits, to be set to others; only there.
+        eval_metric: OGB's metric of the dataset: "hits@<K>", "mrr" or "rocauc".
+        K: the K of hits; may be set.
 
     Raises:
         ValueError: if the name is not one of ``OGB_METRICS``.
@@ -69,9 +67,9 @@ class Evaluator:
 
         Args:
             input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in
-                every form that ``Ranks.from_negatives`` takes: (M,) for all positives, (B, M), a list, with "exclude"
-                or "indexes". OGB's own take (M,) for hits and ROC-AUC, (B, M) for MRR.
-            backend (str, default "auto"): as ``rank_scores`` takes it.
+                every form of ``Ranks.from_negatives``: (M,) for all positives, (B, M), a list, with "exclude" or
+                "indexes". OGB itself accepts (M,) for hits and ROC-AUC, (B, M) for MRR.
+            backend (str, default "auto"): as in ``rank_scores``.
 
         Returns:
             {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list", "hits@3_list",
@@ -88,50 +86,33 @@ class Evaluator:
             warn(
                 "y_pred_pos or y_pred_neg hold NaN; a NaN never helps, where lists of OGB's evaluator may put it first"
             )
-        return Result(self._values(ranks), ranks, self.eval_metric)
-
-    def _values(self, ranks: Ranks) -> dict[str, float | Tensor]:
+        result = Result()
+        result.ranks, result.eval_metric = ranks, self.eval_metric
         if self.eval_metric == "mrr":
-            lists = {f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in _HITS}
-            return {**lists, "mrr_list": 1 / ranks.realistic.to(torch.float32)}
-        if self.eval_metric == "rocauc":
-            return {"rocauc": _roc_auc(ranks)}
-        return {f"hits@{self.K}": float((ranks.pessimistic <= self.K).double().mean())}
+            result |= {f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in (1, 3, 10)}
+            result["mrr_list"] = 1 / ranks.realistic.to(torch.float32)
+        elif self.eval_metric == "rocauc":
+            pairs = int((ranks.num_candidates - 1).sum())
+            if pairs == 0:
+                raise ValueError("y_pred_neg must hold at least one negative for ROC-AUC, got none")
+            wrong = int((ranks.optimistic + ranks.pessimistic - 2).sum())  # twice, so that a tie is an integer
+            result["rocauc"] = 1 - wrong / (2 * pairs)
+        else:
+            result[f"hits@{self.K}"] = float((ranks.pessimistic <= self.K).double().mean())
+        return result
 
 
 class Result(dict[str, float | Tensor]):
     """Result of ``eval``: OGB's dict, and the ranks it was computed from.
-
-    Args:
-        values (mapping): OGB's result.
 
     Attributes:
         ranks (Ranks): ``Ranks`` of the positives, marked as ranks among sampled candidates.
         eval_metric (str): metric of the evaluator.
     """
 
-    def __init__(self, values: Mapping[str, float | Tensor], ranks: Ranks, eval_metric: str) -> None:
-        super().__init__(values)
-        self.ranks: Ranks = ranks
-        self.eval_metric: str = eval_metric
+    ranks: Ranks
+    eval_metric: str
 
-    def evaluate(self, metrics: Metrics | None = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
-        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``.
-
-        Args:
-            metrics (sequence of str): as in ``torchrankmetrics.evaluate``.
-            **options (object): as in ``torchrankmetrics.evaluate``.
-
-        Returns:
-            Dict of key to value.
-        """
+    def evaluate(self, metrics: Metrics | None = None, **options: Any) -> dict[str, float]:
+        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
         return evaluate(self.ranks, metrics=metrics, **options)
-
-
-def _roc_auc(ranks: Ranks) -> float:
-    """Share of (positive, negative) pairs in the right order, ties at a half; exact until the one division."""
-    pairs = int((ranks.num_candidates - 1).sum())
-    if pairs == 0:
-        raise ValueError("y_pred_neg must hold at least one negative for ROC-AUC, got none")
-    wrong: Tensor = (ranks.optimistic + ranks.pessimistic - 2).sum()  # twice, so that a tie is an integer
-    return 1 - int(wrong) / (2 * pairs)

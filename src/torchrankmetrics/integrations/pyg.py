@@ -3,8 +3,7 @@
 PyG itself is not imported: a model scores (heads, relations, tails), data have edge_index and edge_type.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,29 +18,9 @@ from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
 
 
-class ScoresTriples(Protocol):
-    """The part of ``torch_geometric.nn.kge.KGEModel`` that is used."""
-
-    num_nodes: int
-
-    def __call__(self, head_index: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
-        """Score triples given as three (m,) tensors: (m,), higher is better."""
-        ...
-
-
-class HasEdges(Protocol):
-    """The part of ``torch_geometric.data.Data`` that is used; edge_type is checked when it is read."""
-
-    edge_index: Tensor
-
-
-Source = HasEdges | Integers | tuple[Integers, Integers]
-"""Triples as PyG holds them: ``Data``, (edge_index, edge_type), (heads, relations, tails) or (n, 3)."""
-
-
 def rank_triples(
-    model: ScoresTriples,
-    triples: Source,
+    model: Any,
+    triples: Any,
     known: KnownTriples | None = None,
     *,
     higher_is_better: bool = True,
@@ -97,42 +76,35 @@ def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | 
     kind = type(model)
     if kind.__module__ != f"torch_geometric.nn.kge.{kind.__name__.lower()}":  # not subclasses, whose scores may differ
         return None, None
-    tail: Callable[[Tensor, Tensor], Tensor]
-    head: Callable[[Tensor, Tensor], Tensor]
     node, relation, similarity = model.node_emb.weight.detach(), model.rel_emb.weight.detach(), "dot"
+    tail, head = torch.mul, torch.mul
     if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
         return None, None
-    if kind.__name__ == "DistMult":
-        tail = head = torch.mul
-    elif kind.__name__ == "TransE" and model.p_norm in (1, 2):
+    if kind.__name__ == "TransE" and model.p_norm in (1, 2):
         similarity = f"l{model.p_norm:.0f}"
         node = torch.nn.functional.normalize(node, p=model.p_norm, dim=-1)
         tail, head = torch.add, torch.sub
-    elif kind.__name__ in ("ComplEx", "RotatE"):
+    elif kind.__name__ == "ComplEx":
         node = torch.complex(node, model.node_emb_im.weight.detach())
-        if kind.__name__ == "RotatE":
-            relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
-        else:
-            relation = torch.complex(relation, model.rel_emb_im.weight.detach())
-        tail, head = torch.mul, _mul_conjugate
-    else:
+        relation = torch.complex(relation, model.rel_emb_im.weight.detach())
+    elif kind.__name__ == "RotatE":
+        node = torch.complex(node, model.node_emb_im.weight.detach())
+        relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
+    elif kind.__name__ != "DistMult":
         return None, None
+    inverse = relation.conj() if node.is_complex() else relation
     table = Candidates(_as_real(node))
     return (
         EmbeddingScorer(lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity),
-        EmbeddingScorer(lambda r, t: _as_real(head(node[t], relation[r])), table, similarity=similarity),
+        EmbeddingScorer(lambda r, t: _as_real(head(node[t], inverse[r])), table, similarity=similarity),
     )
-
-
-def _mul_conjugate(one: Tensor, other: Tensor) -> Tensor:
-    return one * other.conj()
 
 
 def _as_real(numbers: Tensor) -> Tensor:
     return torch.view_as_real(numbers).flatten(1) if numbers.is_complex() else numbers
 
 
-def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTriples:
+def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriples:
     """``KnownTriples`` of PyG's ``Data``, or of the tensors in it.
 
     Args:
@@ -199,9 +171,19 @@ def ranks_of_predictions(
     Ranks(optimistic=[2, 1, 4], pessimistic=[2, 1, 6], num_candidates=[5, 5, 6])
     """
     listed, number = as_ids(pred_index_mat, "pred_index_mat"), check_int("num_dst_nodes", num_dst_nodes, 1)
+    parts = edge_label_index if isinstance(edge_label_index, tuple) else as_ids(edge_label_index, "edge_label_index")
+    edges = [as_ids(part, "edge_label_index").to(listed.device) for part in parts]
     if listed.ndim != 2:
         raise ValueError(f"pred_index_mat must be (B, k), got {tuple(listed.shape)}")
-    row, column = _edges_of(edge_label_index, edge_label_weight, listed.device)
+    if len(edges) != 2 or edges[0].ndim != 1 or edges[0].shape != edges[1].shape:
+        shapes = ", ".join(str(tuple(part.shape)) for part in edges)
+        raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {shapes}")
+    row, column = edges
+    if edge_label_weight is not None:
+        weight = torch.as_tensor(edge_label_weight, device=listed.device)
+        if weight.shape != row.shape:
+            raise ValueError(f"edge_label_weight must be ({len(row)},), got {tuple(weight.shape)}")
+        row, column = row[weight > 0], column[weight > 0]
     for name, ids, size in (
         ("pred_index_mat", listed, number),
         ("edge_label_index", row, len(listed)),
@@ -210,37 +192,18 @@ def ranks_of_predictions(
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
             raise IndexError(f"{name} must lie in [0, {size}), got {int(ids.min())} to {int(ids.max())}")
     cells = torch.arange(len(listed), device=listed.device)[:, None] * number + listed
-    true, order = (row * number + column).sort()
-    for name, sorted_cells in (("pred_index_mat", cells.flatten().sort().values), ("edge_label_index", true)):
-        if (sorted_cells[1:] == sorted_cells[:-1]).any():
+    true = row * number + column
+    for name, one in (("pred_index_mat", cells), ("edge_label_index", true)):
+        if (one.flatten().sort().values.diff() == 0).any():
             raise ValueError(f"{name} must hold no destination twice for one source")
-    others = torch.bincount(row, minlength=len(listed))  # the true edges of a source
     hit = torch.isin(cells, true)
-    before = hit.long().cumsum(1) - hit.long()
-    place = (
-        torch.arange(listed.shape[1], device=listed.device) - before + 1
-    )  # other true edges before it are not candidates
-    last = number - others + 1
-    low = (listed.shape[1] - hit.sum(1) + 1)[row]
-    high = last[row]
-    at = torch.searchsorted(true, cells[hit])
-    low[order[at]], high[order[at]] = place[hit], place[hit]
-    return Ranks(low, high, last[row])
-
-
-def _edges_of(edges: Integers, weight: Numbers | None, device: torch.device) -> tuple[Tensor, Tensor]:
-    parts = edges if isinstance(edges, tuple) else as_ids(edges, "edge_label_index")
-    if len(parts) != 2:
-        raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {len(parts)} parts")
-    row, column = (as_ids(part, "edge_label_index").to(device) for part in parts)
-    if row.ndim != 1 or row.shape != column.shape:
-        raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {tuple(row.shape)}, {tuple(column.shape)}")
-    if weight is None:
-        return row, column
-    weight = torch.as_tensor(weight, device=device)
-    if weight.shape != row.shape:
-        raise ValueError(f"edge_label_weight must be ({len(row)},), got {tuple(weight.shape)}")
-    return row[weight > 0], column[weight > 0]
+    last = number - torch.bincount(row, minlength=len(listed))[row] + 1  # the other true edges are not candidates
+    low, high = (listed.shape[1] - hit.sum(1) + 1)[row], last.clone()
+    place = torch.arange(1, listed.shape[1] + 1, device=listed.device) - (hit.cumsum(1) - hit.long())
+    ordered, order = true.sort()
+    at = order[torch.searchsorted(ordered, cells[hit])]
+    low[at] = high[at] = place[hit]
+    return Ranks(low, high, last)
 
 
 def _as_source(source: Any, name: str) -> Tensor:

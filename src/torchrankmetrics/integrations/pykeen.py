@@ -1,33 +1,273 @@
-"""Public names for PyKEEN: evaluators, and rank tables from its results."""
+"""PyKEEN: evaluators for its pipelines, rank tables from its results, and the direction of a metric."""
 
 from __future__ import annotations  # the reference is built without PyKEEN
 
+import inspect
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pykeen.evaluation import RankBasedEvaluator, SampledRankBasedEvaluator, evaluator_resolver
-from pykeen.evaluation.rank_based_evaluator import sample_negatives
+from pykeen.constants import TARGET_TO_INDEX, TARGET_TO_KEYS
+from pykeen.evaluation import Evaluator, RankBasedEvaluator, SampledRankBasedEvaluator, evaluator_resolver
+from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, sample_negatives
 from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
+from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode, Target
 from torch import Tensor
 
-from torchrankmetrics.integrations.pykeen_evaluator import RankCollectionEvaluator
+from torchrankmetrics.definitions.protocol import Average, View
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.pykeen_results import (
+    Keywords,
+    Known,
     RankResults,
     Requested,
     find_key,
     known_triples,
+    parse_metric,
+    pykeen_keys,
+    requested_metrics,
 )
-from torchrankmetrics.kg.known_triples import as_triples
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking import flags
 from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten
+
+__all__ = [
+    "RankCollectionEvaluator",
+    "RankResults",
+    "SampledRankCollectionEvaluator",
+    "early_stopping",
+    "known_triples",
+    "objective",
+    "rank_table",
+]
+
+_ID_BITS = 30  # two ids and a side in one int64
+Exclude = Tensor | tuple[Tensor, Tensor] | None
+
+
+class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
+    """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
+
+    A NaN score counts against the model. PyKEEN's own evaluator treats NaN as filtered, so a diverged model ranks
+    first. ``LCWAEvaluationLoop`` also marks filtered candidates with NaN: pass ``known`` there. ``collection`` contains
+    the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
+
+    Args:
+        metrics (sequence of str, default None): as in ``RankCollection``, or metrics of PyKEEN; None: all of
+            ``RankBasedEvaluator``, and the tie rate.
+        metrics_kwargs (mapping, default None): of PyKEEN's metrics: a dict for all, or one per metric.
+        add_defaults (bool, default False): whether the default metrics are computed beside ``metrics``.
+        views (sequence of str, default ("base",)): as in ``RankCollection``.
+        rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
+        expectation (ExpectationProvider, default None): as in ``RankCollection``.
+        average (str, default "micro"): "micro", or "macro": every query weighs the same, as in
+            ``MacroRankBasedEvaluator``; the group of a rank is its query then.
+        filtered (bool, default True): whether known triples are left out of the candidates.
+        known (KnownTriples or triples, default None): the triples to filter, the evaluated ones included:
+            ``KnownTriples``, datasets or triples factories. PyKEEN's own filter triples are excluded in addition. None:
+            only PyKEEN's filter triples.
+        clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
+        batch_size, slice_size (int, default None): of the evaluation; None: PyKEEN's choice.
+        mode (str, default None): inductive mode, or None.
+        backend (str, default "auto"): as ``rank_scores`` takes it.
+
+    Raises:
+        TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given, but not filtered.
+    """
+
+    metric_result_cls = RankResults
+
+    def __init__(
+        self,
+        metrics: Requested | None = None,
+        *,
+        metrics_kwargs: Keywords | None = None,
+        add_defaults: bool = False,
+        views: Sequence[View] = ("base",),
+        rank_types: Sequence[RankType] = ("realistic", "optimistic", "pessimistic"),
+        average: Average = "micro",
+        expectation: ExpectationProvider | None = None,
+        filtered: bool = True,
+        known: Known | None = None,
+        clear_on_finalize: bool = True,
+        batch_size: int | None = None,
+        slice_size: int | None = None,
+        mode: InductiveMode | None = None,
+        backend: str = "auto",
+    ) -> None:
+        if known is not None and not filtered:
+            raise ValueError("known must be None if filtered is False, got known triples; leave one of them out")
+        chosen(torch.empty(0, 0, device="cpu"), backend)  # an error before a model is trained
+        # the mask distinguishes filtered scores from NaN scores of the model
+        super().__init__(filtered, filtered, batch_size, slice_size, mode)
+        requested = requested_metrics(metrics, metrics_kwargs, add_defaults)
+        names = [name for name in requested if isinstance(name, str)] if isinstance(requested, list) else []
+        self._relation_metrics = [f"relation_{name}" for name in names if parse_metric(name).side is None]
+        self.collection = RankCollection(
+            requested,
+            views=views,
+            rank_types=rank_types,
+            sides=("both", "head", "tail"),
+            expectation=expectation,
+            average=average,
+        )
+        self.average = average
+        self.backend = backend
+        self.clear_on_finalize = clear_on_finalize
+        self.num_entities: int | None = None
+        if known is not None and not isinstance(known, KnownTriples):
+            known = known_triples(*known) if isinstance(known, list | tuple) else known_triples(known)
+        self._known = known
+        self._columns_of: Tensor | None = None  # column of each entity, -1: none; None: all entities are columns
+        self._with_score: dict[Target, Tensor] = {}  # columns that were not NaN in every row
+        self._ranked: dict[Target, int] = {}
+        self._finished = False
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
+        """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
+        given = inspect.signature(Evaluator.evaluate).bind(self, *args, **kwargs).arguments
+        entities = given.get("restrict_entities_to")
+        if entities is not None:
+            ids = torch.as_tensor(entities if isinstance(entities, Tensor) else list(entities)).cpu()
+            self._columns_of = torch.full((int(ids.max()) + 1,), -1)
+            self._columns_of[ids] = torch.arange(len(ids))
+        try:
+            results = super().evaluate(*args, **kwargs)
+        finally:
+            self._columns_of = None
+        assert isinstance(results, RankResults)
+        return results
+
+    def process_scores_(
+        self,
+        hrt_batch: Tensor,
+        target: Target,
+        scores: Tensor,
+        true_scores: Tensor | None = None,
+        dense_positive_mask: Tensor | None = None,
+    ) -> None:
+        """Rank a batch; PyKEEN calls it."""
+        if self._finished:
+            self.clear()
+        entities = hrt_batch[:, TARGET_TO_INDEX[target]]
+        own, inside = self._columns(entities, target)
+        if not inside.all():
+            missing = int(entities[~inside][0])
+            raise ValueError(
+                f"restrict_entities_to must contain the {target} of every evaluated triple; {missing} is missing"
+            )
+        exclude = self._exclude(hrt_batch, target, scores, own, dense_positive_mask)
+        ranks = self._rank(hrt_batch, target, scores, own, exclude)
+        if target != LABEL_RELATION:
+            self.num_entities = scores.shape[1]
+        elif self._relation_metrics:  # few evaluations rank relations: for the others they would be a third more
+            self.collection.add_metrics(self._relation_metrics)
+            self._relation_metrics = []
+        first = self._ranked.get(target, 0)
+        self.collection.update(
+            ranks,
+            side=target,
+            group=self._group(hrt_batch, target),
+            sample_id=torch.arange(first, first + len(own), device=own.device),
+        )
+        self._ranked[target] = first + len(own)
+
+    def clear(self) -> None:
+        """Reset the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
+        self.collection.reset()
+        self._with_score, self._ranked, self._finished = {}, {}, False
+
+    def finalize(self) -> RankResults:
+        """Results of the sides that were ranked; ``collection`` stores the ranks until the next batch."""
+        if self._finished or not self._ranked:
+            raise ValueError("no ranks: call evaluate first")
+        for target, with_score in self._with_score.items():
+            lost = (~with_score).nonzero()[:, 0].tolist()
+            if lost and self._ranked[target] > 1:
+                warn(
+                    f"{len(lost)} of {len(with_score)} columns of the {target} scores ({', '.join(map(str, lost[:3]))}"
+                    f"{', ...' if lost[3:] else ''}) were NaN in every row and were excluded as filtered. The "
+                    "evaluation loop marks filtered candidates with NaN, too. Pass known= to the evaluator: then a NaN "
+                    "score of the model counts against the model"
+                )
+        values = self.collection.compute()
+        results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
+        results.table = self.collection.table()
+        results._measures = list(self.collection.measures.values())
+        self._finished = self.clear_on_finalize
+        return results
+
+    def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[RankBasedMetricKey, tuple[str, Measure]]:
+        """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
+        result: dict[RankBasedMetricKey, tuple[str, Measure]] = {}
+        for name, measure in self.collection.measures.items():
+            if measure.side == "both" or measure.side in sides:
+                result |= dict.fromkeys(pykeen_keys(name, measure), (name, measure))
+        return result
+
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Exclude) -> Ranks:
+        return rank_scores(scores, own, exclude=exclude, backend=self.backend)
+
+    def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:
+        if self.average == "micro":
+            return hrt_batch[:, 1]
+        first, second = hrt_batch[:, TARGET_TO_KEYS[target]].T
+        query: Tensor = ((SIDE_CODES[target] << _ID_BITS | first) << _ID_BITS) | second
+        return query
+
+    def _columns(self, ids: Tensor, target: Target) -> tuple[Tensor, Tensor]:
+        """Return the columns of ids among the scores, and a mask of the ids that have one."""
+        if self._columns_of is None or target == LABEL_RELATION:
+            return ids, torch.ones_like(ids, dtype=torch.bool)
+        columns_of = self._columns_of.to(ids.device)
+        column = columns_of[ids.clamp(max=len(columns_of) - 1)]
+        return column, (ids < len(columns_of)) & (column >= 0)
+
+    def _exclude(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None) -> Exclude:
+        """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
+        known = None
+        if self._known is not None:
+            if self._columns_of is None and target != LABEL_RELATION and self._known.num_entities > scores.shape[1]:
+                raise ValueError(
+                    f"known has {self._known.num_entities} entities, but the {target} scores have {scores.shape[1]} "
+                    "columns"
+                )
+            look_up = getattr(self._known, f"{target}s")
+            row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
+            column, inside = self._columns(answer, target)
+            known = row[inside], column[inside]
+        if mask is not None:
+            excluded = mask != 0
+            if known is not None:
+                excluded[known] = True
+            return excluded
+        if known is not None:  # an evaluation loop replaces the scores of filtered candidates by NaN
+            is_known = torch.zeros(len(own), dtype=torch.bool, device=own.device)
+            is_known[known[0][known[1] == own[known[0]]]] = True
+            if not is_known.all():
+                missing = hrt_batch[~is_known][0].tolist()
+                raise ValueError(
+                    f"known must contain all filtered triples, the evaluated ones included; {missing} is missing"
+                )
+            return known
+        if not self.filtered:
+            return None
+        lost = scores.isnan()
+        self._with_score[target] = self._with_score.get(target, torch.zeros_like(lost[0])) | ~lost.all(0)
+        # if the target score is NaN, other NaN scores may come from the model
+        return lost & ~lost.gather(1, own[:, None])
 
 
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
@@ -81,22 +321,17 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
                 raise ValueError(
                     f"{side}_negatives must be ({len(triples)}, M), a row per triple; got {tuple(ids.shape)}"
                 )
-        self._sizes = triples.max(0).values + 1
-        self._keys, self._order = self._key(triples).sort(stable=True)
+        self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
 
-    def _rank(
-        self,
-        hrt_batch: Tensor,
-        target: Target,
-        scores: Tensor,
-        own: Tensor,
-        exclude: Tensor | tuple[Tensor, Tensor] | None,
-    ) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Exclude) -> Ranks:
         if target not in self.negative_samples:
             raise ValueError(f"candidates are sampled for head and tail; got target {shorten(target)}")
         if self._columns_of is not None:
             raise ValueError("restrict_entities_to does not go with sampled candidates: pass head_ and tail_negatives")
-        candidates = self.negative_samples[target][self._index(hrt_batch.cpu())].to(own.device)
+        batch = list(map(tuple, hrt_batch.tolist()))
+        if new := set(batch) - self._index.keys():
+            raise ValueError(f"evaluation_factory must hold all triples evaluated; {list(min(new))} is new")
+        candidates = self.negative_samples[target][[self._index[triple] for triple in batch]].to(own.device)
         candidates = torch.cat([own[:, None], candidates], 1)
         if isinstance(exclude, tuple):
             mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
@@ -109,31 +344,6 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         marks = torch.zeros_like(own) if ranks.flags is None else ranks.flags
         return Ranks.trusted(ranks.columns, marks | flags.SAMPLED)
 
-    def _index(self, triples: Tensor) -> Tensor:
-        """Return the places of triples (B, 3) among the evaluated triples."""
-        key = self._key(triples)
-        place = torch.searchsorted(self._keys, key).clamp(max=len(self._keys) - 1)
-        new = (self._keys[place] != key) | (triples >= self._sizes).any(1)
-        if new.any():
-            raise ValueError(f"evaluation_factory must hold all triples evaluated; {triples[new][0].tolist()} is new")
-        return self._order[place]
-
-    def _key(self, triples: Tensor) -> Tensor:
-        _, relations, tails = self._sizes.tolist()
-        head, relation, tail = triples.T
-        key: Tensor = (head * relations + relation) * tails + tail
-        return key
-
-
-__all__ = [
-    "RankCollectionEvaluator",
-    "RankResults",
-    "SampledRankCollectionEvaluator",
-    "early_stopping",
-    "known_triples",
-    "objective",
-    "rank_table",
-]
 
 for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):
     evaluator_resolver.register(_evaluator, raise_on_conflict=False)  # a module may be loaded again
@@ -212,15 +422,13 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
             raise ValueError("evaluator has no ranks; build it with clear_on_finalize=False and call evaluate")
         tables = []
         for side, parts in sorted(evaluator.num_candidates.items(), key=lambda item: SIDE_CODES[item[0]]):
-            numbers = np.concatenate(parts)
-            columns: dict[str, npt.ArrayLike] = {
-                "optimistic": np.concatenate(evaluator.ranks[side, "optimistic"]),
-                "pessimistic": np.concatenate(evaluator.ranks[side, "pessimistic"]),
-                "num_candidates": numbers,
-                "side": SIDE_CODES[side],
-                "sample_id": np.arange(len(numbers)),
-                "sampled": np.full(len(numbers), isinstance(evaluator, SampledRankBasedEvaluator)),
-            }
+            optimistic, pessimistic = (
+                np.concatenate(evaluator.ranks[side, kind]) for kind in ("optimistic", "pessimistic")
+            )
+            columns: dict[str, npt.ArrayLike] = {"optimistic": optimistic, "pessimistic": pessimistic}
+            columns |= {"num_candidates": np.concatenate(parts), "side": SIDE_CODES[side]}
+            columns |= {"sample_id": np.arange(len(optimistic))}
+            columns |= {"sampled": np.full(len(optimistic), isinstance(evaluator, SampledRankBasedEvaluator))}
             tables.append(RankTable.from_numpy(columns))
         table = RankTable.concatenate(tables)
     else:

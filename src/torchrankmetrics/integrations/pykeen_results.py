@@ -14,7 +14,6 @@ from pykeen.evaluation import RankBasedMetricResults
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 from pykeen.metrics.ranking import RankBasedMetric, rank_based_metric_resolver
 from pykeen.triples import CoreTriplesFactory
-from torchmetrics import MetricCollection
 
 from torchrankmetrics.kg.known_triples import KnownTriples
 from torchrankmetrics.metrics.analysis import Analysis
@@ -46,55 +45,39 @@ THEIR_NAMES = {
 """Canonical key -> PyKEEN's key, where they differ."""
 
 One = str | RankMetric | RankBasedMetric | type[RankBasedMetric]
-Requested = One | Collection[One] | Mapping[str, One] | MetricCollection
+Requested = One | Collection[One] | Mapping[str, One]
 Keywords = Mapping[str, object] | Collection[Mapping[str, object] | None]
 _WITHOUT_K = {"adjusted_hits_at_10": "adjusted_hits_at_k", "z_hits_at_10": "z_hits_at_k"}
 _HITS = [f"{view}hits_at_{k}" for view in ("", "adjusted_", "z_") for k in (1, 3, 5, 10)]
-DEFAULT_METRICS = (*THEIR_NAMES, *_HITS, "median_rank", "inverse_median_rank", "count", "tie_rate")
-"""All that PyKEEN's own evaluator gives, and the tie rate."""
+# those of PyKEEN's own evaluator, and the tie rate
+DEFAULT_METRICS = [*THEIR_NAMES, *_HITS, "median_rank", "inverse_median_rank", "count", "tie_rate"]
 
 
 def requested_metrics(
     metrics: Requested | None, metrics_kwargs: Keywords | None, add_defaults: bool
 ) -> list[str | RankMetric] | dict[str, str | RankMetric]:
-    """Convert requested metrics to the form that ``RankCollection`` takes.
-
-    The arguments are those of ``RankCollectionEvaluator``.
-
-    Raises:
-        TypeError, ValueError: for metrics of another kind, unknown metrics, and numbers of arguments that differ.
-    """
+    """Convert the arguments of ``RankCollectionEvaluator`` to metrics of ``RankCollection``."""
     if metrics is None:
         if metrics_kwargs is not None:
             raise ValueError("metrics_kwargs need metrics that they belong to, but metrics is None")
-        return list(DEFAULT_METRICS)
-    if isinstance(metrics, MetricCollection):
-        metrics = dict(metrics.items(keep_base=True, copy_state=False))
+        return [*DEFAULT_METRICS]
     if isinstance(metrics, Mapping):
         if metrics_kwargs is not None or add_defaults:
             raise ValueError(
                 "metrics as a dict excludes metrics_kwargs and add_defaults; put all metrics into the dict"
             )
-        return {key: _metric(entry, None) for key, entry in metrics.items()}
-    if isinstance(metrics, str | RankMetric | RankBasedMetric | type) or not isinstance(metrics, Collection):
+        return {key: _metric(entry) for key, entry in metrics.items()}
+    if isinstance(metrics, str | type) or not isinstance(metrics, Collection):
         metrics = [metrics]
-    queries = sorted(metrics, key=str) if isinstance(metrics, Set) else list(metrics)
-    if metrics_kwargs is None or isinstance(metrics_kwargs, Mapping):
-        options = [metrics_kwargs] * len(queries)
+    entries = sorted(metrics, key=str) if isinstance(metrics, Set) else list(metrics)
+    if metrics_kwargs is None:
+        requested = [_metric(entry) for entry in entries]
     else:
-        options = list(metrics_kwargs)
-        queries = queries * len(options) if len(queries) == 1 else queries
-    if len(options) != len(queries):
-        raise ValueError(f"metrics_kwargs must be one dict, or one per metric: {len(queries)}; got {len(options)}")
-    requested = [_metric(query, kwargs) for query, kwargs in zip(queries, options, strict=True)]
-    return [*requested, *(name for name in DEFAULT_METRICS if name not in requested)] if add_defaults else requested
-
-
-def relation_metrics(metrics: list[str | RankMetric] | dict[str, str | RankMetric]) -> list[str]:
-    """Names for the side "relation" of the requested metrics without a side in their name."""
-    names = [parse_name(metric) for metric in metrics if isinstance(metric, str)] if isinstance(metrics, list) else []
-    written = [f"relation_{_written(name)}" for name in names if name.side is None]
-    return [name for name in written if name not in metrics]
+        theirs: Any = entries
+        requested = [
+            _name_of(metric) for metric in rank_based_metric_resolver.make_many(theirs, cast("Any", metrics_kwargs))
+        ]
+    return [*requested, *DEFAULT_METRICS] if add_defaults else requested
 
 
 def parse_metric(name: str) -> MetricName:
@@ -113,29 +96,21 @@ def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
     return [RankBasedMetricKey(measure.side, rank_type, THEIR_NAMES.get(name, name)) for name in names]
 
 
-def _metric(query: One, kwargs: Mapping[str, object] | None) -> str | RankMetric:
-    if isinstance(query, str) and not kwargs:
-        return _name(query)
-    if isinstance(query, RankMetric):
-        if kwargs:
-            raise ValueError(f"metrics_kwargs are for PyKEEN's metrics; {query.key!r} is built already, got {kwargs}")
-        return query
-    known = isinstance(query, type) and issubclass(query, RankBasedMetric)
-    if not known and not isinstance(query, str | RankBasedMetric):
-        got = query.__name__ if isinstance(query, type) else type(query).__name__
+def _metric(entry: One) -> str | RankMetric:
+    if isinstance(entry, RankMetric):
+        return entry
+    if isinstance(entry, str):
+        try:
+            return _canonical(parse_metric(entry))
+        except ValueError:  # PyKEEN also accepts names of classes: HitsAtK
+            if rank_based_metric_resolver.normalize(entry) not in rank_based_metric_resolver.lookup_dict:
+                raise
+    elif not (isinstance(entry, type) and issubclass(entry, RankBasedMetric)) and not isinstance(
+        entry, RankBasedMetric
+    ):
+        got = getattr(entry, "__name__", type(entry).__name__)
         raise TypeError(f"metrics must be names, RankMetric, or metrics of PyKEEN, got {got}")
-    return _name_of(rank_based_metric_resolver.make(query, kwargs))
-
-
-def _name(query: str) -> str:
-    try:
-        return _written(parse_metric(query), sided=True)
-    except ValueError:
-        try:  # PyKEEN also takes names of classes: HitsAtK
-            return _name_of(rank_based_metric_resolver.make(query))
-        except (LookupError, TypeError):
-            pass
-        raise
+    return _name_of(rank_based_metric_resolver.make(entry))
 
 
 def _name_of(metric: RankBasedMetric) -> str:
@@ -145,22 +120,21 @@ def _name_of(metric: RankBasedMetric) -> str:
         raise ValueError(fault)
     k = getattr(getattr(metric, "base", metric), "k", None)  # keys of adjusted and z-scored hits do not contain k
     try:
-        return _written(parse_name(re.sub(r"_at_k$", f"_at_{k}", metric.key)))
+        return _canonical(parse_name(re.sub(r"_at_k$", f"_at_{k}", metric.key)))
     except ValueError:
         raise ValueError(fault) from None
 
 
-def _written(name: MetricName, sided: bool = False) -> str:
-    """The canonical form of a parsed name, with the same qualifiers."""
-    parts = [name.side if sided else None, name.rank_type, Measure(name.definition, name.view or "base").key]
+def _canonical(name: MetricName) -> str:
+    parts = name.side, name.rank_type, Measure(name.definition, name.view or "base").key
     return "_".join(part for part in parts if part)
 
 
 class RankResults(RankBasedMetricResults):
-    """Results under PyKEEN's keys; what PyKEEN lacks is under its canonical name, such as ``both.realistic.tie_rate``.
+    """Results under PyKEEN's keys; metrics that PyKEEN lacks have their canonical name: ``both.realistic.tie_rate``.
 
     PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k = 10, and each k
-    has a key of its own beside it. ``get_metric`` takes any synonym of either side.
+    also has its own key. ``get_metric`` accepts any synonym of either package.
 
     Args:
         data (mapping): values by PyKEEN's keys.
@@ -182,13 +156,12 @@ class RankResults(RankBasedMetricResults):
         if s is None:
             return super().key_from_string(None)
         try:
-            name = parse_metric(s)
+            measure = parse_metric(s).measure()
         except ValueError as error:
             try:
                 return super().key_from_string(s)
             except Exception:  # class_resolver has a dozen kinds
                 raise error from None
-        measure = name.measure()
         return pykeen_keys(measure.key, measure)[0]
 
     def get_metric(self, name: str | RankBasedMetricKey) -> float:
@@ -201,17 +174,12 @@ class RankResults(RankBasedMetricResults):
 
     def to_dict(self) -> Mapping[str, Any]:
         """Nest the values by side, rank type and metric, as strict JSON; NaN values are omitted."""
-        finite: dict[RankBasedMetricKey | str, float] = {
-            key: value for key, value in self.data.items() if math.isfinite(value)
-        }
+        finite: Any = {key: value for key, value in self.data.items() if math.isfinite(value)}
         result: Mapping[str, Any] = RankBasedMetricResults(finite).to_dict()
         return result
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``.
-
-        Returns:
-            A table, which prints as text.
 
         Raises:
             ValueError: if the results came without ranks.
@@ -224,11 +192,7 @@ class RankResults(RankBasedMetricResults):
 def find_key(
     known: Mapping[RankBasedMetricKey, object], name: str | RankBasedMetricKey, fault: str
 ) -> RankBasedMetricKey:
-    """Key of a metric by any name.
-
-    Raises:
-        ValueError: if it is unknown or not in ``known``; ``fault`` is part of the message.
-    """
+    """Key of a metric by any name; ValueError with ``fault`` if it is not in ``known``."""
     exact = {".".join(key): key for key in known}  # definitions of a user have no known name
     key = exact[name] if name in exact else RankResults.string_or_key_to_key(name)
     if key not in known:
@@ -239,7 +203,6 @@ def find_key(
 
 Source = CoreTriplesFactory | Dataset | InductiveDataset
 Known = KnownTriples | Source | list[Source] | tuple[Source, ...]
-"""Known triples: ``KnownTriples``, or triples factories and datasets of PyKEEN, one or several."""
 
 
 def known_triples(*sources: Source) -> KnownTriples:
@@ -258,7 +221,7 @@ def known_triples(*sources: Source) -> KnownTriples:
         TypeError: if a source is neither.
         ValueError: if sources is empty, or sources number their entities or relations differently.
     """
-    factories: list[CoreTriplesFactory] = []
+    factories: list[Any] = []
     for source in sources:
         if isinstance(source, Dataset):
             factories += source.factory_dict.values()
@@ -266,8 +229,7 @@ def known_triples(*sources: Source) -> KnownTriples:
             inference, training = source.inductive_inference, source.transductive_training
             splits = (inference, source.inductive_validation, source.inductive_testing)
             factories += [factory for factory in splits if factory is not None]
-            names = ("entity_to_id", "relation_to_id")
-            own, other = ([getattr(factory, name, None) for name in names] for factory in (inference, training))
+            own, other = (_numbering(factory)[1:] for factory in (inference, training))
             if None not in own and own == other:
                 factories.append(training)
         elif isinstance(source, CoreTriplesFactory):
@@ -276,8 +238,13 @@ def known_triples(*sources: Source) -> KnownTriples:
             raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {type(source).__name__}")
     if not factories:
         raise ValueError("sources is empty: pass a dataset, or the triples factories of the splits to filter by")
-    for what in ("num_entities", "entity_to_id", "relation_to_id"):
-        known = [value for factory in factories if (value := getattr(factory, what, None)) is not None]
+    for values in zip(*map(_numbering, factories), strict=True):
+        known = [value for value in values if value is not None]
         if any(value != known[0] for value in known):
-            raise ValueError(f"sources must number their triples alike, but their {what} differ")
+            raise ValueError("sources must number their triples alike, but their entities or relations differ")
     return KnownTriples(*(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities)
+
+
+def _numbering(factory: CoreTriplesFactory) -> list[Any]:
+    """Number of entities and, of a factory with labels, the ids of entities and relations."""
+    return [getattr(factory, name, None) for name in ("num_entities", "entity_to_id", "relation_to_id")]

@@ -15,7 +15,7 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.trec_files import Qrels, Source, read_qrels, read_run
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.selection import Metrics, Selection
+from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable

@@ -1,9 +1,10 @@
 """`adjust`: the chance-adjusted value of a published number."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import overload
+from typing import Any
 
 import numpy as np
 
@@ -51,24 +52,6 @@ class Rounded:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
-@overload
-def adjust(
-    value: float,
-    metric: str | RankDefinition,
-    num_candidates: str | Integers | CandidateCounts,
-    *,
-    view: View = ...,
-    expectation: ExpectationProvider | None = ...,
-) -> float: ...
-@overload
-def adjust(
-    value: str,
-    metric: str | RankDefinition,
-    num_candidates: str | Integers | CandidateCounts,
-    *,
-    view: View = ...,
-    expectation: ExpectationProvider | None = ...,
-) -> Rounded: ...
 @suggest_keywords
 def adjust(
     value: float | str,
@@ -77,7 +60,7 @@ def adjust(
     *,
     view: View = "adjusted_index",
     expectation: ExpectationProvider | None = None,
-) -> float | Rounded:
+) -> Any:
     """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:
@@ -115,9 +98,12 @@ def adjust(
                 f"num_candidates is the str {shorten(num_candidates)}, which is not a dataset: pass an int"
             )
         num_candidates = candidate_counts(num_candidates)
-    several = not is_int(num_candidates) and getattr(num_candidates, "ndim", 1) > 0
-    if not several:
-        _check_one_count(definition, view)
+    is_one = is_int(num_candidates) or getattr(num_candidates, "ndim", 1) == 0
+    if is_one and (view in ("z_score", "p_value") or not definition.is_mean_of_f):
+        raise ValueError(
+            f"num_candidates must have one count per task for {shorten(definition.name)} with view={view!r}: its "
+            "null distribution depends on the number of tasks; pass [N] * tasks"
+        )
     counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
@@ -125,7 +111,11 @@ def adjust(
             f"has no {shorten(definition.name)}"
         )
     center, half = _read(value)
-    low, high = _range(definition, counts)
+    N = counts.num_candidates
+    low, high = 0.0, math.inf
+    if definition.optimum is not None:  # the values when every rank is 1 and when every rank is N
+        ends = [RankSample(r, r, N, weight=counts.weight, count=counts.count) for r in (N**0, N)]
+        low, high = sorted(map(definition.value, ends))
     if not low <= center + half or not center - half <= high:
         hint = " (as a share, not in percent)" if high <= 1 < center <= 100 else ""
         raise ValueError(
@@ -133,37 +123,30 @@ def adjust(
             f"got {shorten(value)}"
         )
 
-    points = [center, center - half, center + half] if isinstance(value, str) else [center]
-    points = [min(max(x, low), high) for x in points]
+    points = [min(max(x, low), high) for x in (center, center - half, center + half)]
     if view == "p_value":
-        logs = [log_p_value(definition, x, counts) for x in points]
-        values = list(map(math.exp, logs))
+        logs = {x: log_p_value(definition, x, counts) for x in {*points}}
+        values = _ordered(math.exp(logs[x]) for x in points)
+        rounded = Rounded(*values, log10_p=_ordered(logs[x] / math.log(10) for x in points))
     else:
         moments = measure.expectation.moments(definition, counts)
-        values = [apply_view(definition, view, x, moments) for x in points]
-    if math.isnan(values[0]):
+        rounded = Rounded(*_ordered(apply_view(definition, view, x, moments) for x in points))
+        if isinstance(value, str) and not is_one and definition.is_mean_of_f:
+            # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):
+            # Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203)
+            a, b = sorted(apply_transform(definition.f_at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
+            error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
+            slope = view_slope(definition, view, moments)
+            rounded = replace(rounded, sampling=abs(slope) * _NORMAL * error)
+    if math.isnan(rounded.value):
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
-    if not isinstance(value, str):
-        return values[0]
-    low, high = sorted(values[1:])
-    if view != "p_value":
-        return Rounded(values[0], low, high, _sampling(measure, center, counts) if several else math.nan)
-    tens = [x / math.log(10) for x in logs]
-    return Rounded(values[0], low, high, log10_p=(tens[0], min(tens), max(tens)))
+    return rounded if isinstance(value, str) else rounded.value
 
 
-def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
-    """Largest half-width of a 95% interval: numbers in [a, b] of mean m have at most the variance (m - a)(b - m).
-
-    Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
-    """
-    definition = measure.definition.of_tasks
-    if definition is None or not definition.is_mean_of_f:
-        return math.nan
-    last = int(counts.num_candidates[-1])
-    a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())
-    slope = view_slope(definition, measure.view, measure.expectation.moments(definition, counts))
-    return abs(slope) * _NORMAL * math.sqrt(max((value - a) * (b - value), 0.0) / counts.num_tasks)
+def _ordered(values: Iterable[float]) -> tuple[float, float, float]:
+    """The first value, and the smaller and the larger of the other two."""
+    value, *ends = values
+    return value, min(ends), max(ends)
 
 
 def _read(value: object) -> tuple[float, float]:
@@ -184,25 +167,3 @@ def _read(value: object) -> tuple[float, float]:
     if not math.isfinite(number):
         raise ValueError(f"value must be finite, got {value}")
     return float(number), 0.0
-
-
-def _check_one_count(definition: RankDefinition, view: View) -> None:
-    if view in ("z_score", "p_value"):
-        raise ValueError(
-            f"num_candidates must have one count per task for view={view!r}: evidence grows with the number of tasks; "
-            "pass [N] * tasks"
-        )
-    if not definition.is_mean_of_f:
-        raise ValueError(
-            f"num_candidates must have one count per task for {shorten(definition.name)}: its expectation depends on "
-            "the number of tasks; pass [N] * tasks"
-        )
-
-
-def _range(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, float]:
-    """Values when every rank is 1 and when every rank is N; all numbers without a best value."""
-    if definition.optimum is None:
-        return 0.0, math.inf
-    N = counts.num_candidates
-    ends = [definition.value(RankSample(r, r, N, weight=counts.weight, count=counts.count)) for r in (N**0, N)]
-    return min(ends), max(ends)

@@ -10,21 +10,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, distinct_rows, in_range
 from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
     SIDE_CODES,
     Columns,
     Rows,
+    canonical_rows,
     empty_rows,
     has_unknown,
-    known_candidates,
+    used,
     weights,
     without_flag,
     without_queries,
@@ -41,7 +41,6 @@ class Analysis:
     """Canonical rows of an evaluation, with samples and values that are computed on first use and cached."""
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
-        blocks = [block for block in blocks if not block.is_meta]  # without values
         if not all(block.is_cpu for block in blocks):  # one copy to the host, here and nowhere before
             blocks = [torch.cat(list(blocks)).cpu()]
         # by columns, as they are read from here on; NumPy starts no threads
@@ -53,11 +52,7 @@ class Analysis:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
         self.table_rows, differing = canonical_rows(rows)
         self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
-        self.rows = self.table_rows
         self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
-        if self.has_queries or (Columns(self.table_rows).gain_bits != ONE).any():
-            self.rows = canonical_rows(without_queries(self.table_rows))[0]
-            self.rows.flags.writeable = False
         self._cache: dict[Hashable, Any] = {}
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
@@ -90,6 +85,18 @@ class Analysis:
         return found
 
     @property
+    def rows(self) -> Rows:
+        """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
+        return self.once("rows", self._rows_of_tasks)
+
+    def _rows_of_tasks(self) -> Rows:
+        if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
+            return self.table_rows
+        rows, _ = canonical_rows(without_queries(self.table_rows))
+        rows.flags.writeable = False
+        return rows
+
+    @property
     def num_nan(self) -> int:
         """Number of tasks with a NaN among their scores."""
         return self._num_flagged(fault.NAN)
@@ -115,10 +122,9 @@ class Analysis:
         return self.once(("tasks", side, average, min_candidates), self._sample, side, average, min_candidates)
 
     def _sample(self, side: Side, average: Average, min_candidates: int) -> RankSample:
-        rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
-        if min_candidates > 1:
-            rows = rows[known_candidates(rows) >= min_candidates]
-        return sample_of(rows, average)
+        if side == "both" and min_candidates == 1:
+            return sample_of(self.rows, average)
+        return sample_of(self.rows.T[:, used(self.rows, side, min_candidates)].T, average)
 
     @property
     def queries(self) -> "QuerySample":
@@ -141,9 +147,9 @@ class Analysis:
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
         """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
-        used = self.used_queries(definition, side)
-        queries, key = self.queries_for(definition), (definition.relevance, average, used.tobytes())
-        return self.once(key, lambda: query_sample_of(queries.take(used), average))
+        selected = self.used_queries(definition, side)
+        queries, key = self.queries_for(definition), (definition.relevance, average, selected.tobytes())
+        return self.once(key, lambda: query_sample_of(queries.take(selected), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which queries are of a side and have a value of a metric."""
@@ -167,35 +173,24 @@ class Analysis:
         ends = [[np.searchsorted(Columns(part).group, ids, side=side) for side in ("left", "right")] for part in both]
         for i, group in enumerate(ids):
             part = copy.copy(self)
-            part._cache = {}
-            part.rows, part.table_rows = (
-                rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True)
-            )
+            rows, part.table_rows = (rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True))
+            part._cache = {"rows": rows}
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
         return int(rows.count[rows.flags & flag > 0].sum())
 
-    def _num_competing(self) -> dict[Side, int]:
-        """Number of queries by side ("both": all) whose relevant items are candidates of each other's ranking tasks."""
-        columns = Columns(self.table_rows)
-        rows = Columns(self.table_rows[columns.query != ABSENT])
-        order = np.lexsort((rows.query, rows.side))
-        keys = np.stack([rows.side, rows.query], 1)[order]
-        first = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)][: len(keys)])
-        if not len(first):
-            return {}
-        raw = np.logical_or.reduceat(rows.flags[order] & fault.RAW > 0, first)
-        competing = raw & (np.add.reduceat(rows.count[order], first) > 1)
-        side = keys[first, 0]
-        number: dict[Side, int] = {name: int((competing & (side == SIDE_CODES[name])).sum()) for name in TASK_SIDES}
-        return {**number, "both": int(competing.sum())}
+    def _num_competing(self, side: Side) -> int:
+        """Number of queries of a side whose relevant items are candidates of each other's ranking tasks."""
+        rows = Columns(self.table_rows[used(self.table_rows, side) & (Columns(self.table_rows).query != ABSENT)])
+        (_, _, raw), count = distinct_rows((rows.side, rows.query, rows.flags & fault.RAW), rows.count)
+        return int(((raw > 0) & (count > 1)).sum())
 
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:
         """Warn once if relevant items of a query compete and a query metric has the same name in retrieval."""
         instead = query_counterpart(name) if "competition" not in self._warned else None
-        if instead is None or not (number := self.once("competing", self._num_competing).get(side, 0)):
+        if instead is None or not (number := self.once(("competing", side), self._num_competing, side)):
             return
         self._warned.add("competition")
         warn(

@@ -1,10 +1,10 @@
 """Metrics by group of ranking tasks: values and null moments of all groups at once."""
 
+import functools
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +24,12 @@ from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.columns import used
 from torchrankmetrics.validation import check_choice
 
-Found = TypeVar("Found")
-
 
 class Runs:
-    """Runs of entries of one group."""
+    """Runs of entries of one group; groups (m,) ascend."""
 
-    def __init__(self, group: IntArray, size: int) -> None:
-        first = np.ones(len(group), dtype=bool)
-        first[1:] = group[1:] != group[:-1]
-        self.size = size
+    def __init__(self, group: IntArray) -> None:
+        first = _is_first(group)
         self.starts = np.flatnonzero(first)
         self.present = group[self.starts]
         # a zero before each run: reduceat adds pairwise all but the first, and a sum adds all to zero
@@ -44,19 +40,16 @@ class Runs:
         """Sum the values (m,) of each run, to the bits of their ``sum()`` alone."""
         padded = np.zeros(len(values) + len(self.starts))
         padded[self._places] = values
-        return np.add.reduceat(padded, self._zeros) if len(values) else np.zeros(0)
+        return np.add.reduceat(padded, self._zeros) if len(values) else padded
 
-    def whole_sums(self, values: IntArray) -> IntArray:
-        """Sum integers (m,) of every group, also of groups without entries, (size,)."""
-        found = np.zeros(self.size, dtype=np.int64)
-        found[self.present] = np.add.reduceat(values, self.starts) if len(values) else 0
-        return found
 
-    def filled(self, values: FloatArray, fill: float) -> FloatArray:
-        """Spread values of the groups that have entries over all groups, (size,)."""
-        found = np.full(self.size, fill)
-        found[self.present] = values
-        return found
+def _is_first(*columns: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether a row differs from the row before."""
+    first = np.zeros(len(columns[0]), dtype=bool)
+    first[:1] = True
+    for column in columns:
+        first[1:] |= column[1:] != column[:-1]
+    return first
 
 
 def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
@@ -67,8 +60,7 @@ def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> 
     else:  # the pair does not fit in one integer
         order = np.lexsort((values, group))
     group, values, mass = group[order], values[order], mass[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (group[1:] != group[:-1]) | (values[1:] != values[:-1])
+    first = _is_first(group, values)
     return group[first], values[first], np.bincount(np.cumsum(first) - 1, mass).astype(np.float64)
 
 
@@ -79,31 +71,23 @@ class Groups:
         group = analysis.group
         order = np.argsort(group, kind="stable")
         self.rows = analysis.rows.T[:, order].T
-        group = group[order]
-        first = np.diff(group, prepend=group[:1] - 1) != 0
-        self.ids, self.index = group[first], np.cumsum(first) - 1
+        first = _is_first(group[order])
+        self.ids, self.index = group[order][first], np.cumsum(first) - 1
         self.analysis = analysis
-        self._found: dict[Hashable, Any] = {}
-
-    def _once(self, function: Callable[..., Found], *arguments: Hashable) -> Found:
-        key = (function, *arguments)
-        if key not in self._found:
-            self._found[key] = function(*arguments)
-        found: Found = self._found[key]
-        return found
+        self._once = functools.cache(lambda method, *arguments: method(*arguments))
 
     @property
     def num_tasks(self) -> IntArray:
         """Number of tasks of each group, (g,) int64."""
         sample, group = self._once(self._sample, "both", 1)
-        return Runs(group, len(self.ids)).whole_sums(sample.count)
+        return np.bincount(group, sample.count).astype(np.int64)
 
     def values(self, measure: Measure) -> FloatArray:
         """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""
         found = self._at_once(measure)
         return np.array([measure.value_or_nan(part) for part in self._parts]) if found is None else found
 
-    @cached_property
+    @functools.cached_property
     def _parts(self) -> list[Analysis]:
         return [part for _, part in self.analysis.by_group()]
 
@@ -112,7 +96,7 @@ class Groups:
         definition = measure.definition.of_tasks
         if definition is None or not len(self.ids):
             return None
-        base = self._once(self._base, definition, measure.rank_type, measure.side)
+        base: FloatArray | None = self._once(self._base, definition, measure.rank_type, measure.side)
         if base is None or measure.view == "base":
             return base
         if type(measure.expectation) is not ExactExpectation or measure.view == "p_value":
@@ -120,7 +104,8 @@ class Groups:
         moments = self._once(self._moments, definition, measure.side)
         if moments is None:
             return None
-        offset, scale = offset_and_scale(definition, measure.view, *moments, definition.optimum)
+        mean, variance = moments
+        offset, scale = offset_and_scale(definition, measure.view, mean, variance, definition.optimum)
         with np.errstate(all="ignore"):
             return np.where(scale == 0, math.nan, (base - offset) / scale + 0.0)
 
@@ -129,48 +114,45 @@ class Groups:
         selected = used(self.rows, side, min_candidates)
         if not selected.all():
             return sample_of(self.rows.T[:, selected].T), self.index[selected]
-        everything = "both", 1
-        if (side, min_candidates) != everything:
-            return self._once(self._sample, *everything)
+        if (side, min_candidates) != ("both", 1):
+            everything: tuple[RankSample, IntArray] = self._once(self._sample, "both", 1)
+            return everything
         return sample_of(self.rows), self.index
 
     def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
         """Base value of each group, NaN without tasks; None if each group must be computed separately."""
         p, a = definition.exponents
         power_mean = abs(p) != 1 and p != 0 and a == 1 / p
-        if definition.aggregation != "mean" or rank_type == "expected" or power_mean:
-            return None
         place = side, definition.min_candidates
-        if self._once(self._scales_weights, *place):
+        if definition.aggregation != "mean" or rank_type == "expected" or power_mean or self._scales_weights(*place):
             return None
         runs, rank, mass, num_candidates = self._once(self._histogram, *place, rank_type, definition.uses_candidates)
         x = apply_transform(definition.f, rank, num_candidates=num_candidates)
         means = runs.sums(mass * x) / runs.sums(mass)
-        return runs.filled(apply_transform(definition.g, means, "g"), math.nan)
+        return self._spread(runs, apply_transform(definition.g, means, "g"), math.nan)
 
     def _moments(self, definition: RankDefinition, side: Side) -> tuple[FloatArray, FloatArray] | None:
         """Null mean and variance of each group; None if each group must be computed separately."""
         f, place = known(definition.f), (side, definition.min_candidates)
-        if not (definition.is_mean_of_f and definition.has_null and f.closed_moments):
+        closed = definition.is_mean_of_f and definition.has_null and f.closed_moments
+        if not closed or self._scales_weights(*place):
             return None
-        if self._once(self._scales_weights, *place):
-            return None
-        runs, _, weight, count = self._once(self._counts, *place)
-        distinct, index = self._once(self._distinct_counts, *place)
+        runs, distinct, index, weight, count = self._once(self._counts, *place)
         mean, variance = (part[index] for part in f.null_moments(distinct))
         share = count * weight
-        return runs.filled(runs.sums(share * mean), 0.0), runs.filled(runs.sums(share * weight * variance), 0.0)
-
-    def _distinct_counts(self, side: Side, min_candidates: int) -> tuple[IntArray, IntArray]:
-        """Distinct candidate counts of all groups, and the index of each entry of ``_counts`` in them."""
-        _, N, _, _ = self._once(self._counts, side, min_candidates)
-        distinct, _ = sum_by_value(N, np.ones(len(N)))
-        return distinct, np.searchsorted(distinct, N)
+        mean, variance = runs.sums(share * mean), runs.sums(share * weight * variance)
+        return self._spread(runs, mean, 0.0), self._spread(runs, variance, 0.0)
 
     def _scales_weights(self, side: Side, min_candidates: int) -> bool:
         """Whether weights are so far apart that ``RankSample`` would scale a group alone differently."""
         weight = self._once(self._sample, side, min_candidates)[0].weight
         return in_range(weight) is not weight
+
+    def _spread(self, runs: Runs, values: FloatArray, fill: float) -> FloatArray:
+        """Values of all groups from values of the groups that have entries."""
+        found = np.full(len(self.ids), fill)
+        found[runs.present] = values
+        return found
 
     def _histogram(
         self, side: Side, min_candidates: int, rank_type: RankType, by_candidates: bool
@@ -186,21 +168,26 @@ class Groups:
             mass = np.asarray(weight * count, dtype=np.float64)
         else:
             group, doubled, mass = _sum_by_group(group, doubled, mass)
-        return Runs(group, len(self.ids)), doubled / 2.0, mass, num_candidates
+        return Runs(group), doubled / 2.0, mass, num_candidates
 
-    def _counts(self, side: Side, min_candidates: int) -> tuple[Runs, IntArray, FloatArray, IntArray]:
-        """``CandidateCounts`` of each group, group after group: candidate counts, weights, numbers of tasks."""
+    def _counts(
+        self, side: Side, min_candidates: int
+    ) -> tuple[Runs, IntArray, npt.NDArray[np.intp], FloatArray, IntArray]:
+        """``CandidateCounts`` of each group: runs, distinct N, index into them, weight and number of tasks."""
         sample, group = self._once(self._sample, side, min_candidates)
         N, weight, count = sample.known_candidates, sample.weight, sample.count
-        num_tasks = Runs(group, len(self.ids)).whole_sums(count)
+        num_tasks = np.bincount(group, count)
         if weight.min() == weight.max():
             group, N, tasks = _sum_by_group(group, N, count)
-            return Runs(group, len(self.ids)), N, 1.0 / num_tasks[group], tasks.astype(np.int64)
-        (group, N, weight), count = distinct_rows((group, N, weight), count)
-        runs = Runs(group, len(self.ids))
-        alike = runs.filled(np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts), 0.0)
-        total = runs.filled(runs.sums(weight * count), 0.0)
-        return runs, N, np.where(alike[group] > 0, 1.0 / num_tasks[group], weight / total[group]), count
+            runs, weight, count = Runs(group), 1.0 / num_tasks[group], tasks.astype(np.int64)
+        else:
+            (group, N, weight), count = distinct_rows((group, N, weight), count)
+            runs = Runs(group)
+            alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts)
+            total = self._spread(runs, np.where(alike, math.nan, runs.sums(weight * count)), math.nan)[group]
+            weight = np.where(np.isnan(total), 1.0 / num_tasks[group], weight / total)
+        distinct, _ = sum_by_value(N, np.ones(len(N)))
+        return runs, distinct, np.searchsorted(distinct, N), weight, count
 
 
 Cell = int | float | str
@@ -252,9 +239,11 @@ class Breakdown(Rendered):
 def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) -> Breakdown:
     """Tabulate metrics by group; within a group micro and macro are the same."""
     columns: dict[str, Measure] = {}
+    adjustable = analysis.sample().num_candidates is not None
     for measure in measures:
         if measure.definition.name != "count":
-            seen = replace(measure, average="micro").with_views("base", "adjusted_index", "z_score")
+            measure = replace(measure, average="micro")
+            seen = measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()

@@ -1,8 +1,7 @@
 """`RankCollection`: many metrics with one buffer of rows, one pass over the scores and one gather."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 import torch
@@ -15,11 +14,9 @@ from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage, values_of_last
-from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, checked_block, loaded, note_writer
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
+from torchrankmetrics.metrics.registry import DEFAULT_METRICS, MetricLike, Metrics, Selection, all_names, parse_name
+from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import HasRows
@@ -33,11 +30,8 @@ if TYPE_CHECKING:
     from torchrankmetrics.rendering.tabular import Names
     from torchrankmetrics.table.rank_table import RankTable
 
-One = MetricLike | MetricCollection
-Several = Metrics | MetricCollection | Sequence[One]
 
-
-class RankCollection(MetricCollection):
+class RankCollection(RowOwner, MetricCollection):
     """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
 
     Args:
@@ -86,8 +80,8 @@ class RankCollection(MetricCollection):
 
     def __init__(
         self,
-        metrics: Several | None = None,
-        *additional_metrics: One,
+        metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection] | None = None,
+        *additional_metrics: MetricLike | MetricCollection,
         views: View | Sequence[View] = ("base",),
         rank_types: RankType | Sequence[RankType] = ("realistic",),
         sides: str | Sequence[str] = ("both",),
@@ -98,34 +92,26 @@ class RankCollection(MetricCollection):
         prefix: str | None = None,
         postfix: str | None = None,
         compute_groups: bool | list[list[str]] = True,
-        **kwargs: Unpack[HostOptions],
+        **kwargs: Any,
     ) -> None:
-        if not isinstance(compute_groups, bool | list):
-            raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
-        provider = DEFAULT_EXPECTATION if expectation is None else expectation
-        self._selection = Selection(views, rank_types, sides, provider, average, relevance_threshold)
+        self._selection = Selection(views, rank_types, sides, expectation, average, relevance_threshold)
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
         self.is_released = False  # whether other collections may have taken the members, to update them
-        self._persistent_rows = False
-        self._buffer = RowBuffer(merges=storage == "counts")
-        if metrics is None and additional_metrics:
-            raise ValueError(
-                "metrics must be names if there are additional metrics, got None; pass the default metrics by name"
-            )
+        self._persistent = {KEY: False}
+        self.rows = RowBuffer(merges=storage == "counts")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
-        for key in itertools.chain(*compute_groups) if isinstance(compute_groups, list) else ():
-            if key not in self._modules:
-                raise ValueError(f"compute_groups must hold lists of {', '.join(self._modules)}; got {key!r}")
 
     # --- members
 
     def add_metrics(  # type: ignore[override]  # names are metrics here
-        self, metrics: Several, *additional_metrics: One
+        self,
+        metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection],
+        *additional_metrics: MetricLike | MetricCollection,
     ) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
-        if "_buffer" not in vars(self):  # the constructor of torchmetrics calls it
+        if "rows" not in vars(self):  # the constructor of torchmetrics calls it
             return
         if additional_metrics:
             if isinstance(metrics, Mapping):
@@ -151,11 +137,12 @@ class RankCollection(MetricCollection):
             if (other := member.rows.collection) is not None:
                 other.is_released = True
             member.persistent(False)
-            vars(member)["_rows"] = self._buffer
+            vars(member)["_rows"] = self.rows
             self[key] = member
         self._enable_compute_groups = self._groups_checked = True
         self._groups = {0: [str(key) for key in self._modules]}
         members_now = self._members()
+        self.compute_on_cpu = members_now[0].compute_on_cpu
         self._has_queries = any(member._has_queries for member in members_now)
         # an update checks the first member and the first that needs a side or group: its cost is independent of the
         # number of members
@@ -163,16 +150,14 @@ class RankCollection(MetricCollection):
         others = [member for member in strictest.values() if member is not members_now[0]]
         self._checked = (members_now[0], *others)
 
-    def _entries(
-        self, metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection]
-    ) -> Iterator[tuple[str, Measure | RankMetric]]:
+    def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(metrics, MetricCollection):
-            metrics = dict(cast("Iterator[tuple[str, RankMetric]]", metrics.items(keep_base=True, copy_state=False)))
+            metrics = dict(metrics.items(keep_base=True, copy_state=False))
         elif isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
             for entry in metrics:
                 yield from self._entries(entry)
             return
-        yield from cast("Iterator[tuple[str, Measure | RankMetric]]", self._selection.entries(cast("Metrics", metrics)))
+        yield from self._selection.entries(metrics)
 
     def _members(self) -> list[RankMetric]:
         return list(self._modules.values())  # type: ignore[arg-type]
@@ -190,13 +175,13 @@ class RankCollection(MetricCollection):
                 raise TorchMetricsUserError(
                     f"{member.key!r} was taken over by another collection: update that one, or give it a clone()"
                 )
-            if rows and rows is not self._buffer and rows.content is not self._buffer.content:
+            if rows and rows is not self.rows and rows.content is not self.rows.content:
                 raise TorchMetricsUserError(
                     f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
                 )
         for member in self._members():
-            vars(member)["_rows"] = self._buffer
-        self._buffer.owner = ref(self)
+            vars(member)["_rows"] = self.rows
+        self.rows.owner = ref(self)
         self.is_released = False
 
     # --- update, compute, forward, reset
@@ -212,26 +197,23 @@ class RankCollection(MetricCollection):
             self._share()
         return side  # type: ignore[return-value]  # checked with the rows
 
-    def _append(self, block: Tensor, updates: int = 1) -> None:
-        block = checked_block(block, self._has_queries, self._checked[0].compute_on_cpu)
-        with LOCK:
-            self._buffer.add(block, updates)
+    def _replace(self, rows: Tensor) -> None:
+        updates = max(self._first.update_count, 1)
+        self.reset()
+        self._share()
+        self._append(rows.to(self._first.device), updates)
 
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Update with a batch and return the values of this batch alone."""
         self.update(*args, **kwargs)
-        members = self._members()
-        values = values_of_last(members)
-        for member, value in zip(members, values, strict=True):
-            member._forward_cache = value
-        return dict(zip(map(str, self.keys()), values, strict=True))
+        return dict(zip(map(str, self.keys()), values_of_last(self._members()), strict=True))
 
     def reset(self) -> None:
         """Remove all ranking tasks."""
         super().reset()
-        self._buffer.empty()  # no member's buffer if other collections updated all members
+        self.rows.empty()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
         """Add the rows of another collection, as if its updates had been made here.
@@ -397,25 +379,9 @@ class RankCollection(MetricCollection):
 
     def persistent(self, mode: bool = True) -> None:
         """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
-        self._persistent_rows = mode
+        self._persistent = {KEY: mode}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if not self.is_released:
-            self._buffer.owner = ref(self)  # a copy owns its buffer
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._persistent_rows:  # a MetricCollection has no state of its own
-            destination[prefix + KEY] = self._first.rows.as_one(self._first.device)
-            note_writer(destination, prefix)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
-    ) -> None:
-        if (rows := loaded(state_dict, prefix, metadata, lists[-1], self._has_queries)) is not None:
-            updates = max(self._first.update_count, 1)
-            self.reset()
-            self._share()
-            self._append(rows.to(self._first.device), updates)
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+            self.rows.owner = ref(self)  # a copy owns its buffer

@@ -3,7 +3,7 @@
 from __future__ import annotations  # help() shows the names of types
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import numpy.typing as npt
 from torch import Tensor
@@ -14,10 +14,8 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import parse_name
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
+from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import Exclude
@@ -28,23 +26,6 @@ from torchrankmetrics.table.blocks import TaskFacts, make_block
 from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, is_int, shorten
-
-
-class EvaluateOptions(TypedDict, total=False):
-    """Keywords of ``evaluate`` for given ranks."""
-
-    side: TaskSide | None
-    weight: Numbers | None
-    group: Integers | None
-    sample_id: Integers | None
-    query: Integers | None
-    gain: Numbers | None
-    views: View | Sequence[View]
-    rank_types: RankType | Sequence[RankType]
-    sides: str | Sequence[str]
-    average: Average
-    expectation: ExpectationProvider | None
-    relevance_threshold: float
 
 
 @eager
@@ -121,62 +102,68 @@ def evaluate(
     """
     if (ranks is None) == (scores is None):
         raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
-    given: Tensor | Ranks | RankTable
     if isinstance(num_candidates, str):
         raise TypeError(
             f"num_candidates must be (tasks,) integers or one int, got the str {shorten(num_candidates)}; write "
             f"metrics={shorten(num_candidates)} for a metric; adjust() and PrecomputedExpectation take dataset names"
         )
-    if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
-        raise TypeError(
-            "ranks are dicts of dicts, which are qrels and a run: torchrankmetrics.integrations.trec.evaluate_run("
-            "qrels, run, metrics, num_candidates=...) takes them"
-        )
-    if isinstance(ranks, Mapping):
-        ranks = cast("Predictions | Ranks", getattr(ranks, "ranks", ranks))  # a result of integrations.ogb
-    if isinstance(ranks, Mapping):
-        negative = cast("Numbers | None", exclude)
-        given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None
-    elif isinstance(ranks, Ranks | RankTable):
-        given = ranks
-    elif hasattr(ranks, "columns") and hasattr(ranks, "__array__"):
-        given = RankTable.from_pandas(cast("Any", ranks))
-    else:
-        given = as_tensor(cast("Numbers", ranks if scores is None else scores), "ranks" if scores is None else "scores")
-    complete = not isinstance(given, Tensor)
-    scored = isinstance(given, Tensor) and (scores is not None or indexes is not None or given.ndim == 2)
-    if isinstance(given, Tensor) and scored:
-        target = _target_of(given, num_candidates, target)
+    given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks  # a result of integrations.ogb
+    if isinstance(given, Mapping):
+        if given and all(isinstance(part, Mapping) for part in given.values()):
+            raise TypeError(
+                "ranks are dicts of dicts, which are qrels and a run: torchrankmetrics.integrations.trec.evaluate_run("
+                "qrels, run, metrics, num_candidates=...) takes them"
+            )
+        given, exclude = Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend), None
+    elif hasattr(given, "columns") and hasattr(given, "__array__"):
+        given = RankTable.from_pandas(given)
+    is_complete = isinstance(given, Ranks | RankTable)
+    if not is_complete:
+        given = as_tensor(ranks if scores is None else scores, "ranks" if scores is None else "scores")  # type: ignore[arg-type]
+    is_scored = not is_complete and (scores is not None or indexes is not None or given.ndim == 2)
+    unknown = num_candidates is None
+    answers: Any = None
+    if is_scored:
+        answers = _target_of(given, num_candidates, target)
     elif target is not None or exclude is not None:
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
-    if complete and num_candidates is not None:
-        raise ValueError(f"num_candidates must not be given with a {type(given).__name__}, which contains them")
-    unknown = num_candidates is None
-    if not isinstance(given, Tensor):
+    elif is_complete:
+        if num_candidates is not None:
+            raise ValueError(f"num_candidates must not be given with a {type(given).__name__}, which contains them")
         unknown = has_unknown((given.ranks if isinstance(given, RankTable) else given).num_candidates)
-    if metrics is None and not scored and unknown:
+    if metrics is None and unknown and not is_scored:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
-    provider = DEFAULT_EXPECTATION if expectation is None else expectation
-    selection = Selection(views, rank_types, sides, provider, average, relevance_threshold)
-    measures = selection.measures(DEFAULT_METRICS if metrics is None else metrics)
+    selection = Selection(views, rank_types, sides, expectation, average, relevance_threshold)
+    measures = selection.measures(metrics)
     requested = sorted({measure.side for measure in measures.values()} - {"both"})
     if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
         raise ValueError(
             f"sides {requested} are requested, but the side of the tasks is unknown; pass side= or a table with sides"
         )
-    if isinstance(given, Tensor) and not scored:
+    if not (is_complete or is_scored):
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     if isinstance(side, str):
         side = selection.labels.get(side, side)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
-    block = make_block(given, target, cast("Exclude", exclude), facts, indexes=indexes, backend=backend, name="scores")
-    analysis = Analysis([block])
-    if scored and is_reversed(analysis):
+    analysis = Analysis(
+        [
+            make_block(
+                given,
+                answers,
+                cast("Exclude", exclude),
+                facts,
+                indexes=indexes,
+                backend=backend,
+                name="scores",
+            )
+        ]
+    )
+    if is_scored and is_reversed(analysis):
         warn(REVERSED)
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
 
-def _target_of(scores: Tensor, second: object, target: object) -> Target:
+def _target_of(scores: Tensor, second: object, target: object) -> Any:
     """Return the target of scores: the second positional argument or the keyword."""
     if second is not None and target is not None:
         raise ValueError(
@@ -188,33 +175,29 @@ def _target_of(scores: Tensor, second: object, target: object) -> Target:
             f"target must be (B,), the columns of the ground truth, with scores (B, N) = {tuple(scores.shape)}, "
             f"got {target}; ranks would be (tasks,), with num_candidates"
         )
-    return cast("Target", target)
+    return target
 
 
 def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:
     if ranks.ndim != 1:
         raise ValueError(f"ranks must be (tasks,), one per ranking task; got shape {tuple(ranks.shape)}")
-    if ranks.numel() == 0:
-        ranks = ranks.long()
-    if num_candidates is None:
-        for key, measure in measures.items():
-            if measure.view != "base" or measure.definition.uses_candidates:
-                raise ValueError(f"num_candidates is needed for {shorten(key)}; without it only base values are known")
-    floats = ranks.is_floating_point()
-    if floats:
-        wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
-        if wrong.any():
+    floats = ranks.is_floating_point() and ranks.numel() > 0
+    for key, measure in measures.items():
+        if num_candidates is None and (measure.view != "base" or measure.definition.uses_candidates):
+            raise ValueError(f"num_candidates is needed for {shorten(key)}; without it only base values are known")
+        if floats and (measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate"):
             raise ValueError(
-                "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
-                f"got {ranks[wrong][0]}; scores are (B, N), with their target"
+                f"{shorten(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
+                "Pass Ranks(optimistic, pessimistic, num_candidates)"
             )
-        for key, measure in measures.items():
-            if measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate":
-                raise ValueError(
-                    f"{shorten(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
-                    "Pass Ranks(optimistic, pessimistic, num_candidates)"
-                )
-    low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)
     if num_candidates is not None and not is_int(num_candidates):
         num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
-    return Ranks(low, high, num_candidates)
+    if not floats:
+        return Ranks(as_ids(ranks.long() if ranks.numel() == 0 else ranks, "ranks"), None, num_candidates)
+    wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
+    if wrong.any():
+        raise ValueError(
+            "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
+            f"got {ranks[wrong][0]}; scores are (B, N), with their target"
+        )
+    return Ranks(ranks.floor().long(), ranks.ceil().long(), num_candidates)

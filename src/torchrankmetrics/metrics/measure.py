@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeGuard, get_args
+from typing import Protocol, get_args
 
 from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
@@ -95,7 +95,8 @@ class Measure:
 
     def sample(self, analysis: Analysis) -> Sample:
         """The tasks or queries of the side on which the metric is defined, weighted by the average."""
-        return self.definition.sample(analysis, self.side, self.average)
+        sample: Sample = self.definition.sample(analysis, self.side, self.average)
+        return sample
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
@@ -159,14 +160,11 @@ class Measured(Protocol):
     measure: Measure
 
 
-def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
-    """Whether an entry is a measure or has one."""
-    found = isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
-    if found and isinstance(entry, type):
+def measure_of(entry: object) -> Measure | None:
+    """Return the measure of an entry that is or has one; None for others."""
+    measure = entry if isinstance(entry, Measure) else getattr(entry, "measure", None)
+    if not isinstance(measure, Measure):
+        return None
+    if isinstance(entry, type):
         raise TypeError(f"a metric must be an instance, such as {entry.__name__}(...), got the class")
-    return found
-
-
-def measure_of(entry: Measure | Measured) -> Measure:
-    """Return the measure of an entry."""
-    return entry if isinstance(entry, Measure) else entry.measure
+    return measure

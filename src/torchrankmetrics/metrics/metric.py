@@ -1,11 +1,9 @@
 """`RankMetric`: one metric as a torchmetrics Metric, with `update` for it and for collections."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, get_args
-from weakref import ref
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,23 +22,13 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
-from torchrankmetrics.metrics.state import (
-    KEY,
-    LOCK,
-    Gather,
-    RowBuffer,
-    as_values,
-    checked_block,
-    loaded,
-    note_writer,
-    validated,
-)
+from torchrankmetrics.metrics.state import KEY, Gather, RowBuffer, RowOwner, as_values, validated
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
-from torchrankmetrics.table.columns import HasRows, empty_rows
+from torchrankmetrics.table.columns import HasRows
 from torchrankmetrics.validation import TaskSide, check_choice
 
 if TYPE_CHECKING:
@@ -49,20 +37,7 @@ if TYPE_CHECKING:
 Storage = Literal["ranks", "counts"]
 
 
-class HostOptions(TypedDict, total=False):
-    """Keyword arguments of ``torchmetrics.Metric``."""
-
-    compute_on_cpu: bool
-    dist_sync_on_step: bool
-    process_group: object
-    dist_sync_fn: Callable[..., object] | None
-    distributed_available_fn: Callable[..., bool] | None
-    sync_on_compute: bool
-    compute_with_cache: bool
-
-
 Value = TypeVar("Value")
-_IN_STEP = (Tensor, int, float, type(None))
 
 
 class MeasureAttribute(Generic[Value]):
@@ -79,7 +54,7 @@ class MeasureAttribute(Generic[Value]):
         raise AttributeError("the measure of a metric is fixed at construction; create a new metric instead")
 
 
-class RankMetric(Metric):
+class RankMetric(RowOwner, Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
@@ -119,7 +94,6 @@ class RankMetric(Metric):
     __jit_unused_properties__: ClassVar[list[str]] = [
         *Metric.__jit_unused_properties__,
         "rows",
-        "dtype",
         "update_called",
         "update_count",
         "_computed",
@@ -151,7 +125,7 @@ class RankMetric(Metric):
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
         storage: Storage = "ranks",
-        **kwargs: Unpack[HostOptions],
+        **kwargs: Any,
     ) -> None:
         own: dict[str, Any] = {"view": view, "rank_type": rank_type, "side": side, "average": average}
         measure = as_measure(definition, expectation, **own, relevance_threshold=relevance_threshold)
@@ -197,13 +171,8 @@ class RankMetric(Metric):
         vars(self)["_value"] = None if value is None else (value, self.rows.content)
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Return float64, the dtype of the value, whatever the metric was cast to; rows are int64."""
-        return torch.float64
-
-    @property
     def _value_device(self) -> torch.device:
-        # a metric built on the meta device may be updated with real scores
+        # a metric that was built on the meta device may be updated with real scores
         return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
 
     # --- update, compute, forward, reset
@@ -259,9 +228,6 @@ class RankMetric(Metric):
         facts = TaskFacts(task_side, group, weight, sample_id, query, gain)
         if isinstance(self, Metric):  # the only kind that a BootStrapper holds
             _check_resampling(preds, target, exclude, facts, indexes)
-        if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
-            self._append(empty_rows(preds.device))
-            return
         self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend))
 
     @eager
@@ -275,9 +241,7 @@ class RankMetric(Metric):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and return the value of this batch alone."""
         self.update(*args, **kwargs)
-        (value,) = values_of_last([self])
-        self._forward_cache = value
-        return value
+        return values_of_last([self])[0]
 
     def reset(self) -> None:
         """Remove all ranking tasks; for a member of a RankCollection, all tasks of the collection."""
@@ -305,7 +269,7 @@ class RankMetric(Metric):
                 raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
             rows, updates = incoming_state.rows.as_one(self.device), incoming_state.update_count
         elif isinstance(incoming_state, dict) and KEY in incoming_state:
-            rows = validated(incoming_state[KEY], self._has_queries).to(self.device)
+            rows = validated(incoming_state[KEY]).to(self.device)
         else:
             super().merge_state(incoming_state)  # raises
             return
@@ -365,28 +329,15 @@ class RankMetric(Metric):
                 "group the same weight"
             )
 
-    def _append(self, block: Tensor, updates: int = 1) -> None:
-        block = checked_block(block, self._has_queries, self.compute_on_cpu)
-        with LOCK:
-            rows = self.rows
-            if rows.owner is None or rows.owner() is not self:
-                rows = vars(self)["_rows"] = RowBuffer(rows, rows.updates, self.storage == "counts")
-                rows.owner = ref(self)
-            rows.add(block, updates)
+    def _replace(self, rows: Tensor) -> None:
+        if (collection := self.rows.collection) is not None:
+            collection.is_released = True  # whose next update finds the difference
+        self.rows = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)
 
     # --- overrides of torchmetrics
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
         return update  # torchmetrics counts an update, and drops the cached value, before it knows that the input fits
-
-    @contextmanager
-    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
-        """Synchronize inside, and restore the rows of this process afterwards even after an error."""
-        self.sync(*args, **kwargs)
-        try:
-            yield
-        finally:  # torchmetrics leaves the rows of all processes after an error
-            self.unsync(should_unsync=self._is_synced and should_unsync)
 
     def _sync_dist(self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None) -> None:
         # torchmetrics gathers once per metric, and sends float32 without data
@@ -405,54 +356,39 @@ class RankMetric(Metric):
         self._computed, self._forward_cache = moved
         return self
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._persistent[KEY]:
-            note_writer(destination, prefix)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
-    ) -> None:
-        # torchmetrics takes any object as a state, and loads the rows of one process on all
-        if (rows := loaded(state_dict, prefix, metadata, lists[-1], self._has_queries)) is not None:
-            if (collection := self.rows.collection) is not None:
-                collection.is_released = True  # whose next update finds the difference
-            vars(self)["_rows"] = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
-
 
 def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
-    """Values of metrics that share their rows, for the last update alone."""
+    """Values of metrics that share their rows, for the last update alone; torchmetrics finds them in the metrics."""
     first = metrics[0]
     batch = RowBuffer(first.rows[-1:])
     if first.dist_sync_on_step and first.distributed_available_fn():
         batch = batch.gathered(first.dist_sync_fn or gather_all_tensors, first.process_group, first.device)
     analysis = batch.analysis()
-    return as_values([metric.measure.value(analysis) for metric in metrics], first._value_device)
+    values = as_values([metric.measure.value(analysis) for metric in metrics], first._value_device)
+    for metric, value in zip(metrics, values, strict=True):
+        metric._forward_cache = value
+    return values
 
 
 def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
     """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
-    if not isinstance(preds, Tensor):
-        wrong = "preds"
-    elif not isinstance(target, Tensor) or (target.ndim != 1 and target.dtype != torch.bool):
-        wrong = "target"
-    elif facts.query is not None or indexes is not None:  # a query drawn twice would have its relevant items twice
-        wrong = "query" if indexes is None else "indexes"
-    elif exclude is not None and not (
-        isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
+    of_tasks = (facts.group, facts.weight, facts.sample_id, facts.gain)
+    if (
+        isinstance(preds, Tensor)
+        and isinstance(target, Tensor)
+        and (target.ndim == 1 or target.dtype == torch.bool)
+        and (exclude is None or (isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2))
+        and facts.query is None  # a query drawn twice would have its relevant items twice
+        and indexes is None
+        and all(isinstance(fact, Tensor | int | float | None) for fact in of_tasks)
     ):
-        wrong = "exclude"
-    elif not all(isinstance(fact, _IN_STEP) for fact in (facts.group, facts.weight, facts.sample_id, facts.gain)):
-        wrong = "arguments for single tasks (group, weight, sample_id, gain)"
-    else:
         return
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:  # the wrapper leaves no other trace on the metric
         if frame.f_code is BootStrapper.update.__code__:
             raise ValueError(
-                f"{wrong} cannot be resampled by BootStrapper, which draws along the first dimension of tensors: pass "
-                "preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, or use "
+                "these arguments cannot be resampled by BootStrapper, which draws along the first dimension of "
+                "tensors: pass preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, or use "
                 "RankCollection.confidence_intervals, which needs none of this"
             )
         frame = frame.f_back

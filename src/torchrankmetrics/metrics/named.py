@@ -2,17 +2,14 @@
 
 import inspect
 import re
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 from torch import Tensor, float64, tensor
 
-from torchrankmetrics.definitions.protocol import Average, Side, View
-from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import exponent_name, power_mean_rank
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
+from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.registry import METRICS, as_measure
-from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import check_int
 
 _DOCUMENTATION = """\
@@ -64,21 +61,10 @@ _NUMBERS = {
     "p: float": "p (float): exponent, a real number or an infinity.",
     "p: float = 0.8": "p (float, default 0.8): persistence, in (0, 1).",
 }
-_HOST_DEFAULTS = {"compute_on_cpu": False, "dist_sync_on_step": False, "sync_on_compute": True} | {
-    "compute_with_cache": True
+_HOST_OPTIONS = {
+    name: {"True": True, "False": False, "None": None}[default]
+    for name, default in re.findall(r"^    (\w+) \(\w+, default (\w+)\)", _DOCUMENTATION, re.MULTILINE)
 }
-
-
-class MetricOptions(HostOptions, total=False):
-    """Keyword arguments of every metric class."""
-
-    view: View | None
-    rank_type: RankType | None
-    side: Side | None
-    average: Average | None
-    expectation: ExpectationProvider | None
-    relevance_threshold: float
-    storage: Storage
 
 
 class _ClassMeasure:
@@ -94,7 +80,7 @@ class NamedMetric(RankMetric):
     metric_name: ClassVar[str]
     measure = _ClassMeasure()  # instances have their own
 
-    def __init__(self, **options: Unpack[MetricOptions]) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__(self.metric_name, **options)
 
     def __init_subclass__(
@@ -113,7 +99,7 @@ class NamedMetric(RankMetric):
 class NamedMetricAtK(NamedMetric):
     """A metric of the first k places."""
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+    def __init__(self, k: int, **options: Any) -> None:
         places = check_int("k", k, 1, 1 << 63)
         super(NamedMetric, self).__init__(self.metric_name.replace("<k>", str(places)), **options)
 
@@ -121,22 +107,20 @@ class NamedMetricAtK(NamedMetric):
 class NamedMetricUpToK(NamedMetric):
     """A metric of all places, or of the first k."""
 
-    def __init__(self, k: int | None = None, **options: Unpack[MetricOptions]) -> None:
+    def __init__(self, k: int | None = None, **options: Any) -> None:
         places = "" if k is None else f"_at_{check_int('k', k, 1, 1 << 63)}"
         super(NamedMetric, self).__init__(self.metric_name + places, **options)
 
 
 def _signature(cls: type[NamedMetric], key: str) -> inspect.Signature:
     """Return the signature of a class with all keyword arguments written out."""
-    _, *own = inspect.signature(cls.__init__).parameters.values()
+    own = inspect.signature(cls.__init__).parameters.values()
+    numbers = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
     shared = inspect.signature(RankMetric.__init__).parameters.values()
     has_view = key.startswith(("amr", "adjusted_", "z_"))
     keywords = [one for one in shared if one.kind is one.KEYWORD_ONLY and not (has_view and one.name == "view")]
-    for name, annotation in HostOptions.__annotations__.items():
-        default = _HOST_DEFAULTS.get(name)
-        keywords.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
-    numbers = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
-    return inspect.Signature([*numbers, *keywords])
+    of_host = [inspect.Parameter(name, keywords[0].kind, default=value) for name, value in _HOST_OPTIONS.items()]
+    return inspect.Signature([*numbers, *keywords, *of_host])
 
 
 def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
@@ -239,7 +223,7 @@ class TieRate(NamedMetric, key="tie_rate", value=1 / 3):
 class PowerMeanRank(NamedMetric, key="power_mean_rank_<p>", arguments="2", value=3.75**0.5):
     """Power mean of the ranks: (mean of r^p)^(1/p), in [1, max N]; lower is better; p = 1, 0, -1: MR, GMR, HMR."""
 
-    def __init__(self, p: float, **options: Unpack[MetricOptions]) -> None:
+    def __init__(self, p: float, **options: Any) -> None:
         super(NamedMetric, self).__init__(power_mean_rank(p), **options)
 
 
@@ -354,7 +338,7 @@ class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3595):
     Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
     """
 
-    def __init__(self, p: float = 0.8, **options: Unpack[MetricOptions]) -> None:
+    def __init__(self, p: float = 0.8, **options: Any) -> None:
         super(NamedMetric, self).__init__(f"rbp_{exponent_name(p)}", **options)
 
 

@@ -1,34 +1,37 @@
 """The registry: one table of all metrics with their names and synonyms, parsing of names, hints for foreign names."""
 
 import difflib
+import inspect
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
+from typing import Any, Literal, NamedTuple
 
 from torchrankmetrics.definitions import tasks
-from torchrankmetrics.definitions.protocol import Average, Side, View
-from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
+from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure, Measured, measure_of
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shorten
 
-if TYPE_CHECKING:
-    from torchrankmetrics.definitions.protocol import Definition
-
-MetricLike = Union[str, "Definition", Measure, Measured]
+MetricLike = str | Definition | Measure | Measured
 """A metric: a name, a definition, or an object with a measure, such as a ``RankMetric``."""
+Metrics = MetricLike | Sequence[MetricLike] | Mapping[str, MetricLike]
+"""One, several, or by keys of one's own."""
+DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 
 
 class Entry(NamedTuple):
     """A row of the table of metrics."""
 
-    name: str
-    made: "RankDefinition | Callable[..., Definition] | str"
-    synonyms: str = ""
-    number: Literal["", "k", "[k]", "p"] = ""
+    name: str  # canonical, without its number
+    made: "RankDefinition | Callable[..., Definition] | str"  # a definition or a maker; or its name in queries
+    synonyms: str = ""  # lower case
+    number: Literal["", "k", "[k]", "p"] = ""  # k, the number of first places, may be optional; p: an exponent
 
     @property
     def words(self) -> list[str]:
@@ -121,6 +124,8 @@ _FOREIGN = {
 }
 _PAGE = "docs/coming_from.md translates the words of other fields"
 _LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
+# words of names that a label of a side must not be
+_RESERVED = {*VIEWS, *RANK_TYPES, "micro", "macro", "z", "p", "adjusted", "normalized", "left", "right"}
 _LONGEST = 200  # characters of a name: patterns take quadratic time
 
 _WHOLE: dict[str, Entry] = {}  # by words without a number
@@ -150,30 +155,23 @@ def all_names() -> dict[str, list[str]]:
 class MetricName:
     """A parsed name: a definition and its qualifiers; None: not in the name."""
 
-    definition: "Definition"
+    definition: Definition
     view: View | None = None
     rank_type: RankType | None = None
     side: Side | None = None
     average: Average | None = None
 
-    def measure(
-        self,
-        view: View = "base",
-        rank_type: RankType = "realistic",
-        side: Side = "both",
-        average: Average = "micro",
-        expectation: ExpectationProvider = DEFAULT_EXPECTATION,
-        side_names: tuple[str, str] = ("head", "tail"),
-    ) -> Measure:
-        """Return the measure; the arguments replace qualifiers that are not in the name."""
-        own = self.view or view, self.rank_type or rank_type, self.side or side, self.average or average
-        return Measure(self.definition, *own, expectation, side_names)
+    def measure(self, **options: Any) -> Measure:
+        """Return the measure; options of ``Measure`` replace qualifiers that are not in the name."""
+        own = {one: getattr(self, one) for one in ("view", "rank_type", "side", "average")}
+        return Measure(self.definition, **options | {one: value for one, value in own.items() if value is not None})
 
 
 def parse_name(name: str) -> MetricName:
     """Parse a metric name: canonical keys, synonyms, PyKEEN's ``side.rank_type.metric``; any case."""
     if not isinstance(name, str):
-        own = "; write RankDefinition('my_metric', f=function)" if callable(name) else ""
+        own = "; write RankDefinition('my_metric', f=function)" if inspect.isroutine(name) else ""
+        own = "; a MetricCollection contains it next to a RankCollection" if hasattr(name, "compute") else own
         raise TypeError(f"a metric name must be a str, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
         raise ValueError(f"unknown metric {shorten(name)}; {_LISTED}")
@@ -187,29 +185,26 @@ def parse_name(name: str) -> MetricName:
 def as_measure(
     metric: MetricLike | MetricName,
     expectation: ExpectationProvider | None = None,
-    *,
-    view: View | None = None,
-    rank_type: RankType | None = None,
-    side: Side | None = None,
-    average: Average | None = None,
     relevance_threshold: float = 1.0,
+    **qualifiers: Any,
 ) -> Measure:
-    """Return the measure of a metric, completed by keywords; None: not given."""
-    parsed = parse_name(metric) if isinstance(metric, str) else measure_of(metric) if has_measure(metric) else metric
-    name = parsed if isinstance(parsed, MetricName | Measure) else MetricName(parsed)  # type: ignore[arg-type]
+    """Return the measure of a metric, completed by view, rank type, side and average; None: not given."""
+    name: Any = measure_of(metric) or (parse_name(metric) if isinstance(metric, str) else metric)
+    if not isinstance(name, Measure | MetricName):
+        name = MetricName(name)
     if relevance_threshold != 1:
         name = replace(name, definition=name.definition.at_threshold(relevance_threshold))
-    given: dict[str, Any] = {"view": view, "rank_type": rank_type, "side": side, "average": average}
-    given = {keyword: value for keyword, value in given.items() if value is not None}
-    for keyword, value in given.items():
-        if (own := getattr(name, keyword)) not in (None, value):
+    qualifiers = {one: value for one, value in qualifiers.items() if value is not None}
+    for one, value in qualifiers.items():
+        if (own := getattr(name, one)) not in (None, value):
             key = metric if isinstance(metric, str) else as_measure(metric).key
             raise ValueError(
-                f"{shorten(key)} has {keyword}={own!r}, but {keyword}={shorten(value)} was passed; omit one of them"
+                f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one of them"
             )
-    if isinstance(name, Measure):
-        return name if expectation is None else replace(name, expectation=expectation)
-    return name.measure(**given, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
+    if isinstance(name, MetricName):
+        return name.measure(**qualifiers, expectation=expectation or DEFAULT_EXPECTATION)
+    measure: Measure = name
+    return measure if expectation is None else replace(measure, expectation=expectation)
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:
@@ -237,7 +232,7 @@ def _parse_qualified(text: str) -> MetricName | None:
     return MetricName(*found, **qualifiers)
 
 
-def _parse_view(text: str) -> "tuple[Definition, View | None] | None":
+def _parse_view(text: str) -> tuple[Definition, View | None] | None:
     text = _WITH_VIEW.get(text, text)
     if definition := _parse_base(text):
         return definition, None
@@ -254,7 +249,7 @@ def _parse_view(text: str) -> "tuple[Definition, View | None] | None":
     return None
 
 
-def _parse_base(text: str) -> "Definition | None":
+def _parse_base(text: str) -> Definition | None:
     if text in _WHOLE:
         return _WHOLE[text].definition()
     text = re.sub(r"^(top_?\d+)_acc(uracy)?$", r"\1", text)
@@ -303,15 +298,111 @@ def _nearest(text: str) -> str:
     if not k:
         words |= {near: entry.name for near, entry in _WHOLE.items()} | ({} if view else _WITH_VIEW)
     words["power_mean_rank"] = "power_mean_rank_2"
-    anagrams = [near for near in words if sorted(near) == sorted(word)]  # ngcd
-    close = anagrams or difflib.get_close_matches(word, words, n=3, cutoff=0.65)
-    meant = dict.fromkeys(key for near in close if (key := _key_of(view + words[near])))
+    meant: dict[str, None] = {}
+    for near in difflib.get_close_matches(word, words, n=3, cutoff=0.65):
+        with suppress(ValueError):  # its view is undefined
+            meant[parse_name(view + words[near]).measure().key] = None
     return f"; did you mean {' or '.join(map(repr, meant))}? {_LISTED}" if meant else f"; {_LISTED}"
 
 
-def _key_of(name: str) -> str | None:
-    """Return the key of a name; None if its view is undefined."""
-    try:
-        return parse_name(name).measure().key
-    except ValueError:
-        return None
+class Selection:
+    """Options that turn names into measures; two other labels in ``sides`` replace head and tail."""
+
+    def __init__(
+        self,
+        views: View | Sequence[View] = "base",
+        rank_types: RankType | Sequence[RankType] = "realistic",
+        sides: str | Sequence[str] = "both",
+        expectation: ExpectationProvider | None = None,
+        average: Average = "micro",
+        relevance_threshold: float = 1.0,
+    ) -> None:
+        self.views = _listed(views, "views", VIEWS)
+        self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
+        self.sides, side_names = _sides(sides)
+        self.labels: dict[str, TaskSide] = dict(zip(side_names, ENTITY_SIDES, strict=True))
+        self._options = {
+            "average": average,
+            "expectation": DEFAULT_EXPECTATION if expectation is None else expectation,
+            "side_names": side_names,
+        }
+        self._relevance_threshold = relevance_threshold
+
+    def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
+        """Yield keys with measures for names, and entries that have a measure unchanged; repeated names are dropped."""
+        if isinstance(metrics, Mapping):
+            for key, entry in metrics.items():
+                if not isinstance(key, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", key):
+                    raise ValueError(
+                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(key)}"
+                    )
+                yield key, entry if measure_of(entry) else self._parsed(entry).measure(**self._options)
+            return
+        if isinstance(metrics, str) or measure_of(metrics):
+            metrics = [metrics]
+        if not isinstance(metrics, Sequence):
+            raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
+        seen: set[str] = set()
+        for entry in metrics:
+            if own := measure_of(entry):
+                seen.add(own.key)
+                yield own.key, entry
+                continue
+            for measure in self._product(self._parsed(entry)):
+                if measure.key not in seen:
+                    seen.add(measure.key)
+                    yield measure.key, measure
+        if metrics and not seen:  # every combination is undefined: raise the reason of the first
+            self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
+
+    def measures(self, metrics: Metrics | None) -> dict[str, Measure]:
+        """The measures of ``entries`` by key; None: the default metrics."""
+        entries = self.entries(DEFAULT_METRICS if metrics is None else metrics)
+        return {key: measure for key, entry in entries if (measure := measure_of(entry))}
+
+    def _product(self, name: MetricName) -> Iterator[Measure]:
+        views = self.views if name.view is None else (name.view,)
+        rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
+        sides = self.sides if name.side is None else (name.side,)
+        # a name that is undefined raises; undefined combinations with options are left out
+        defined = name.definition.why_undefined(name.view or "base", name.rank_type or "realistic") is None
+        for side, rank_type, view in itertools.product(sides, rank_types, views):
+            if not (defined and name.definition.why_undefined(view, rank_type)):
+                yield name.measure(**self._options, view=view, rank_type=rank_type, side=side)
+
+    def _parsed(self, entry: MetricLike) -> MetricName:
+        if isinstance(entry, MetricDefinition):
+            name = MetricName(entry)
+        else:
+            label, _, rest = entry.replace(".", "_", 1).partition("_") if isinstance(entry, str) else ("", "", "")
+            own = None if label in ENTITY_SIDES else self.labels.get(label)
+            name = replace(parse_name(rest), side=own) if own else parse_name(entry)  # type: ignore[arg-type]
+        if self._relevance_threshold == 1:
+            return name
+        return replace(name, definition=name.definition.at_threshold(self._relevance_threshold))
+
+
+def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, str]]:
+    """Sides, and the names of head and tail, which two labels may replace."""
+    values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
+    own = [value for value in values if isinstance(value, str) and value not in SIDES]
+    if len(own) < 2:
+        return _listed(given, "sides", SIDES), ("head", "tail")  # type: ignore[arg-type]
+    fit = all(re.fullmatch(r"[a-z][a-z0-9]*", one) and one not in _RESERVED for one in own)
+    if len(own) != 2 or {*values} - {"both", *own} or not fit:
+        raise ValueError(
+            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) for "
+            f"head and tail, with or without 'both'; got {shorten(given)}"
+        )
+    first, second = own
+    codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
+    return tuple(dict.fromkeys(codes[value] for value in values)), (first, second)
+
+
+def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    listed: object = [values] if isinstance(values, str) else values
+    if isinstance(listed, Set):  # the same order on every process
+        listed = sorted(listed, key=str)
+    if not isinstance(listed, Sequence) or not listed:
+        raise ValueError(f"{name} must be a string or several, not none; got {shorten(values)}")
+    return tuple(dict.fromkeys(check_choice(name, value, choices) for value in listed))

@@ -1,4 +1,4 @@
-"""`RowBuffer`: the rows of a metric or a collection, with their analysis, gather, and checks of saved rows."""
+"""`RowBuffer`: the rows of a metric or a collection, with their analysis and gather; `RowOwner` adds and saves them."""
 
 import os
 import threading
@@ -8,14 +8,13 @@ from weakref import ref
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows
+from torchrankmetrics.table.columns import ABSENT, Columns, canonical_rows, empty_rows
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.collection import RankCollection
@@ -86,8 +85,8 @@ class RowBuffer(list[Tensor]):
             with LOCK, torch.inference_mode(False):  # rows outlive inference mode
                 self._rewrite([block.to(device) for block in self])
 
-    def as_one(self, device: torch.device) -> Tensor:
-        """Return the rows as one (n, 10) tensor, also without data."""
+    def as_one(self, device: torch.device | str = "cpu") -> Tensor:
+        """Return the rows as one (n, 10) tensor; the device is for a buffer without rows."""
         if self.merges:
             with LOCK:
                 self._merge_equal(0)
@@ -102,8 +101,7 @@ class RowBuffer(list[Tensor]):
 
     def gathered(self, gather: Gather, group: Any, device: torch.device) -> "RowBuffer":
         """Return the rows of all processes, gathered once for all members of a RankCollection."""
-        gathered = self.content.gathered
-        for known_gather, known_group, rows in gathered:
+        for known_gather, known_group, rows in self.content.gathered:
             if known_gather is gather and known_group is group:
                 return rows
         mine = self.as_one(device)
@@ -122,7 +120,7 @@ class RowBuffer(list[Tensor]):
         # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets metrics share a buffer
         # only after they have seen data, and a process without data must gather as often as the others.
         if self.collection is not None and not self.collection.is_released:
-            gathered.append((gather, group, rows))
+            self.content.gathered.append((gather, group, rows))
         return rows
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":
@@ -151,51 +149,69 @@ def _restored(blocks: list[Tensor], updates: int, merges: bool, content: Content
     return buffer
 
 
+class RowOwner(nn.Module):
+    """How a metric and a collection append, save and load rows."""
+
+    rows: RowBuffer
+    compute_on_cpu: bool
+    _has_queries: bool
+    _persistent: dict[str, bool]
+
+    def _check(self, block: Tensor) -> Tensor:
+        if self._has_queries:
+            from torchrankmetrics.table.queries import check_queries
+
+            check_queries(block)
+        return block
+
+    def _append(self, block: Tensor, updates: int = 1) -> None:
+        self._check(block)
+        if self.compute_on_cpu and not block.is_cpu:
+            with torch.inference_mode(False):  # rows outlive inference mode
+                block = block.cpu()
+        with LOCK:
+            rows = self.rows
+            if rows.owner is None or rows.owner() is not self:
+                rows = self.rows = RowBuffer(rows, rows.updates, rows.merges)
+                rows.owner = ref(self)
+            rows.add(block, updates)
+
+    def _replace(self, rows: Tensor) -> None:
+        raise NotImplementedError
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._persistent[KEY]:
+            destination[prefix + KEY] = self.rows.as_one()
+            getattr(destination, "_metadata", {}).setdefault(prefix[:-1], {})[_WRITER] = _rank_and_world()[0]
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
+    ) -> None:
+        # torchmetrics takes any object as a state, and loads the rows of one process on all
+        if prefix + KEY in state_dict:
+            try:
+                rows = self._check(validated(state_dict.pop(prefix + KEY)))
+            except (TypeError, ValueError, IndexError) as error:
+                lists[-1].append(f"{prefix}{KEY}: {error}")
+            else:
+                rank, world = _rank_and_world()
+                self._replace(rows if metadata.get(_WRITER, 0) % world == rank else rows[:0])
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+
+
 def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
     """Return numbers as 0-d float64 tensors on the device of their metrics, on the CPU for MPS (it has no float64)."""
     device = torch.device("cpu") if device.type == "mps" else device
     return torch.from_numpy(np.array(numbers, dtype=np.float64)).to(device).unbind()  # torch reads lists slowly
 
 
-def checked_block(block: Tensor, has_queries: bool, on_cpu: bool) -> Tensor:
-    """Return the rows of an update, on the CPU with on_cpu; has_queries: check the places of relevant items."""
-    if has_queries:
-        from torchrankmetrics.table.queries import check_queries
-
-        check_queries(block)
-    if on_cpu and not block.is_cpu:
-        with torch.inference_mode(False):  # rows outlive inference mode
-            block = block.cpu()
-    return block
-
-
-def validated(rows: Tensor | Sequence[Tensor], has_queries: bool) -> Tensor:
-    """Return rows from a file or another program as one (n, 10) tensor on the CPU; has_queries: for query metrics."""
+def validated(rows: Tensor | Sequence[Tensor]) -> Tensor:
+    """Return rows from a file or another program as one (n, 10) tensor, if an update could make them."""
     from torchrankmetrics.table.rank_table import RankTable
 
     tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
-    return checked_block(RankTable.from_numpy(RankTable.concatenate(tables).to_numpy()).rows, has_queries, False)
-
-
-def note_writer(state_dict: Any, prefix: str) -> None:
-    """Store the rank of the process that writes the rows in the metadata of a ``state_dict``."""
-    metadata = getattr(state_dict, "_metadata", {})
-    metadata.setdefault(prefix[:-1], {})[_WRITER] = _rank_and_world()[0]
-
-
-def loaded(
-    state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], errors: list[str], has_queries: bool
-) -> Tensor | None:
-    """Take the rows out of a ``state_dict``; None without rows, and for invalid ones, which are added to the errors."""
-    if prefix + KEY not in state_dict:
-        return None
-    try:
-        rows = validated(state_dict.pop(prefix + KEY), has_queries)
-    except (TypeError, ValueError, IndexError) as error:
-        errors.append(f"{prefix}{KEY}: {error}")
-        return None
-    rank, world = _rank_and_world()
-    return rows if metadata.get(_WRITER, 0) % world == rank else rows[:0]
+    return RankTable.from_numpy(RankTable.concatenate(tables).to_numpy()).rows
 
 
 def _rank_and_world() -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torchrankmetrics.definitions.protocol import Side
@@ -42,11 +43,12 @@ class Summary(Rendered):
             Column("adjusted_index", "adjusted index"),
             Column("z_score", "z-score", digits=1),
         )
+        worse = [row.index <= 0 for row in self.rows]
         rows = [
-            (r.side, r.metric, Styled(r.base, mark="‡") if r.index <= 0 else r.base, r.index, r.z) for r in self.rows
+            (row.side, row.metric, Styled(row.base, mark="‡") if marked else row.base, row.index, row.z)
+            for row, marked in zip(self.rows, worse, strict=True)
         ]
-        marked = any(row.index <= 0 for row in self.rows)
-        legend = ("‡: not better than random ranking (the adjusted index is at most 0)",) if marked else ()
+        legend = ["‡: not better than random ranking (the adjusted index is at most 0)"] * any(worse)
         return Tabular(columns, rows, (*self.notes, *legend))
 
 
@@ -65,17 +67,12 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
             views = replace(line, side=side).with_views("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))
-    return Summary(tuple(rows), (*_notes(analysis), *_p_value_notes(analysis, measures)))
-
-
-def _p_value_notes(analysis: Analysis, measures: list[Measure]) -> list[str]:
-    """Notes on requested p-values with an error above 1% of the p-value."""
-    notes = []
+    notes = _notes(analysis)
     for one in measures:
         p = one.value_or_nan(analysis) if one.view == "p_value" else 0.0
         if p > 0 and (error := one.p_value_error(analysis)) > 0.01 * p:
             notes.append(f"{one.key} is {p:.2g} with an error of {error:.1g} (p_value_errors)")
-    return notes
+    return Summary(tuple(rows), tuple(notes))
 
 
 def tasks_note(sample: RankSample) -> str:
@@ -88,43 +85,31 @@ def tasks_note(sample: RankSample) -> str:
 
 def sampled_notes(analysis: Analysis) -> list[str]:
     """Notes on ranks among sampled candidates, and on rows of a sequential evaluation."""
-    partial = []
-    if analysis.num_partial:
-        partial = [
-            f"{analysis.num_partial} ranks are of a sample of the tasks that a sequential test ended: "
-            "not values of all tasks"
+    notes = []
+    if number := analysis.num_partial:
+        notes += [f"{number} ranks are of a sample of the tasks that a sequential test ended: not values of all tasks"]
+    if number := analysis.num_sampled:
+        notes += [
+            f"{number} ranks are among sampled candidates: MRR, hits and similar metrics differ from the full "
+            "candidate set;",
+            "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",
         ]
-    if not analysis.num_sampled:
-        return partial
-    return [
-        *partial,
-        f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and similar metrics differ from the "
-        "full candidate set;",
-        "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",
-    ]
-
-
-def _queries_note(analysis: Analysis) -> list[str]:
-    """Note that task metrics average over relevant items, for queries with several."""
-    if not analysis.has_queries:
-        return []
-    try:
-        number = int(analysis.queries.count.sum())
-    except ValueError:  # query metrics raise it
-        return []
-    return [
-        f"{number} queries: mrr, mr and hits average over all relevant items, rr and success use the first of a query"
-    ]
+    return notes
 
 
 def _notes(analysis: Analysis) -> list[str]:
     sample = analysis.sample()
     if sample.num_tasks == 0:
         return ["no ranking tasks yet"]
-    notes = [tasks_note(sample), *_queries_note(analysis)]
+    notes = [tasks_note(sample)]
+    if analysis.has_queries:
+        with suppress(ValueError):  # query metrics raise it
+            notes.append(
+                f"{analysis.queries.count.sum()} queries: mrr, mr and hits average over all relevant items, rr and "
+                "success use the first of a query"
+            )
     if sample.tie_mass > 0:
-        optimistic, pessimistic = sample.rank("optimistic"), sample.rank("pessimistic")
-        gap = float((sample.mass * (pessimistic - optimistic)).sum() / sample.total)
+        gap = float((sample.mass * (sample.pessimistic - sample.optimistic)).sum() / sample.total)
         notes.append(
             f"{100 * sample.tie_mass / sample.total:.1f}% of the true candidates share their score with others "
             f"(mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 are a common cause"

@@ -1,5 +1,7 @@
-"""Query metrics with binary relevance: average precision, linear statistics, the first relevant item."""
+"""Query metrics of binary relevance that are not sums: average precision, R-precision, AUC, first relevant items."""
 
+import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,29 +9,31 @@ import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
 from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
-from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
 from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import KnownTransform
+from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.distribution import Atoms
-from torchrankmetrics.queries.distributions import (
-    first_distribution,
-    first_places,
-    hit_distribution,
-    rank_sum_distribution,
-    success_distribution,
-)
-from torchrankmetrics.queries.kind import Cut, Persistence, QueryKind, place_means
+from torchrankmetrics.queries.kind import QueryKind, hit_distribution, moments_by_candidates, place_means, up_to
 from torchrankmetrics.queries.sample import QuerySample
 
 _TABLED = 1 << 10
+_NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is negligible relative to P(X <= x)
+_MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
 
 
 @dataclass(frozen=True)
-class AveragePrecisionKind(QueryKind):
-    """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
+class _Reciprocal(QueryKind):
+    """A metric that is 1 / r, or 0 beyond k, for one relevant item."""
 
     k: int | None = None
+
+    @property
+    def f(self) -> KnownTransform:  # type: ignore[override]
+        return up_to(Power(-1), self.k)
+
+
+class AveragePrecisionKind(_Reciprocal):
+    """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
 
     def values(self, sample: QuerySample) -> FloatArray:
         """The relevant item at a place of a block has t - 1 others, spread evenly over the rest of it.
@@ -49,10 +53,6 @@ class AveragePrecisionKind(QueryKind):
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
         return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
-
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        return (Power(-1) if self.k is None else Cut(Power(-1), self.k)), 1.0
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         T = N if self.k is None else np.minimum(N, self.k)
@@ -100,89 +100,14 @@ def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
 
 
 @dataclass(frozen=True)
-class MeanOf(QueryKind):
-    """(1/m) sum of f(r_i)."""
-
-    f: KnownTransform
-
-    @property
-    def limits(self) -> tuple[float | None, float | None]:
-        return (0.0, 1.0) if self.f.is_share else (None, None)
-
-    @property
-    def uses_candidates(self) -> bool:  # type: ignore[override]
-        return self.f.uses_candidates
-
-    def values(self, sample: QuerySample) -> FloatArray:
-        """Every relevant item of a block has the block's mean of f."""
-        N = sample.num_candidates[sample.query]
-        means, used = np.full(len(N), np.nan), self.has_value(N, N)
-        means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
-        return np.asarray(sample.sums(sample.answers * means) / self.divisor(sample.num_answers))
-
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
-
-    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
-        """Hypergeometric for hits."""
-        if isinstance(self.f, AtMost):
-            return hit_distribution(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
-        return super().distribution(N, m, most, gain)
-
-    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
-
-    def divisor(self, m: IntArray) -> FloatArray:
-        """Divisor of the sum over m relevant items."""
-        return m.astype(np.float64)
-
-    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        mean, variance = np.full(len(N), np.nan), np.zeros(len(N))
-        used = self.has_value(N, m)
-        distinct, index = np.unique(N[used], return_inverse=True)
-        if len(distinct):
-            mean[used], variance[used] = (moment[index] for moment in self.f.null_moments(distinct))
-        share = m / self.divisor(m)  # 1 for a mean
-        scale = share**2 * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
-        return share * mean, scale * variance
-
-
-@dataclass(frozen=True)
-class Precision(MeanOf):
-    """#{r_i <= k} / k, also where k > N."""
-
-    f: AtMost
-
-    def divisor(self, m: IntArray) -> FloatArray:
-        return np.full(len(m), float(self.f.k))
-
-
-@dataclass(frozen=True)
-class RankBiased(MeanOf):
-    """Sum of (1 - p) p^(r_i - 1)."""
-
-    f: Persistence
-
-    @property
-    def limits(self) -> tuple[float | None, float | None]:
-        return 0.0, 1.0
-
-    def divisor(self, m: IntArray) -> FloatArray:
-        return np.ones(len(m))
-
-
-@dataclass(frozen=True)
 class RPrecisionKind(QueryKind):
     """#{r_i <= m} / m."""
+
+    f = AtMost(1)
 
     def values(self, sample: QuerySample) -> FloatArray:
         inside = np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size) / sample.size
         return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
-
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        return AtMost(1), 1.0
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return hit_distribution(N, m, m, m, most)
@@ -201,10 +126,10 @@ class AreaUnderCurve(QueryKind):
     doi:10.1214/aoms/1177730491).
     """
 
+    f = AUC
     uses_candidates = True
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """Undefined if all candidates are relevant."""
         return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
@@ -214,12 +139,8 @@ class AreaUnderCurve(QueryKind):
         pairs = sample.sums(sample.answers.astype(np.float64) * (2 * below + sample.size - sample.answers))
         return _where_some_are_false(pairs, 2.0 * m * (N - m))
 
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        return AUC, 1.0
-
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
-        return rank_sum_distribution(N, m, most)
+        return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         x = N.astype(np.float64)
@@ -231,7 +152,25 @@ def _where_some_are_false(part: FloatArray, whole: FloatArray) -> FloatArray:
     return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
 
 
-_NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is negligible relative to P(X <= x)
+@functools.lru_cache(maxsize=512)
+def _rank_sum_distribution(N: int, m: int) -> Atoms:
+    """Null distribution of AUC, u / (m n) with n = N - m other items.
+
+    The last place has a relevant item with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
+
+    Source: Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
+    """
+    n = N - m
+    rows = [np.ones(1)] * (n + 1)
+    for i in range(1, m + 1):
+        new = [np.ones(1)]
+        for j in range(1, n + 1):
+            both = np.zeros(i * j + 1)
+            both[: (i - 1) * j + 1] += i / (i + j) * rows[j]
+            both[i:] += j / (i + j) * new[j - 1]
+            new.append(both)
+        rows = new
+    return np.arange(m * n + 1) / (m * n), rows[n]
 
 
 @dataclass(frozen=True)
@@ -240,6 +179,10 @@ class Success(QueryKind):
 
     k: int
     is_share = True
+
+    @property
+    def f(self) -> KnownTransform:  # type: ignore[override]
+        return AtMost(self.k)
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)
@@ -251,57 +194,46 @@ class Success(QueryKind):
         miss = np.where(m == 1, (N - top) / N, np.exp(log_miss(N, m, top)))
         return hit, hit * miss
 
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        return AtMost(self.k), 1.0
-
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
-        return success_distribution(N, m, self.k)
+        log_no_hit = _log_miss(N, m, min(self.k, N))
+        values, probability = np.array([0.0, 1.0]), np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
+        possible = probability > 0
+        return values[possible], probability[possible]
 
 
-@dataclass(frozen=True)
-class FirstReciprocal(QueryKind):
+class FirstReciprocal(_Reciprocal):
     """1 / r_(1), or 0 where r_(1) > k."""
-
-    k: int | None = None
-
-    @property
-    def f(self) -> KnownTransform:
-        """The transform of the first rank."""
-        return Power(-1) if self.k is None else Cut(Power(-1), self.k)
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)
         one = (t == 1) | (t == b)  # the place is uniform, or known
         result = np.empty(len(o))
         result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one])
-        result[~one] = self._means(o[~one], b[~one], t[~one])
+        o, b, t = o[~one], b[~one], t[~one]
+        result[~one] = self._sums(o, b, t, self._top(o, b, t))
         return result
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """Squares are added about the mean, so that nothing cancels."""
         mean, variance = np.empty(len(N)), np.zeros(len(N))
         one = m == 1
-        distinct, index = np.unique(N[one], return_inverse=True)
-        if len(distinct):
-            mean[one], variance[one] = (moment[index] for moment in self.f.null_moments(distinct))
+        mean[one], variance[one] = moments_by_candidates(self.f, N[one])
         N, m = N[~one], m[~one]
-        center = self._means(np.ones_like(N), N, m)
-        top = self._top(np.ones_like(N), N, m)
-        near = self._sums(np.ones_like(N), N, m, top, center)
+        o = np.ones_like(N)
+        top = self._top(o, N, m)
+        center = self._sums(o, N, m, top)
+        near = self._sums(o, N, m, top, center)
         mean[~one] = center
         variance[~one] = np.where(m == N, 0.0, near + np.exp(log_miss(N, m, top)) * center**2)
         return mean, variance
 
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        return self.f, 1.0
-
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
-        return first_distribution(N, m, self.k, most)
-
-    def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
-        return self._sums(o, b, t, self._top(o, b, t))
+        last = N - m + 1 if self.k is None else min(self.k, N - m + 1)
+        place, probability = _first_places(N, m, last, most)
+        values, probability = 1.0 / place[::-1], probability[::-1]
+        if last < N - m + 1 and (beyond := math.exp(_log_miss(N, m, last))):
+            values, probability = np.r_[0.0, values], np.r_[beyond, probability]
+        return values, probability
 
     def _top(self, o: IntArray, b: IntArray, t: IntArray) -> IntArray:
         """The last place in the block that matters."""
@@ -319,9 +251,9 @@ class FirstReciprocal(QueryKind):
         c = None if center is None else center[some]
 
         def terms(x: FloatArray, i: IntArray) -> FloatArray:
-            law = np.exp(log_miss(b[i], t[i], x - 1)) * (t[i] / (b[i] - x + 1))
+            probability = np.exp(log_miss(b[i], t[i], x - 1)) * (t[i] / (b[i] - x + 1))
             value = 1 / (o[i] - 1 + x)
-            return law * (value if c is None else (value - c[i]) ** 2)
+            return probability * (value if c is None else (value - c[i]) ** 2)
 
         sums[some] = panel_means(terms, np.ones_like(top), top) * top
         return sums
@@ -331,9 +263,8 @@ class FirstReciprocal(QueryKind):
 class FirstRank(QueryKind):
     """r_(1)."""
 
-    @property
-    def limits(self) -> tuple[float | None, float | None]:
-        return 1.0, None
+    f = IDENTITY
+    limits = 1.0, None
 
     def values(self, sample: QuerySample) -> FloatArray:
         """E of the least of t places among b is (b + 1) / (t + 1)."""
@@ -344,13 +275,8 @@ class FirstRank(QueryKind):
         n, x = N.astype(np.float64), m.astype(np.float64)
         return (n + 1) / (x + 1), x / (x + 1) * ((n - x) / (x + 1)) * ((n + 1) / (x + 2))
 
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        return IDENTITY, 1.0
-
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
-        place, probability = first_places(N, m, N - m + 1, most)
-        return place, probability
+        return _first_places(N, m, N - m + 1, most)
 
 
 def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:
@@ -362,3 +288,20 @@ def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:
 def _within(b: IntArray, t: IntArray, x: IntArray) -> FloatArray:
     """P(X <= x)."""
     return np.where(t == 1, x / b, -np.expm1(log_miss(b, t, x)))
+
+
+def _log_miss(N: int, m: int, x: int) -> float:
+    return float(log_miss(np.array([N]), np.array([m]), np.array([x]))[0])
+
+
+def _first_places(N: int, m: int, last: int, most: int) -> Atoms:
+    """First ranks 1..last that are possible, ascending, and their probabilities; far ones share an atom at the best."""
+    near = min(last, most // 2)
+    x = np.arange(1, near + 1)
+    if near < last:
+        x = np.unique(np.r_[x, np.geomspace(near, last, most - near).astype(np.int64)])
+    edges = np.r_[x, last + 1]
+    log_beyond = log_miss(np.full(len(edges), N), np.full(len(edges), m), edges - 1)
+    probability = np.exp(log_beyond[:-1]) * -np.expm1(np.diff(log_beyond))
+    possible = probability > 0
+    return x[possible].astype(np.float64), probability[possible]

@@ -3,30 +3,25 @@
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
-from torchrankmetrics.definitions.kinds import AtMost
-from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, SampleSource, Side, View
 from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
-from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
+from torchrankmetrics.definitions.transforms import AtMost, RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
     AveragePrecisionKind,
     FirstRank,
     FirstReciprocal,
-    MeanOf,
-    Precision,
-    RankBiased,
     RPrecisionKind,
     Success,
 )
-from torchrankmetrics.queries.graded import DiscountedGain
-from torchrankmetrics.queries.kind import Cut, Discount, Persistence, QueryKind
+from torchrankmetrics.queries.kind import Discount, DiscountedGain, MeanOf, Persistence, QueryKind, up_to
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
 from torchrankmetrics.validation import check_int, one_number, shorten
 
@@ -59,7 +54,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
     name: str
     f: RankTransform | None = None
-    kind: QueryKind | None = None
+    kind: QueryKind = None  # type: ignore[assignment]  # of f, if it is not given
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
     relevance_threshold: float = 1.0
@@ -71,14 +66,14 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             raise ValueError(
                 f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
             )
-        if self.f is None and self.kind is None:
-            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
+        better = True
         if self.f is not None:
             f = known(self.f)
             if self.kind not in (None, MeanOf(f)):
                 raise ValueError(
                     f"{shorten(self.name)} is either the mean of f= over the answers or of another kind=, not both"
                 )
+            object.__setattr__(self, "kind", MeanOf(f))
             if self.higher_is_better is None:
                 far = np.array([1.0, float(_FAR)])
                 best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
@@ -86,10 +81,11 @@ class QueryDefinition(MetricDefinition[QuerySample]):
                     raise ValueError(
                         f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                     )
-                object.__setattr__(self, "higher_is_better", best > worst)
-            object.__setattr__(self, "kind", MeanOf(f))
-        elif self.higher_is_better is None:
-            object.__setattr__(self, "higher_is_better", True)
+                better = best > worst
+        elif self.kind is None:
+            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
+        if self.higher_is_better is None:
+            object.__setattr__(self, "higher_is_better", better)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -97,13 +93,10 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     @property
     def relevance(self) -> float | None:
         """Smallest label of a relevant item; None for metrics of all labels."""
-        return None if self.query_kind.is_graded else self.relevance_threshold
+        return None if self.kind.is_graded else self.relevance_threshold
 
     def at_threshold(self, relevance_threshold: float) -> "QueryDefinition":
         """The metric with another smallest label of a relevant item; one that has its own, or none, stays.
-
-        Raises:
-            ValueError: unless it is a positive number.
 
         >>> recall_at(10).at_threshold(2).name
         'recall_at_10_rel_2'
@@ -116,7 +109,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return replace(self, name=f"{self.name}_rel_{exponent_name(number)}", relevance_threshold=number)
 
     def read(self, queries: QuerySample) -> QuerySample:
-        """The queries as the metric uses them: with the items that it counts as relevant."""
+        """The queries with the items that the metric counts as relevant."""
         return queries if self.relevance is None else queries.relevant(self.relevance)
 
     def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
@@ -127,31 +120,17 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             rank_type (str, default "expected"): "expected" over the orders of tied candidates (McSherry and Najork
                 2008, doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
 
-        Returns:
-            (Q,) float64.
-
         Raises:
             ValueError: for another rank type, or if f is not finite.
         """
         placed = sample.placed(rank_type)
-        return self.query_kind.values(placed) if len(sample) else np.empty(0)
+        return self.kind.values(placed) if len(sample) else np.empty(0)
 
     def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined for queries with these numbers, (Q,) bool.
-
-        Args:
-            num_candidates (array): (Q,) int64.
-            num_answers (array): (Q,) int64, the numbers of relevant items.
-
-        Returns:
-            (Q,) bool.
-
-        Raises:
-            UnknownCandidatesError: if the metric depends on a number of candidates that is unknown.
-        """
+        """Whether the metric is defined for queries with these numbers N and m, (Q,) bool."""
         if self.uses_candidates and (num_candidates < 0).any():
             raise UnknownCandidatesError
-        return self.query_kind.has_value(num_candidates, num_answers)
+        return self.kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
@@ -166,30 +145,17 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         Raises:
             ValueError: unless 1 <= m <= N < 2^62.
         """
-        mean, variance, _ = self.query_kind.moments(QuerySample.of_counts(num_candidates, num_answers))
-        return mean, variance
+        return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[:2]
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
-        """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``.
+        """Value of the ranking that starts with the relevant items, (Q,) float64; arguments as for ``moments``."""
+        return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
 
-        Args:
-            num_candidates (array-like): (Q,) integers N.
-            num_answers (array-like): (Q,) integers m in 1..N, the numbers of relevant items.
-
-        Returns:
-            (Q,) float64.
-        """
-        return self.query_kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
-
-    def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
+    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
         return rows.query_sample(self, side, average)
 
     def value(self, sample: QuerySample, rank_type: RankType = "expected") -> float:
-        """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any.
-
-        Raises:
-            ValueError: for an unknown rank type.
-        """
+        """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
         if not self.is_mean_of_f:
             return MEDIAN_RANK.value(sample.first_ranks, rank_type)
         return _weighted(sample, self._used(sample), self.unit_values(sample, rank_type))
@@ -204,7 +170,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             return Moments(math.nan, 0.0, math.nan)
         if not self.is_mean_of_f:
             return self._median_moments(sample, used)
-        mean, variance, optimum = self.query_kind.moments(sample)
+        mean, variance, optimum = self.kind.moments(sample)
         share = in_range(sample.weight[used])
         share /= math.fsum((share * sample.count[used]).tolist())
         squared = _sum(share * share * sample.count[used], variance[used])
@@ -242,8 +208,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.values(sample, "expected" if rank_type == "realistic" else rank_type)
 
     def mean_limits(self, sample: QuerySample) -> tuple[float, float]:
-        """Smallest and largest possible value; infinite if unknown."""
-        low, high = (0.0, 1.0) if self.is_share else self._bounds("base")
+        low, high = self._bounds("base")
         return -math.inf if low is None else low, math.inf if high is None else high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
@@ -267,7 +232,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Bounds of metrics in [0, 1] and of first ranks; of a mean of any f only the best index is known."""
         if view == "adjusted_index":
             return None, 1.0
-        low, high = self.query_kind.limits
+        low, high = self.kind.limits
         return (0.0 if low == 0 else None, None) if view == "normalized" else (low, high)
 
     def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
@@ -284,18 +249,12 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     @property
     def is_share(self) -> bool:  # type: ignore[override]
         """Whether the value is a share of queries: success at k."""
-        return self.query_kind.is_share
+        return self.kind.is_share
 
     @property
     def uses_candidates(self) -> bool:  # type: ignore[override]
         """Whether the base value depends on the number of candidates."""
-        return self.query_kind.uses_candidates
-
-    @property
-    def query_kind(self) -> QueryKind:
-        """The kind of metric that it is."""
-        assert self.kind is not None
-        return self.kind
+        return self.kind.uses_candidates
 
 
 _FAR = 1 << 20  # where the direction of a metric is read off
@@ -307,13 +266,10 @@ FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), Fals
 
 
 def recall_at(k: int) -> QueryDefinition:
-    """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``.
+    """Return recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``.
 
     Args:
         k (int): number of first places that count, at least 1.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     >>> recall_at(100).name
     'recall_at_100'
@@ -322,28 +278,22 @@ def recall_at(k: int) -> QueryDefinition:
 
 
 def precision_at(k: int) -> QueryDefinition:
-    """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``.
+    """Return precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``.
 
     Args:
         k (int): number of first places that count, at least 1.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     >>> precision_at(5).name
     'precision_at_5'
     """
-    return QueryDefinition(f"precision_at_{_places(k)}", kind=Precision(AtMost(k)))
+    return QueryDefinition(f"precision_at_{_places(k)}", kind=MeanOf(AtMost(k), divisor=k))
 
 
 def success_at(k: int) -> QueryDefinition:
-    """Define success at k, whether a relevant item is among the first k. Raises as ``hits_at``.
+    """Return success at k, whether a relevant item is among the first k. Raises as ``hits_at``.
 
     Args:
         k (int): number of first places that count, at least 1.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     >>> success_at(1).name
     'success_at_1'
@@ -352,88 +302,70 @@ def success_at(k: int) -> QueryDefinition:
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
-    """Define the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``.
+    """Return the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     >>> first_reciprocal_rank(10).name
     'rr_at_10'
     """
-    return QueryDefinition(_cut_name("rr", k), kind=FirstReciprocal(k))
+    return QueryDefinition(_name("rr", k), kind=FirstReciprocal(k))
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
-    """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``.
+    """Return average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     >>> average_precision(100).name
     'ap_at_100'
     """
-    return QueryDefinition(_cut_name("ap", k), kind=AveragePrecisionKind(k))
+    return QueryDefinition(_name("ap", k), kind=AveragePrecisionKind(k))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
-    """Define nDCG: the sum of label_i / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``.
+    """Return nDCG: the sum of label_i / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     >>> normalized_dcg(10).name
     'ndcg_at_10'
     """
-    return QueryDefinition(_cut_name("ndcg", k), kind=DiscountedGain(_discount(k)))
+    return QueryDefinition(_name("ndcg", k), kind=DiscountedGain(up_to(Discount(), k)))
 
 
 def exponential_ndcg(k: int | None = None) -> QueryDefinition:
-    """Define nDCG with gains 2^label - 1 instead of labels. Raises as ``hits_at``.
+    """Return nDCG with gains 2^label - 1 instead of labels. Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     >>> exponential_ndcg(10).name
     'ndcg_exp_at_10'
     """
-    return QueryDefinition(_cut_name("ndcg_exp", k), kind=DiscountedGain(_discount(k), is_exponential=True))
+    return QueryDefinition(_name("ndcg_exp", k), kind=DiscountedGain(up_to(Discount(), k), is_exponential=True))
 
 
 def discounted_gain(k: int | None = None) -> QueryDefinition:
-    """Define DCG, the sum of label_i / log2(1 + r_i) up to k. Raises as ``hits_at``.
+    """Return DCG, the sum of label_i / log2(1 + r_i) up to k. Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
-
     >>> discounted_gain(10).name
     'dcg_at_10'
     """
-    return QueryDefinition(_cut_name("dcg", k), kind=DiscountedGain(_discount(k), is_normalized=False))
+    return QueryDefinition(_name("dcg", k), kind=DiscountedGain(up_to(Discount(), k), is_normalized=False))
 
 
 def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
-    """Define rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1); p is the persistence of a reader.
+    """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1); p is the persistence of a reader.
 
     Args:
         p (float, default 0.8): probability that a reader goes on to the next place.
-
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
 
     Raises:
         ValueError: unless 0 < p < 1.
@@ -446,16 +378,11 @@ def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
     number = one_number(p)
     if number is None or not 0 < number < 1:
         raise ValueError(f"p must be a number between 0 and 1, got {shorten(p)}")
-    return QueryDefinition(
-        "rbp" if number == 0.8 else f"rbp_{exponent_name(number)}", kind=RankBiased(Persistence(number))
-    )
+    name = "rbp" if number == 0.8 else f"rbp_{exponent_name(number)}"
+    return QueryDefinition(name, kind=MeanOf(Persistence(number), divisor=1))
 
 
-def _discount(k: int | None) -> Discount | Cut:
-    return Discount() if k is None else Cut(Discount(), _places(k))
-
-
-def _cut_name(name: str, k: int | None) -> str:
+def _name(name: str, k: int | None) -> str:
     return name if k is None else f"{name}_at_{_places(k)}"
 
 

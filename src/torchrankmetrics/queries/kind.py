@@ -1,4 +1,4 @@
-"""The protocol of query metrics, and discounts of ranks."""
+"""Metrics of one query: their protocol, transforms of ranks, and sums over the relevant items."""
 
 import functools
 import itertools
@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
+from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
 from torchrankmetrics.null.tails.distribution import Atoms
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.queries.sample import QuerySample, changes
 
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
+_FAR = 40.0  # standard deviations of a count of hits, beyond which its probability is neglected
+_LEAST = 1e-300  # least probability of an atom
 
 
-@dataclass(frozen=True)
 class QueryKind:
     """A metric of one query; ``QueryDefinition`` averages over queries.
 
@@ -28,15 +29,21 @@ class QueryKind:
     query under random ranking, so a constant scorer has the null mean.
 
     Attributes:
+        f: with one relevant item, at rank r, the value is ``scale`` f(r).
         is_share: its mean is a share of queries.
         uses_candidates: whether the value depends on the number of candidates.
         is_graded: the value depends on the gains of the relevant items.
         limits: lowest and highest value; None: no bound, or an unknown one.
     """
 
+    f: KnownTransform
     is_share: ClassVar[bool] = False
     uses_candidates: ClassVar[bool] = False
     is_graded: ClassVar[bool] = False
+
+    @property
+    def scale(self) -> float:
+        return 1.0
 
     @property
     def limits(self) -> tuple[float | None, float | None]:
@@ -52,8 +59,12 @@ class QueryKind:
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Null mean, variance >= 0 and best value of every query, (Q,) float64 each; here from N and m alone."""
-        (N, m), index = _distinct(sample.known_candidates, sample.num_answers)
-        mean, variance, best = (part[index] for part in _cached_moments(self, N.tobytes(), m.tobytes()))
+        N, m = sample.known_candidates, sample.num_answers
+        order = np.lexsort((m, N))
+        N, m = N[order], m[order]
+        new, index = changes(N, m), np.empty(len(N), dtype=np.int64)
+        index[order] = np.cumsum(new) - 1
+        mean, variance, best = (part[index] for part in _cached_moments(self, N[new].tobytes(), m[new].tobytes()))
         return mean, variance, best
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -63,11 +74,6 @@ class QueryKind:
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
         """Value of the ranking whose first m candidates are the relevant items, (u,) float64."""
         return self.values(QuerySample.tied(m, m, N))
-
-    @property
-    def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """The f and s for which a query with one relevant item at rank r has the value s f(r)."""
-        raise NotImplementedError
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         """Null distribution of one query with about ``most`` atoms, rounded to the better side if it has more.
@@ -87,16 +93,6 @@ class QueryKind:
         gains = None if gain is None else np.tile(gain, (len(ranks), 1))
         values, count = np.unique(self.values(QuerySample.ranked(ranks, N, gains)), return_counts=True)
         return values, count / len(ranks)
-
-
-def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntArray]:
-    """The distinct pairs, sorted by N, then m, and the index of the pair of every query."""
-    order = np.lexsort((m, N))
-    N, m = N[order], m[order]
-    new = np.r_[np.ones(min(1, len(N)), dtype=bool), (N[1:] != N[:-1]) | (m[1:] != m[:-1])]
-    index = np.empty(len(N), dtype=np.int64)
-    index[order] = np.cumsum(new) - 1
-    return (N[new], m[new]), index
 
 
 @functools.lru_cache(maxsize=512)
@@ -160,6 +156,11 @@ class Cut(KnownTransform):
         return means * (inside / (high - low + 1))
 
 
+def up_to(f: KnownTransform, k: int | None) -> KnownTransform:
+    """The transform, 0 beyond k."""
+    return f if k is None else Cut(f, k)
+
+
 def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
     """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
     means = np.empty(len(low))
@@ -170,3 +171,156 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates
     if several.any():
         means[several] = f.block_means(low[several], high[several], N[1])
     return means
+
+
+def moments_by_candidates(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Null mean and variance of f of one rank, (u,) float64 twice, for (u,) int64 in any order."""
+    distinct, index = np.unique(N, return_inverse=True)
+    if not len(N):
+        return np.empty(0), np.empty(0)
+    mean, variance = f.null_moments(distinct)
+    return mean[index], variance[index]
+
+
+@dataclass(frozen=True)
+class MeanOf(QueryKind):
+    """Sum of f(r_i) over the m relevant items, divided by m or by a number."""
+
+    f: KnownTransform
+    divisor: int | None = None
+
+    @property
+    def scale(self) -> float:
+        return 1 / (self.divisor or 1)
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return (0.0, 1.0) if self.f.is_share or self.divisor else (None, None)
+
+    @property
+    def uses_candidates(self) -> bool:  # type: ignore[override]
+        return self.f.uses_candidates
+
+    def _divisor(self, m: IntArray) -> FloatArray:
+        return m.astype(np.float64) if self.divisor is None else np.full(len(m), float(self.divisor))
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """Every relevant item of a block has the block's mean of f."""
+        N = sample.num_candidates[sample.query]
+        means, used = np.full(len(N), np.nan), self.has_value(N, N)
+        means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
+        return np.asarray(sample.sums(sample.answers * means) / self._divisor(sample.num_answers))
+
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
+        if isinstance(self.f, AtMost):
+            return hit_distribution(N, m, self.f.k, self.divisor or m, most)
+        return super().distribution(N, m, most, gain)
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        mean, variance = np.full(len(N), np.nan), np.zeros(len(N))
+        used = self.has_value(N, m)
+        mean[used], variance[used] = moments_by_candidates(self.f, N[used])
+        share = m / self._divisor(m)  # 1 for a mean
+        scale = share**2 * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
+        return share * mean, scale * variance
+
+
+def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms:
+    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric; see ``distribution``.
+
+    Its ratios P(j + 1) / P(j) = (k - j)(m - j) / ((j + 1)(N - k - m + j + 1)) are exact to rounding for any size.
+    """
+    k = min(k, N)
+    low, high = max(0, m + k - N), min(m, k)
+    center = m * k / N
+    width = _FAR * (1 + math.sqrt(center * (1 - k / N)))
+    first, last = max(low, math.floor(center - width)), min(high, math.ceil(center + width))
+    j = np.arange(first, last, dtype=np.float64)
+    log_ratio = np.log((k - j) * (m - j)) - np.log((j + 1) * (N - k - m + j + 1))
+    log_p = np.r_[0.0, np.cumsum(log_ratio)]
+    probability = np.exp(log_p - log_p.max())
+    probability /= probability.sum()
+    hits = np.arange(first, last + 1)
+    if last < high:  # the best value is an atom, however unlikely
+        hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
+    values, probability = hits / divisor, np.maximum(probability, _LEAST)  # clamp what underflows float64
+    if len(values) > most:  # neighbors at the best of them
+        end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
+        values, probability = values[end], np.add.reduceat(probability, np.r_[0, end[:-1] + 1])
+    return values, probability
+
+
+@dataclass(frozen=True)
+class DiscountedGain(QueryKind):
+    """Sum of gain times f(r_i) over the relevant items, and over its value for the ideal ranking if it is normalized.
+
+    Gains are labels, or 2^label - 1. They are divided by the largest gain of their query, so that equal gains have the
+    value of binary relevance bit for bit, and multiplied by it at the end if nothing is normalized.
+
+    Under random ranking the sum is a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545).
+
+    Source: Järvelin and Kekäläinen 2002 (doi:10.1145/582415.582418); gains 2^label - 1: Burges et al. 2005
+    (doi:10.1145/1102351.1102363).
+    """
+
+    f: KnownTransform
+    is_exponential: bool = False
+    is_normalized: bool = True
+    is_graded = True
+
+    @property
+    def scale(self) -> float:
+        return 1 / float(self.f.values(np.ones(1))[0]) if self.is_normalized else 1.0
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return 0.0, 1.0 if self.is_normalized else None
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """Every relevant item of a block has the block's mean of f."""
+        answers, largest = sample.answers.astype(np.float64), _largest(sample)
+        if sample.gain is not None:
+            answers *= self._relative(sample.gain, largest[sample.query])
+        sums = sample.sums(answers * place_means(self.f, sample.optimistic, sample.pessimistic))
+        return np.asarray(sums / self._ideal(sample) if self.is_normalized else sums * largest)
+
+    def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """From N, and the sum and the sum of squares of the gains."""
+        if not len(sample):
+            return np.empty(0), np.empty(0), np.empty(0)
+        N, m, largest = sample.known_candidates, sample.num_answers, _largest(sample)
+        mean, variance = moments_by_candidates(self.f, N)
+        starts, query, gain, number = sample.levels
+        gain = self._relative(gain, largest[query])
+        total = np.add.reduceat(gain * number, starts)
+        apart = np.add.reduceat(number * (gain - (total / m)[query]) ** 2, starts)
+        ideal = self._ideal(sample)
+        share = total / ideal if self.is_normalized else total * largest
+        free = np.maximum(N - 1, 1)
+        spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
+        best = np.ones(len(N)) if self.is_normalized else ideal * largest
+        return share * mean, share**2 * spread * variance, best
+
+    def _relative(self, gain: FloatArray, largest: FloatArray) -> FloatArray:
+        """Gains of labels, as shares of the gain of the largest label of the query."""
+        if not self.is_exponential:
+            return gain / largest
+        power = np.exp2(-largest)
+        return np.asarray((np.exp2(gain - largest) - power) / (1 - power))  # no power overflows
+
+    def _ideal(self, sample: QuerySample) -> FloatArray:
+        """Sum for the ranking by descending gain."""
+        starts, query, gain, number = sample.levels
+        last = np.cumsum(number)
+        last -= (last - number)[starts][query]  # places of a level in this ranking
+        terms = self._relative(gain, _largest(sample)[query]) * (number * place_means(self.f, last - number + 1, last))
+        return np.asarray(np.add.reduceat(terms, starts))
+
+
+def _largest(sample: QuerySample) -> FloatArray:
+    """The largest gain of every query."""
+    starts, _, gain, _ = sample.levels
+    return gain[starts]

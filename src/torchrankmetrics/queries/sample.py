@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,30 +13,11 @@ from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
+_OF_QUERIES = ("num_candidates", "weight", "count", "side", "group", "row")
 
 
 def _unknown() -> IntArray:
     return np.empty(0, dtype=np.int64)
-
-
-class Levels(NamedTuple):
-    """Relevant items of queries with equal gains, levels by query and descending gain.
-
-    Attributes:
-        starts: (Q,) int64, the first level of every query.
-        query: (levels,) int64, index of the query.
-        gain: (levels,) float64.
-        number: (levels,) int64, number of items.
-        first: (levels,) int64, their first place in the ideal ranking of the query.
-        last: (levels,) int64, their last place in it.
-    """
-
-    starts: IntArray
-    query: IntArray
-    gain: FloatArray
-    number: IntArray
-    first: IntArray
-    last: IntArray
 
 
 def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -97,10 +78,14 @@ class QuerySample(Sample):
         Raises:
             ValueError: unless 1 <= m <= N < 2^62, or for weights that are negative, infinite or NaN.
         """
-        N, m = check_pairs(num_candidates, num_answers)
+        N, m = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.int64)) for x in (num_candidates, num_answers)))
+        if (bad := (m < 1) | (m > N) | (N > MOST_CANDIDATES)).any():
+            raise ValueError(
+                f"num_answers must be in 1..num_candidates, below 2^62; got {m[bad][0]} of {N[bad][0]} candidates"
+            )
         w = np.broadcast_to(np.asarray(1.0 if weight is None else weight, dtype=np.float64), N.shape)
-        if not (np.isfinite(w) & (w >= 0)).all():
-            raise ValueError(f"weight must be finite and not negative, got {w[~(np.isfinite(w) & (w >= 0))][0]}")
+        if (bad := ~(np.isfinite(w) & (w >= 0))).any():
+            raise ValueError(f"weight must be finite and not negative, got {w[bad][0]}")
         return replace(cls.tied(N, m, N), weight=w)
 
     @classmethod
@@ -108,35 +93,27 @@ class QuerySample(Sample):
         """Queries with equal m and N, from ranks (Q, m) without ties, ascending unless they have gains (Q, m)."""
         size, m = ranks.shape
         one, flat = np.ones(size, dtype=np.int64), ranks.ravel()
-        starts = np.arange(size + 1) * m
+        starts, ones = np.arange(size + 1) * m, np.ones(size * m, dtype=np.int64)
         gain = None if gain is None else gain.ravel()
-        ones = np.ones(size * m, dtype=np.int64)
         return cls(starts, flat, flat, ones, one * num_candidates, np.ones(size), one, gain=gain)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
         """The queries with the relevant items of every block first, last, or (expected) anywhere in it.
 
         The item with the largest gain is the very first, or the very last.
-
-        Raises:
-            ValueError: for another rank type.
         """
-        if check_choice("rank_type of a metric of queries", rank_type, QUERY_RANK_TYPES) == "optimistic":
-            low = self.optimistic + self._above
+        if check_choice("rank_type of a metric of queries", rank_type, QUERY_RANK_TYPES) == "expected":
+            return self
+        above: IntArray | int = 0  # relevant items at the same places with a larger gain
+        if self.gain is not None:
+            passed = np.cumsum(self.answers) - self.answers
+            first = np.maximum.accumulate(np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0))
+            above = passed - passed[first]
+        if rank_type == "optimistic":
+            low = self.optimistic + above
             return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
-        if rank_type == "pessimistic":
-            high = self.pessimistic - self._above
-            return replace(self, optimistic=high - self.answers + 1, pessimistic=high)
-        return self
-
-    @property
-    def _above(self) -> IntArray | int:
-        """Number of relevant items at the same places with a larger gain."""
-        if self.gain is None:
-            return 0
-        passed = np.cumsum(self.answers) - self.answers
-        first = np.maximum.accumulate(np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0))
-        return passed - passed[first]
+        high = self.pessimistic - above
+        return replace(self, optimistic=high - self.answers + 1, pessimistic=high)
 
     def relevant(self, threshold: float) -> "QuerySample":
         """The queries with an item of at least this gain; only such items are relevant, and their gains are 1."""
@@ -147,23 +124,20 @@ class QuerySample(Sample):
         first = np.flatnonzero(changes(query, low))
         answers = np.add.reduceat(self.answers[keep], first) if len(keep) else self.answers[:0]
         index, blocks = np.unique(query[first], return_counts=True)
-        return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, *self._of_queries(index))
+        return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, **self._of_queries(index))
 
     @cached_property
-    def levels(self) -> "Levels":
-        """The relevant items of every query by descending gain."""
-        size, m = len(self), self.num_answers
+    def levels(self) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
+        """Relevant items of equal gain, by descending gain: the first level of each query; query, gain and number."""
         if self.gain is None:
-            return Levels(np.arange(size), np.arange(size), np.ones(size), m, np.ones_like(m), m)
+            every = np.arange(len(self))
+            return every, every, np.ones(len(self)), self.num_answers
         order = np.lexsort((-self.gain, self.query))
         query, gain = self.query[order], self.gain[order]
         first = np.flatnonzero(changes(query, gain))
-        number = np.add.reduceat(self.answers[order], first) if len(first) else m
-        query, gain = query[first], gain[first]
-        starts = np.flatnonzero(changes(query))
-        passed = np.cumsum(number)
-        last = passed - (passed - number)[starts][query]
-        return Levels(starts, query, gain, number, last - number + 1, last)
+        number = np.add.reduceat(self.answers[order], first) if len(first) else self.num_answers
+        query = query[first]
+        return np.flatnonzero(changes(query)), query, gain[first], number
 
     def take(self, index: npt.NDArray[Any]) -> "QuerySample":
         """The queries of an index or a mask, in its order."""
@@ -171,14 +145,14 @@ class QuerySample(Sample):
         blocks = np.diff(self.starts)[index]
         starts = np.append(0, np.cumsum(blocks))
         inside = np.repeat(self.starts[index] - starts[:-1], blocks) + np.arange(starts[-1])
-        of_blocks = (column[inside] for column in (self.optimistic, self.pessimistic, self.answers))
+        low, high, answers = (column[inside] for column in (self.optimistic, self.pessimistic, self.answers))
         gain = None if self.gain is None else self.gain[inside]
-        return replace(QuerySample(starts, *of_blocks, *self._of_queries(index)), gain=gain)
+        return QuerySample(starts, low, high, answers, **self._of_queries(index), gain=gain)
 
-    def _of_queries(self, index: npt.NDArray[Any]) -> tuple[Any, ...]:
+    def _of_queries(self, index: npt.NDArray[Any]) -> dict[str, Any]:
         """The columns of queries at an index."""
-        columns = (self.num_candidates, self.weight, self.count, self.side, self.group, self.row)
-        return tuple(column[index] if len(column) else column for column in columns)
+        columns = {name: getattr(self, name) for name in _OF_QUERIES}
+        return {name: column[index] if len(column) else column for name, column in columns.items()}
 
     @cached_property
     def first_ranks(self) -> RankSample:
@@ -223,19 +197,3 @@ class QuerySample(Sample):
         """Sum values of blocks, (blocks,), for every query, (Q,)."""
         result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
         return result
-
-
-def check_pairs(num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[IntArray, IntArray]:
-    """N and m of queries as (Q,) int64.
-
-    Raises:
-        ValueError: unless 1 <= m <= N < 2^62.
-    """
-    N, m = np.broadcast_arrays(np.asarray(num_candidates, dtype=np.int64), np.asarray(num_answers, dtype=np.int64))
-    N, m = np.atleast_1d(N), np.atleast_1d(m)
-    bad = (m < 1) | (m > N) | (N > MOST_CANDIDATES)
-    if bad.any():
-        raise ValueError(
-            f"num_answers must be in 1..num_candidates, below 2^62; got {m[bad][0]} of {N[bad][0]} candidates"
-        )
-    return N, m

@@ -1,6 +1,5 @@
 """p-values of query metrics, exact or simulated."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,18 @@ if TYPE_CHECKING:
 _BUDGET = 1 << 25  # ranks drawn in all
 _FEWEST = 99  # outcomes, however many ranks they take
 _BLOCK = 1 << 20  # ranks in memory at a time
+_RARE = 10  # simulated outcomes below which the tail is estimated by importance sampling
+_MOST_TILTED = 2000  # distinct queries
+_LEVELS, _SHARES = 8, 4  # depths, and numbers of relevant items near the top, that a proposal mixes
+_FEW_PAIRS = 64  # of N and m, beyond which a proposal mixes fewer
+_DRAWS = 512, 1 << 15  # per pair of N and m, at least and at most
+_PREFERENCES = 0.0, 4.0, 16.0, 1e9  # for the largest gain over the smallest, in the orders that a proposal mixes
+_MOST_PAIRS = 1 << 14  # distinct pairs of N and m
+_MOST_ATOMS = 1 << 19  # of all distributions together
+_MOST_VALUES = 1 << 17  # of all atoms: distributions of one weight share them
+_ATOMS = 128, 2048  # of one distribution, at least and at most
+_TOLERANCE = 1e-9  # relative distance within which the mean reaches an atom
+_ROUNDING = 4e-15
 
 
 class Shape(NamedTuple):
@@ -33,44 +44,155 @@ class Shape(NamedTuple):
     num_answers: int
     gain: FloatArray | None = None
 
-    def values(self, kind: QueryKind, random: np.random.Generator, ranks: IntArray) -> FloatArray:
-        """Values of queries whose relevant items are at these ranks (rows, m), with gains in random order."""
-        gain = None if self.gain is None else random.permuted(np.tile(self.gain, (len(ranks), 1)), axis=1)
-        return kind.values(QuerySample.ranked(ranks, self.num_candidates, gain))
+
+class Entries(NamedTuple):
+    """Entries of a weighted sum of values X of queries, sum of c v X, in the order of their shapes."""
+
+    shapes: list[Shape]  # distinct ones
+    shape: IntArray  # (u,) the index of the shape of each entry, ascending
+    weight: FloatArray  # (u,) v; below 0 if lower values are better
+    number: IntArray  # (u,) c
 
 
-def simulated_tail(
-    kind: QueryKind, shapes: Sequence[Shape], share: FloatArray, count: IntArray, least: float, samples: int, seed: int
-) -> tuple[int, int]:
-    """Draw values of sum of c v X by chance: how many are at least ``least``, and how many were drawn.
+@dataclass(frozen=True)
+class QueryPValue:
+    """P(a mean over queries at least as good as the observed one) under random ranking.
 
-    Args:
-        kind: of the metric; lower is better where v < 0.
-        shapes: (u,) of the queries; neighbors with one shape object are drawn together.
-        share: (u,) float64, v of one query.
-        count: (u,) int64, c.
-        least: the value to reach.
-        samples: how many to draw at most.
-        seed: of NumPy's default generator.
+    Attributes:
+        log_p: its natural logarithm, in [-inf, 0].
+        samples: 0 if it was computed; else the number B of simulated outcomes. If at least 10 are as good as the
+            observed one, p is (1 + their number) / (1 + B).
+        log_error: standard error of ``log_p`` if it is estimated by importance sampling; else None.
     """
-    random = np.random.default_rng(seed)
-    ranks_of_one = sum(one.num_answers * c for one, c in zip(shapes, count.tolist(), strict=True))
+
+    log_p: float
+    samples: int = 0
+    log_error: float | None = None
+
+    @property
+    def p(self) -> float:
+        """The p-value; 0.0 may be an underflow of ``log_p``."""
+        return math.exp(self.log_p)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the simulation; 0 without one."""
+        if self.log_error is not None:
+            return self.p * self.log_error
+        return math.sqrt(self.p * (1 - self.p) / self.samples) if self.samples else 0.0
+
+
+def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: int = 10_000) -> QueryPValue:
+    """Compute the probability under random ranking of a mean over queries at least as good as the sample's.
+
+    The value is computed from pessimistic ranks: each relevant item is last in its tie block. So P(p <= a) <= a for
+    every tie structure, if moving a relevant item up never makes the metric worse.
+
+    Computed from the distribution of one query for recall, precision, success, the first hit and R-precision. For
+    other metrics it is computed if every query has one relevant item or so few candidates that its distribution can be
+    listed (AUC: up to 2048 pairs). Otherwise at most ``samples`` outcomes are simulated, fewer where they take more
+    than 2^25 ranks.
+
+    Raises:
+        ValueError: if no query has a value.
+    """
+    value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
+    if math.isnan(value):
+        raise ValueError(f"{shorten(definition.name)} needs a query that has a value to have a p-value")
+    if moments.variance == 0:
+        return QueryPValue(0.0)
+    entries, kind = _entries(definition, sample), definition.kind
+    shapes, of, weight, count = entries
+    better = 1 if definition.higher_is_better else -1
+    if all(shape.num_answers == 1 and shape.gain is None for shape in shapes):
+        task = RankDefinition(definition.name, f=kind.f, optimum=None, higher_is_better=better > 0)
+        N = np.array([shape.num_candidates for shape in shapes])[of]
+        return QueryPValue(log_p_value(task, value / kind.scale, CandidateCounts.of(N, weight, count)))
+    share = weight / float((weight * count).sum())
+    slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
+    atoms = _distributions(kind, entries)
+    if atoms is None:
+        entries, least = entries._replace(weight=better * share), better * value - slack
+        reached, drawn = simulated_tail(kind, entries, least, samples)
+        log_p = math.log((1 + reached) / (1 + drawn))
+        if reached >= _RARE or len(of) > _MOST_TILTED:
+            return QueryPValue(log_p, drawn)
+        log_tilted, error = tilted_tail(kind, entries, least)
+        return QueryPValue(min(log_tilted + error, log_p), drawn, error)
+    if better < 0:
+        atoms = [(-values[::-1], probability[::-1]) for values, probability in atoms]
+    sums = ListedSummands([atoms[i] for i in of.tolist()], share, count.astype(np.float64))
+    return QueryPValue(min(log_upper_tail(sums, better * value, slack)[1], 0.0))
+
+
+def _entries(definition: "QueryDefinition", sample: QuerySample) -> Entries:
+    """Distinct shapes and weights of the queries that have a value, and how many have each."""
+    used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
+    of_gains, gains = _distinct_gains(sample, definition.kind.is_graded)
+    columns = (sample.known_candidates[used], sample.num_answers[used], of_gains[used], in_range(sample.weight[used]))
+    (N, m, of_gains, weight), count = distinct_rows(columns, sample.count[used])
+    index: dict[tuple[int, int, int], int] = {}
+    shape = [index.setdefault(key, len(index)) for key in zip(N.tolist(), m.tolist(), of_gains.tolist(), strict=True)]
+    return Entries([Shape(*key[:2], gains[key[2]]) for key in index], np.array(shape), weight, count)
+
+
+def _distinct_gains(sample: QuerySample, is_graded: bool) -> tuple[IntArray, list[FloatArray | None]]:
+    """The index of the gains of every query, and the distinct ones, each (m,), None for gains of 1."""
+    if not is_graded:
+        return np.zeros(len(sample), dtype=np.int64), [None]
+    starts, _, gain, number = sample.levels
+    found: dict[bytes, int] = {}
+    of = np.zeros(len(sample), dtype=np.int64)
+    gains: list[FloatArray | None] = []
+    for query, begin, end in zip(range(len(sample)), starts, np.append(starts[1:], len(gain)), strict=True):
+        own, times = gain[begin:end], number[begin:end]
+        of[query] = found.setdefault(own.tobytes() + times.tobytes(), len(found))
+        if of[query] == len(gains):
+            gains.append(None if (own == 1).all() else np.repeat(own, times))
+    return of, gains
+
+
+def _distributions(kind: QueryKind, entries: Entries) -> Sequence[Atoms] | None:
+    """Distributions of the shapes; None if one is not known, or they are too many."""
+    if len(entries.shape) > _MOST_PAIRS:
+        return None
+    few = min(_MOST_ATOMS // len(entries.shape), _MOST_VALUES // len(np.unique(entries.weight)))
+    most = min(max(few, _ATOMS[0]), _ATOMS[1])
+    found = []
+    for N, m, gain in entries.shapes:
+        atoms = kind.distribution(N, m, most, gain)
+        if atoms is None:
+            return None
+        found.append(atoms)
+    return found
+
+
+def simulated_tail(kind: QueryKind, entries: Entries, least: float, samples: int) -> tuple[int, int]:
+    """Simulate outcomes of the sum: how many are at least ``least``, and how many, at most ``samples``, were drawn."""
+    random = np.random.default_rng(0)
+    shapes, of, weight, count = entries
+    ranks_of_one = sum(shapes[i].num_answers * c for i, c in zip(of.tolist(), count.tolist(), strict=True))
     samples = min(samples, max(_FEWEST, _BUDGET // ranks_of_one))
     totals = np.zeros(samples)
-    begin = 0
-    for _, same in itertools.groupby(shapes, id):
-        shape, end = shapes[begin], begin + len(list(same))
-        weights = np.repeat(share[begin:end], count[begin:end])
-        begin = end
-        N, m = shape.num_candidates, shape.num_answers
-        rows = max(1, _BLOCK // (m * len(weights)))
+    ends = np.searchsorted(of, np.arange(len(shapes) + 1)).tolist()
+    for shape, begin, end in zip(shapes, ends[:-1], ends[1:], strict=True):
+        weights = np.repeat(weight[begin:end], count[begin:end])
+        rows = max(1, _BLOCK // (shape.num_answers * len(weights)))
         for start in range(0, samples, rows):
             size = min(rows, samples - start)
             for block in range(0, len(weights), _BLOCK):
                 some = weights[block : block + _BLOCK]
-                values = shape.values(kind, random, random_subsets(random, N, m, size * len(some)))
+                values = drawn_values(kind, shape, random, size * len(some))
                 totals[start : start + size] += (values.reshape(size, len(some)) * some).sum(1)
     return int((totals >= least).sum()), samples
+
+
+def drawn_values(kind: QueryKind, shape: Shape, random: np.random.Generator, number: int) -> FloatArray:
+    """Values of queries of a shape under random ranking, (number,)."""
+    N, m, gain = shape
+    ranks = random_subsets(random, N, m, number)
+    gains = None if gain is None else random.permuted(np.tile(gain, (number, 1)), axis=1)
+    return kind.values(QuerySample.ranked(ranks, N, gains))
 
 
 def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> IntArray:
@@ -91,36 +213,24 @@ def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> In
     return ranks
 
 
-_LEVELS, _SHARES = 8, 4  # depths, and numbers of relevant items near the top, that a proposal mixes
-_FEW_PAIRS = 64  # of N and m, beyond which a proposal mixes fewer
-_DRAWS = 512, 1 << 15  # per pair of N and m, at least and at most
-_MOST_TILTED = 2000  # distinct queries
-_RARE = 10  # simulated outcomes below which the tail is estimated by importance sampling
-
-
-def tilted_tail(
-    kind: QueryKind, shapes: Sequence[Shape], share: FloatArray, count: IntArray, least: float, seed: int
-) -> tuple[float, float]:
+def tilted_tail(kind: QueryKind, entries: Entries, least: float) -> tuple[float, float]:
     """Log P(sum of c v X >= least) by importance sampling toward the top, and the standard error of this logarithm.
 
     Each query's X is sampled from proposals with some relevant items among the first places, and large gains before
     small ones. These weighted samples are the distributions of the summands: the tail of their sum is computed as
-    usual, and log p moves by K(t) at the saddlepoint t. Arguments: see ``simulated_tail``.
+    usual, and log p moves by K(t) at the saddlepoint t.
     """
-    random = np.random.default_rng(seed)
-    place = {id(shape): i for i, shape in enumerate({id(shape): shape for shape in shapes}.values())}
-    distinct, of = list({id(shape): shape for shape in shapes}.values()), np.array([place[id(one)] for one in shapes])
-    m = np.array([shape.num_answers for shape in distinct])
+    random = np.random.default_rng(0)
+    shapes, of, share, count = entries
+    m = np.array([shape.num_answers for shape in shapes])
     cost = np.bincount(of, count * m[of])
     draws = np.clip(_BUDGET / 8 * cost / cost.sum() / m, *_DRAWS).astype(int)
     better = 1 if share[0] > 0 else -1
     lists = []
-    for shape, size in zip(distinct, draws.tolist(), strict=True):
-        N = shape.num_candidates
-        ranks, weight = _near_the_top(random, N, shape.num_answers, size, len(distinct) > _FEW_PAIRS)
-        gain = None
-        if shape.gain is not None:
-            gain, ratio = _large_first(random, shape.gain, len(ranks))
+    for (N, m_of_one, gain), size in zip(shapes, draws.tolist(), strict=True):
+        ranks, weight = _near_the_top(random, N, m_of_one, size, len(shapes) > _FEW_PAIRS)
+        if gain is not None:
+            gain, ratio = _large_first(random, gain, len(ranks))
             weight = weight * ratio
         values = better * kind.values(QuerySample.ranked(ranks, N, gain))
         order = np.argsort(values, kind="stable")
@@ -164,9 +274,6 @@ def _near_the_top(random: np.random.Generator, N: int, m: int, size: int, coarse
     return ranks, np.exp(-_log_choices(N, m) - density)
 
 
-_PREFERENCES = 0.0, 4.0, 16.0, 1e9  # for the largest gain over the smallest, in the orders that a proposal mixes
-
-
 def _large_first(random: np.random.Generator, gain: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
     """Draw orders of gains (size, m), many with large ones first, and the ratio of their uniform to their probability.
 
@@ -194,143 +301,3 @@ def _log_choices(n: npt.ArrayLike, k: int) -> FloatArray:
     with np.errstate(divide="ignore"):
         logs = np.log(np.maximum(n[..., None] - np.arange(k), 0.0)).sum(axis=-1)
     return np.asarray(logs - math.lgamma(k + 1))
-
-
-_MOST_PAIRS = 1 << 14  # distinct pairs of N and m
-_MOST_ATOMS = 1 << 19  # of all distributions together
-_MOST_VALUES = 1 << 17  # of all atoms: distributions of one weight share them
-_ATOMS = 128, 2048  # of one distribution, at least and at most
-_TOLERANCE = 1e-9  # relative distance within which the mean reaches an atom
-_ROUNDING = 4e-15
-
-
-@dataclass(frozen=True)
-class QueryPValue:
-    """P(a mean over queries at least as good as the observed one) under random ranking.
-
-    Attributes:
-        log_p: its natural logarithm, in [-inf, 0].
-        samples: 0 if it was computed; else the number B of simulated outcomes. If at least 10 are as good as the
-            observed one, p is (1 + their number) / (1 + B).
-        log_error: standard error of ``log_p`` if it is estimated by importance sampling; else None.
-    """
-
-    log_p: float
-    samples: int = 0
-    log_error: float | None = None
-
-    @property
-    def p(self) -> float:
-        """The p-value; 0.0 may be an underflow of ``log_p``."""
-        return math.exp(self.log_p)
-
-    @property
-    def standard_error(self) -> float:
-        """Of the simulation; 0 without one."""
-        if self.log_error is not None:
-            return self.p * self.log_error
-        return math.sqrt(self.p * (1 - self.p) / self.samples) if self.samples else 0.0
-
-
-def query_p_value(
-    definition: "QueryDefinition",
-    sample: QuerySample,
-    *,
-    samples: int = 10_000,
-    seed: int = 0,
-) -> QueryPValue:
-    """Compute the probability under random ranking of a mean over queries at least as good as the sample's.
-
-    The value is computed from pessimistic ranks: each relevant item is last in its tie block. So P(p <= a) <= a for
-    every tie structure, if moving a relevant item up never makes the metric worse.
-
-    Computed from the distribution of one query for recall, precision, success, the first hit and R-precision. For
-    other metrics it is computed if every query has one relevant item or so few candidates that its distribution can be
-    listed (AUC: up to 2048 pairs). Otherwise it is simulated.
-
-    Args:
-        definition: the metric.
-        sample: the queries; those without a value are left out.
-        samples: how many outcomes are simulated at most; fewer where they take more than 2^25 ranks.
-        seed: of the simulation.
-
-    Raises:
-        ValueError: if no query has a value, or ``samples`` is below 1.
-    """
-    if samples < 1:
-        raise ValueError(f"samples must be at least 1, got {samples}")
-    value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
-    if math.isnan(value):
-        raise ValueError(f"{shorten(definition.name)} needs a query that has a value to have a p-value")
-    if moments.variance == 0:
-        return QueryPValue(0.0)
-    shapes, weight, count = _merged(definition, sample)
-    better = 1 if definition.higher_is_better else -1
-    kind = definition.query_kind
-    f, scale = kind.of_one_answer
-    N = np.array([shape.num_candidates for shape in shapes])
-    if all(shape.num_answers == 1 and shape.gain is None for shape in shapes):
-        task = RankDefinition(definition.name, f=f, optimum=None, higher_is_better=better > 0)
-        return QueryPValue(log_p_value(task, value / scale, CandidateCounts.of(N, weight, count)))
-    share = weight / float((weight * count).sum())
-    slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
-    lists = _distributions(kind, shapes, len(np.unique(weight)))
-    if lists is None:
-        least = better * value - slack
-        reached, drawn = simulated_tail(kind, shapes, better * share, count, least, samples, seed)
-        log_p = math.log((1 + reached) / (1 + drawn))
-        if reached >= _RARE or len(shapes) > _MOST_TILTED:
-            return QueryPValue(log_p, drawn)
-        log_tilted, error = tilted_tail(kind, shapes, better * share, count, least, seed)
-        return QueryPValue(min(log_tilted + error, log_p), drawn, error)
-    if better < 0:
-        turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in lists}
-        lists = [turned[id(one)] for one in lists]
-    sums = ListedSummands(lists, share, count.astype(np.float64))
-    return QueryPValue(min(log_upper_tail(sums, better * value, slack)[1], 0.0))
-
-
-def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[list[Shape], FloatArray, IntArray]:
-    """Distinct shapes and weights of the queries that have a value, and how many have each."""
-    used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
-    of, gains = (
-        _distinct_gains(sample) if definition.query_kind.is_graded else (np.zeros(len(sample), np.int64), [None])
-    )
-    columns = (sample.known_candidates[used], sample.num_answers[used], of[used], in_range(sample.weight[used]))
-    (N, m, of, weight), count = distinct_rows(columns, sample.count[used])
-    shapes: dict[tuple[int, int, int], Shape] = {}
-    keys = list(zip(N.tolist(), m.tolist(), of.tolist(), strict=True))
-    for key in keys:
-        shapes.setdefault(key, Shape(*key[:2], gains[key[2]]))
-    return [shapes[key] for key in keys], weight, count
-
-
-def _distinct_gains(sample: QuerySample) -> tuple[IntArray, list[FloatArray | None]]:
-    """The index of the gains of every query, and the distinct ones, each (m,), None for gains of 1."""
-    levels = sample.levels
-    ends = np.append(levels.starts[1:], len(levels.gain))
-    found: dict[bytes, int] = {}
-    of = np.zeros(len(sample), dtype=np.int64)
-    gains: list[FloatArray | None] = []
-    for query, (begin, end) in enumerate(zip(levels.starts.tolist(), ends.tolist(), strict=True)):
-        gain, count = levels.gain[begin:end], levels.number[begin:end]
-        one = found.setdefault(gain.tobytes() + count.tobytes(), len(found))
-        if one == len(gains):
-            gains.append(None if (gain == 1).all() else np.repeat(gain, count))
-        of[query] = one
-    return of, gains
-
-
-def _distributions(kind: QueryKind, shapes: Sequence[Shape], weights: int) -> Sequence[Atoms] | None:
-    """Distributions of the queries; None if one is not known, or they are too many."""
-    if len(shapes) > _MOST_PAIRS:
-        return None
-    most = min(max(min(_MOST_ATOMS // len(shapes), _MOST_VALUES // weights), _ATOMS[0]), _ATOMS[1])
-    found: dict[int, Atoms] = {}
-    for shape in shapes:
-        if id(shape) not in found:
-            atoms = kind.distribution(shape.num_candidates, shape.num_answers, most, shape.gain)
-            if atoms is None:
-                return None
-            found[id(shape)] = atoms
-    return [found[id(shape)] for shape in shapes]

@@ -2,9 +2,8 @@
 
 import math
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from torchrankmetrics.validation import check_int, probability_text, shorten
@@ -15,12 +14,8 @@ ROW = "row"  # as the metric of a column: its values are in units of the metric 
 _RATIOS = {"normalized": "normalized ", "z": "z of ", "p": "p of "}
 _SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
 _SHARES |= {"hits": "Hits", "recall": "Recall", "precision": "Precision", "success": "Success", "imr": "IMR"}
-_SHARES |= {
-    "r_precision": "R-Precision",
-    "tie_rate": "tie rate",
-    "igmr": "IGMR",
-    "inverse_median_rank": "1/median rank",
-}
+_SHARES |= {"r_precision": "R-Precision", "tie_rate": "tie rate", "igmr": "IGMR"}
+_SHARES |= {"inverse_median_rank": "1/median rank"}
 _RANKS = {"mr": "MR", "amr": "AMR", "gmr": "GMR", "hmr": "HMR", "first_mr": "first MR", "median_rank": "median rank"}
 _KEY = re.compile(
     r"((?:head_|tail_|relation_)?(?:optimistic_|pessimistic_|expected_)?(?:macro_)?)"
@@ -39,7 +34,7 @@ def paper_name(key: str) -> str:
     return f"{view}{name}{cut}" + (f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else "")
 
 
-def is_share(key: str) -> bool:
+def _is_share(key: str) -> bool:
     """Whether the values of a metric are at most 1, so that papers print them in percent."""
     match = _KEY.fullmatch(key)
     return match is not None and match[2] not in _RATIOS and (match[3] in _SHARES or match[2] == "adjusted")
@@ -87,16 +82,11 @@ Cell = Plain | Styled
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """One column: its unique name in machine formats, and how its cells are printed.
 
-    Attributes:
-        name: its name in machine formats, unique in a table.
-        heading: text above it in printed tables; None: the name, or the metric as papers print it.
-        above: text above the headings of neighboring columns that share it.
-        key: identifies the rows; repeated if a wide table breaks into blocks.
-        digits: decimals of a float.
-        audience: "people" for printed tables only, "programs" for machine formats only.
-        metric: key of the metric of its values; ROW: the key in the column "metric" of the same row.
+    ``heading`` (default: the name, or the metric as papers print it) is below ``above``, which neighbors share. A
+    ``key`` identifies the rows and is repeated if a wide table breaks into blocks. ``digits`` are decimals of a float
+    in units of ``metric`` (ROW: of the metric in the column "metric"); ``audience`` leaves it out for the others.
     """
 
     name: str
@@ -111,11 +101,11 @@ class Column:
 class Printed(NamedTuple):
     """A column as text: cells are (text, bold, mark); columns of numbers are aligned on the right."""
 
-    column: Column
     title: str
     above: str
-    cells: list[tuple[str, bool, str]]
+    is_key: bool
     is_number: bool
+    cells: list[tuple[str, bool, str]]
 
 
 @dataclass(frozen=True)
@@ -124,7 +114,7 @@ class Tabular:
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
     @classmethod
     def named(
@@ -139,7 +129,7 @@ class Tabular:
         logarithms: dict[str, list[Plain]] = {}
         for i, column in enumerate(self.columns):
             if column.audience != "people":
-                cells = found[column.name] = [value_of(row[i]) for row in self.rows]
+                cells = found[column.name] = [_value(row[i]) for row in self.rows]
                 if any(isinstance(cell, PValue) for cell in cells):
                     name = "log10_p" if column.name in ("p", "value") else f"log10_p_{column.name}"
                     logarithms[name] = [cell.log10 if isinstance(cell, PValue) else None for cell in cells]
@@ -163,50 +153,40 @@ class Tabular:
             for row in self.rows:
                 cell, of = row[i], column.metric
                 if of == ROW:
-                    of = "" if metric is None else str(value_of(row[metric]))
-                text = _text(cell, column.digits, bool(of), percent and is_share(of), digits)
+                    of = "" if metric is None else str(_value(row[metric]))
+                text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
                 if labels is not None and column.key:
                     text = names.get(text, paper_name(text) if i == metric else text)
                 cells.append((text, cell.bold, cell.mark) if isinstance(cell, Styled) else (text, False, ""))
             title, above = (visible(names.get(text, text)) for text in (title, column.above))
-            is_number = any(isinstance(value_of(row[i]), int | float) for row in self.rows)
-            found.append(Printed(column, title, above, cells, is_number))
+            is_number = any(isinstance(_value(row[i]), int | float) for row in self.rows)
+            found.append(Printed(title, above, column.key, is_number, cells))
         return found
 
 
-def value_of(cell: Cell) -> Plain:
-    """Value of a cell in machine formats."""
+def _value(cell: Cell) -> Plain:
     return cell.value if isinstance(cell, Styled) else cell
 
 
-def _text(cell: Cell, decimals: int, in_units: bool, percent: bool, digits: int | None) -> str:
-    value = value_of(cell)
+def _text(cell: Cell, decimals: int, chosen: int | None, percent: bool) -> str:
+    """A cell as text; ``chosen`` decimals replace those of the column and of the cell."""
+    value, ends = _value(cell), []
     if isinstance(value, PValue):
         return probability_text(value.log10)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or value != value:
         return "-"
     if not isinstance(value, float):
         return visible(str(value))
-    if isinstance(cell, Styled) and cell.digits is not None:
-        decimals = cell.digits
-    numbers = [value]
-    if isinstance(cell, Styled) and not math.isnan(cell.low):
-        numbers += [cell.low, cell.high]
-    chosen = digits if in_units else None
-    if len(numbers) == 1 and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
+    if isinstance(cell, Styled):
+        decimals = decimals if cell.digits is None else cell.digits
+        ends = [] if math.isnan(cell.low) else [cell.low, cell.high]
+    if not ends and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
         return f"{value:.3g}"  # few significant digits would remain
     decimals = max(decimals - 2 * percent, 0) if chosen is None else chosen
-    first, *ends = (f"{number * (100 if percent else 1):.{decimals}f}" for number in numbers)
-    return f"{first} [{', '.join(ends)}]" if ends else first
+    first, *limits = (f"{number * (100 if percent else 1):.{decimals}f}" for number in (value, *ends))
+    return f"{first} [{', '.join(limits)}]" if limits else first
 
 
 def visible(text: str) -> str:
     """Escape characters without a glyph, such as line breaks in names and control sequences of terminals."""
-    if text.isprintable():
-        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def width_of(text: str) -> int:
-    """Columns of a terminal that a text takes: wide characters take two, combining ones none."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

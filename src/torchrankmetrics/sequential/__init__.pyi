@@ -1,3 +1,3 @@
 from .evaluation import SequentialEvaluation as SequentialEvaluation
-from .result import SequentialResult as SequentialResult
+from .testing import SequentialResult as SequentialResult
 from .triples import rank_sequentially as rank_sequentially

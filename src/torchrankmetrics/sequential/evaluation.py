@@ -11,9 +11,8 @@ from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
-from torchrankmetrics.sequential.hypothesis import Hypothesis
-from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.testing import Ranked, SequentialTest
+from torchrankmetrics.sequential.sequences import Hypothesis
+from torchrankmetrics.sequential.testing import Ranked, SequentialResult, SequentialTest
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int
@@ -115,8 +114,6 @@ class SequentialEvaluation:
         backend: str = "auto",
     ) -> None:
         """Add the ranks of some tasks, of all processes, and test the hypothesis.
-
-        ``sample_id`` (tasks,) holds the indices of the tasks; the other arguments as in ``RankMetric.update``.
 
         Args:
             preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.

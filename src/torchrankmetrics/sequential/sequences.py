@@ -1,4 +1,4 @@
-"""Confidence sequences: anytime-valid bounds of the mean of a finite population from a part of it.
+"""Confidence sequences: anytime-valid bounds of the mean of a finite population from a part of it, and hypotheses.
 
 Units are drawn without replacement, each with the odds of its size among those that are left, and the mean
 of the values is weighted by size. The derivations are in docs/mathematics.md, "Sequential evaluation".
@@ -11,22 +11,24 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.metrics.registry import MetricLike, as_measure
+from torchrankmetrics.table.columns import Columns, Rows, weights
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 # fractions of the capital that are bet in parallel: one of them is nearly optimal for any detectable difference
 FRACTIONS = 0.9 * 0.5 ** np.arange(8.0)
 _ZERO = 1e-9  # tolerance for rounded sums
 _STEPS = 24
+_MAX_ENUMERATED = 1 << 22  # candidates whose f is computed rank by rank to find its bounds
+_USE_BOUNDED = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'auc'"
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The units drawn so far, in their order.
-
-    Args:
-        values: (t,) float64 in [0, 1], the mean of each unit.
-        sizes: (t,) float64 > 0, its weight in the mean of all, and the odds with which it is drawn.
-        total: of the sizes of all units of the population.
-    """
+    """The units drawn so far: their means (t,) in [0, 1], their sizes (t,), and the sum of the sizes of all units."""
 
     values: FloatArray
     sizes: FloatArray
@@ -51,10 +53,7 @@ class Drawn:
 
     @property
     def estimate(self) -> float:
-        """Mean of Des Raj's unbiased estimates, one per draw, weighted by precision; NaN before the first draw.
-
-        Source: Des Raj 1956 (doi:10.1080/01621459.1956.10501326).
-        """
+        """Mean of Des Raj's unbiased estimates (doi:10.1080/01621459.1956.10501326), weighted by precision; or NaN."""
         if not len(self.values):
             return math.nan
         each = (self.seen[:-1] + self.values * self.left[:-1]) / self.total
@@ -65,11 +64,8 @@ class Drawn:
 def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
     """Logarithm of the capital after each draw of a bet against "the mean is ``mean``", starting with capital 1.
 
-    The bet is that the mean is above (or below) it. If it is not, the capital ever reaches 1 / alpha with probability
-    at most alpha. The capital never increases (decreases) in ``mean``.
-
-    Source: Waudby-Smith and Ramdas 2024 (arXiv 2010.09686) for draws without replacement of equal sizes; Shekhar et al.
-    2023 (arXiv 2305.06884) for draws in proportion to a size.
+    If the bet is wrong, the capital ever reaches 1 / alpha with probability at most alpha (arXiv 2010.09686, and
+    2305.06884 for draws in proportion to a size). It is monotone in ``mean``.
     """
     values, seen, left = drawn.values, drawn.seen[:-1], drawn.left[:-1]
     if not above:  # the complement
@@ -83,11 +79,7 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
 
 
 def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
-    """Return 1 if the mean of all is above ``mean``, -1 if it is below, 0 while undecided.
-
-    With a test after each draw, the answer is wrong with probability at most alpha; if the mean of all is ``mean``
-    itself, every answer except 0 is wrong.
-    """
+    """Return 1 if the mean of all is above ``mean``, -1 if it is below, 0 while undecided."""
     if not 0 <= mean <= 1 or not len(drawn.values):
         return int(mean < 0) - int(mean > 1)
     bar = math.log(2 / alpha)
@@ -114,3 +106,129 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
             out, inside = (middle, inside) if refuted else (out, middle)
         ends.append(out)  # refuted, or the end of what is possible
     return min(ends), max(ends)
+
+
+class Hypothesis:
+    """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width.
+
+    ``low`` and ``width`` describe the range of the metric or difference; arguments as in ``SequentialEvaluation``.
+    """
+
+    def __init__(
+        self,
+        metric: MetricLike,
+        alpha: float,
+        paired: bool,
+        threshold: float | None,
+        half_width: float | None,
+        num_candidates: int | None,
+    ) -> None:
+        level = one_number(alpha)
+        if level is None or not 0 < level < 1:
+            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {shorten(alpha)}")
+        self.alpha, self.threshold, self.half_width = float(level), one_number(threshold), one_number(half_width)
+        for name, given, number in (
+            ("threshold", threshold, self.threshold),
+            ("half_width", half_width, self.half_width),
+        ):
+            if given is not None and (number is None or not math.isfinite(number)):
+                raise ValueError(f"{name} must be a finite number or None, got {shorten(given)}")
+        if threshold is not None and half_width is not None:
+            raise ValueError("threshold and half_width must not both be given")
+        if self.half_width is not None and self.half_width <= 0:
+            raise ValueError(f"half_width must be above 0, got {shorten(half_width)}")
+        is_better = threshold is None and half_width is None
+        if is_better and not paired:
+            raise ValueError("one of baseline, threshold and half_width must be given")
+        self.measure = measure = as_measure(metric)
+        definition = measure.definition.of_tasks
+        if definition is None or not definition.is_mean_of_f:
+            raise ValueError(f"{measure.key!r} is not a mean over tasks: {_USE_BOUNDED}")
+        if (measure.view, measure.average) != ("base", "micro"):
+            raise ValueError(
+                f"{measure.key!r} must be requested in its base view and micro average, {definition.name!r}: which of "
+                "two models is better on the same tasks is the same in every view"
+            )
+        if measure.side != "both":
+            raise ValueError(f"{measure.key!r} is of one side: pass tasks of that side only, and {definition.name!r}")
+        self._definition, self._limits = definition, _limits(definition, num_candidates, measure.key)
+        low, high = self._limits
+        if paired:
+            low, high = low - high, high - low
+        self.low, self.width = low, high - low
+        if self.threshold is not None and not low <= self.threshold <= high:
+            raise ValueError(
+                f"threshold must lie in [{low:g}, {high:g}], as {'differences' if paired else 'values'} of "
+                f"{measure.key!r} do; got {shorten(threshold)}"
+            )
+        if is_better and measure.higher_is_better is None:
+            raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
+        self._larger_is_true = self.threshold is not None or bool(measure.higher_is_better)
+
+    def values(self, rows: Rows) -> FloatArray:
+        """Values f (m,) of the tasks of rows (m, 10); ValueError for weights, and for undefined or unbounded values."""
+        columns, (low, high) = Columns(rows), self._limits
+        if (weights(rows) != 1).any():
+            raise ValueError("tasks must have no weights: the tested mean weighs all tasks the same")
+        if (columns.num_candidates < self._definition.min_candidates).any():
+            raise ValueError(
+                f"{self.measure.key!r} has no value for tasks of fewer than {self._definition.min_candidates} "
+                "candidates: remove them first"
+            )
+        values = self._definition.unit_values(RankSample(*columns.ranks.T), self.measure.rank_type)
+        slack = 1e-9 * (high - low)
+        if len(values) and (values.min() < low - slack or values.max() > high + slack):
+            raise ValueError(
+                f"values of {self.measure.key!r} lie between {values.min():g} and {values.max():g}, outside of "
+                f"[{low:g}, {high:g}]: pass the largest number of candidates of any task as num_candidates"
+            )
+        return np.clip(values, low, high)
+
+    def is_answered(self, drawn: Drawn) -> bool:
+        """Whether the queries drawn so far, on the scale of [0, 1], decide it."""
+        if self.half_width is None:
+            return self.answer(drawn) is not None
+        low, high = betting_interval(drawn, self.alpha)
+        return bool((high - low) * self.width <= 2 * self.half_width)
+
+    def answer(self, drawn: Drawn) -> bool | None:
+        """Whether the model is better, or reaches the threshold; None: undecided, or without a threshold."""
+        if self.half_width is not None:
+            return None
+        side = side_of(drawn, ((self.threshold or 0) - self.low) / self.width, self.alpha)
+        return None if side == 0 else (side > 0) == self._larger_is_true
+
+    def exact_answer(self, value: float) -> bool | None:
+        """Return the answer for the exact value or difference."""
+        if self.half_width is not None:
+            return None
+        if self.threshold is not None:
+            return value >= self.threshold
+        return value > 0 if self._larger_is_true else value < 0
+
+
+def _limits(definition: RankDefinition, num_candidates: int | None, key: str) -> tuple[float, float]:
+    """Lowest and highest f of a metric on all ranks among so many candidates; None: any number of candidates."""
+    f = known(definition.f)
+    if num_candidates is not None:
+        num_candidates = check_int("num_candidates", num_candidates, 1, 1 << 62)
+    if f.is_share or (f.uses_candidates and f.smooth):
+        return 0.0, 1.0  # hits, and the share of candidates below
+    if f.uses_candidates:
+        raise ValueError(
+            f"{key!r} has no known bounds, because its f depends on the number of candidates: {_USE_BOUNDED}"
+        )
+    ends = np.array([math.inf])
+    if f.smooth and (num_candidates is not None or f.has_limit):  # monotone
+        ends = f.values(np.array([1.0, num_candidates or math.inf]))
+    elif num_candidates is not None and num_candidates <= _MAX_ENUMERATED:
+        ends = apply_transform(f, np.arange(2, 2 * num_candidates + 1) / 2.0)  # realistic ranks are halves, too
+    if not np.isfinite(ends).all():
+        raise ValueError(
+            f"{key!r} is not bounded: {_USE_BOUNDED}; or pass num_candidates, the largest number of candidates of any "
+            "task"
+        )
+    low, high = float(ends.min()), float(ends.max())
+    if low == high:
+        raise ValueError(f"{key!r} has the value {low:g} for every rank, so that nothing can be tested")
+    return low, high

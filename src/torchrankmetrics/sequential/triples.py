@@ -15,9 +15,8 @@ from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.sequential.hypothesis import Hypothesis
-from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.testing import Ranked, SequentialTest
+from torchrankmetrics.sequential.sequences import Hypothesis
+from torchrankmetrics.sequential.testing import Ranked, SequentialResult, SequentialTest
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.stats import rankdata, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.inference.across import MeanRanks, mean_ranks
-from torchrankmetrics.inference.testing import holm
+from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
@@ -85,11 +84,7 @@ class Averages(Rendered):
 
 
 def averages(table: StudyTable) -> Averages:
-    """Average a table over its datasets.
-
-    Raises:
-        ValueError: for a metric without a direction, and if no dataset has values of all models.
-    """
+    """Average a table over its datasets; ValueError as ``_complete``."""
     rows: dict[tuple[str, str], Average] = {}
     rate = f"{100 * (1 - table.confidence_level):.3g}%"
     notes = [
@@ -98,21 +93,16 @@ def averages(table: StudyTable) -> Averages:
         f"random: all runs are significantly better than random ranking (Holm's method, family-wise error rate {rate})."
     ]
     for one in table.measures:
-        chosen, left_out = complete(table, one)
-        sign = 1 if one.higher_is_better else -1
-        for model in table.models:
-            mine = np.array([table.value(one.key, model, d) for d in chosen])
-            others = np.array([[table.value(one.key, m, d) for m in table.models] for d in chosen])
-            ahead, equal = (sign * others > sign * mine[:, None]).sum(1), (others == mine[:, None]).sum(1)
-            cells = [table.cells[one.key, model, d] for d in chosen]
+        chosen, values, left_out = _complete(table, one)
+        ranks = rankdata(-values if one.higher_is_better else values, axis=1)
+        leading = values == (values.max if one.higher_is_better else values.min)(1, keepdims=True)
+        for i, model in enumerate(table.models):
+            cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            low, high = _interval(mine, table.confidence_level, one.bounds)
             rows[one.key, model] = Average(
-                value=float(mine.mean()),
-                low=low,
-                high=high,
-                mean_rank=float(np.mean(1 + ahead + (equal - 1) / 2)),
-                best=int((ahead == 0).sum()),
+                *_interval(values[:, i], table.confidence_level, one.bounds),
+                mean_rank=float(ranks[:, i].mean()),
+                best=int(leading[:, i].sum()),
                 won=sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0,
                 beyond_chance=sum(tested) if tested else None,
                 num_datasets=len(chosen),
@@ -123,31 +113,32 @@ def averages(table: StudyTable) -> Averages:
     return Averages(table.measures, table.models, rows, tuple(notes))
 
 
-def complete(table: StudyTable, one: Measure) -> tuple[list[str], list[str]]:
-    """Datasets on which every model has a value, and the others.
+def _complete(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
+    """Datasets on which every model has a value, these values (datasets, models), and the other datasets.
 
     Raises:
         ValueError: if there are none, and for a metric without a direction.
     """
     if one.higher_is_better is None:
         raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
-    chosen = [d for d in table.datasets if not any(math.isnan(table.value(one.key, m, d)) for m in table.models)]
+    values = {data: [table.value(one.key, model, data) for model in table.models] for data in table.datasets}
+    chosen = [data for data, row in values.items() if not np.isnan(row).any()]
     if not chosen:
         raise ValueError(
             f"no dataset has {one.key!r} of all models: {', '.join(table.models)}; make a study of models that share "
             "datasets"
         )
-    return chosen, [d for d in table.datasets if d not in chosen]
+    return chosen, np.array([values[data] for data in chosen]), [data for data in values if data not in chosen]
 
 
 def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> str:
     """Meaning of an average of the measure over datasets, see docs/comparable.md."""
     if one.view == "z_score":
         return "not comparable between datasets: z grows with the number of tasks."
-    known = [table.results[one.key, d].chance for d in chosen]
-    chances = [value for value in known if not math.isnan(value)]
     if one.view != "adjusted_index":
-        ends = dict.fromkeys(f"{value:.3g}" for value in (min(chances), max(chances))) if chances else ()
+        known = [table.results[one.key, data].chance for data in chosen]
+        chances = sorted(value for value in known if not math.isnan(value))
+        ends = dict.fromkeys(f"{value:.3g}" for value in (*chances[:1], *chances[-1:]))
         spread = f" (random ranking: {' to '.join(ends)})" if ends else ""
         return f"not comparable between datasets: the value depends on the number of candidates{spread}."
     if one.definition.name in ("auc", "mr"):
@@ -158,14 +149,15 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
 
 def _interval(
     values: FloatArray, confidence_level: float, bounds: tuple[float | None, float | None]
-) -> tuple[float, float]:
-    """Student's interval of a mean, cut to possible values."""
+) -> tuple[float, float, float]:
+    """Mean with its Student's interval, cut to possible values."""
+    mean = float(values.mean())
     if len(values) < 2:
-        return math.nan, math.nan
+        return mean, math.nan, math.nan
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
     half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
-    low, high = float(values.mean()) - half, float(values.mean()) + half
-    return (low if bounds[0] is None else max(low, bounds[0])), (high if bounds[1] is None else min(high, bounds[1]))
+    low, high = (-math.inf if bounds[0] is None else bounds[0]), (math.inf if bounds[1] is None else bounds[1])
+    return mean, max(mean - half, low), min(mean + half, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,25 +193,19 @@ class Ranking(Rendered):
 
 
 def ranking(table: StudyTable) -> Ranking:
-    """Rank the models of a table on every dataset by its first metric.
-
-    Raises:
-        ValueError: for a metric without a direction, and for fewer than two models or datasets.
-    """
+    """Rank the models of a table on every dataset by its first metric; ValueError for less than 2 x 2 values."""
     one = table.measures[0]
-    chosen, left_out = complete(table, one)
+    chosen, values, left_out = _complete(table, one)
     if len(chosen) < 2 or len(table.models) < 2:
         raise ValueError(
             "mean ranks need at least 2 models and 2 datasets with values of all of them, got "
             f"{len(table.models)} and {len(chosen)}"
         )
-    values = [[table.value(one.key, m, d) for m in table.models] for d in chosen]
     ranks = mean_ranks(values, higher_is_better=bool(one.higher_is_better), confidence_level=table.confidence_level)
     return Ranking(one.key, table.models, ranks, tuple(left_out))
 
 
-_ROUNDING = 1e-12  # of a difference, relative to the values
-HERE = "these datasets"
+_HERE = "these datasets"
 
 
 class DatasetDifference(NamedTuple):
@@ -259,7 +245,7 @@ class Differences(Rendered):
     def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the differences and their mean, see ``plots.differences``."""
         ends = {row.dataset: (row.difference, row.low, row.high) for row in self.rows}
-        mean = {HERE: (self.here.difference, self.here.low, self.here.high)}
+        mean = {_HERE: (self.here.difference, self.here.low, self.here.high)}
         better = f"{'right' if self.higher_is_better else 'left'} is better for {self.a}"
         return draw_differences(ends, mean, f"{paper_name(self.metric)}: {self.a} − {self.b} ({better})", ax=ax)
 
@@ -287,7 +273,7 @@ class Differences(Rendered):
         rows = [(*row[:4], *row[5:]) for row in (*self.rows, self.here)]
         notes = [
             f"{self.about} p_adjusted: Holm's method over the datasets.",
-            f"{HERE}: mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets.",
+            f"{_HERE}: mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets.",
         ]
         if self.left_out:
             notes.append(f"not compared on {', '.join(self.left_out)}.")
@@ -297,11 +283,7 @@ class Differences(Rendered):
 def differences(
     a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], confidence_level: float
 ) -> Differences:
-    """Subtract two models on every dataset, and average.
-
-    Raises:
-        ValueError: if they cannot be compared on any dataset, or the metric has no direction or standard error.
-    """
+    """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
     pairs: dict[str, tuple[float, ...]] = {}
     for name, result in results.items():
         if (a, b) in result.pairs:
@@ -319,25 +301,22 @@ def differences(
         DatasetDifference(name, value, low, high, error, p, p_adjusted)
         for (name, (value, low, high, error, _, p)), p_adjusted in zip(pairs.items(), adjusted, strict=True)
     ]
-    here = _mean_here(list(pairs.values()), confidence_level)
+    mean = DatasetDifference(_HERE, *_mean_of(list(pairs.values()), confidence_level), math.nan)
     left_out = tuple(name for name in results if name not in pairs)
-    return Differences(a, b, one.key, tuple(rows), here, confidence_level, bool(one.higher_is_better), left_out)
+    return Differences(a, b, one.key, tuple(rows), mean, confidence_level, bool(one.higher_is_better), left_out)
 
 
-def _mean_here(pairs: list[tuple[float, ...]], confidence_level: float) -> DatasetDifference:
-    """Mean over fixed datasets: their variances add up, with Welch-Satterthwaite degrees of freedom.
+def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[float, float, float, float, float]:
+    """Mean over fixed datasets, its interval, error and p: variances add up, Welch-Satterthwaite degrees of freedom.
 
     If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of them.
     """
-    values = [pair[0] for pair in pairs]
-    errors = [pair[3] for pair in pairs]
+    values, _, _, errors, freedoms, p_values = zip(*pairs, strict=True)
     mean, variance = float(np.mean(values)), sum(error**2 for error in errors)
     error = math.sqrt(variance) / len(pairs)
     if error == 0:
-        smallest = min(1.0, len(pairs) * min(pair[5] for pair in pairs))
-        p_value = 1.0 if abs(mean) <= _ROUNDING * max(map(abs, values)) else smallest
-        return DatasetDifference(HERE, mean, mean, mean, 0.0, p_value, math.nan)
-    freedom = variance**2 / sum(error**4 / pair[4] for error, pair in zip(errors, pairs, strict=True))
+        is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
+        return mean, mean, mean, 0.0, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
+    freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
     half = float(student.ppf((1 + confidence_level) / 2, freedom)) * error
-    p_value = float(2 * student.sf(abs(mean) / error, freedom))
-    return DatasetDifference(HERE, mean, mean - half, mean + half, error, p_value, math.nan)
+    return mean, mean - half, mean + half, error, float(2 * student.sf(abs(mean) / error, freedom))

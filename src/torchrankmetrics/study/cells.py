@@ -2,21 +2,21 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
-from torchrankmetrics.inference.pairing import paired_source
+from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
+from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
-from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, wilson_ends
-from torchrankmetrics.inference.units import Units, units_of
+from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, units_of, wilson
+from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
@@ -68,37 +68,37 @@ class DatasetResult:
         cells: by model.
         chance: expectation under random ranking; NaN if it is unknown.
         tested: models on the same tasks, which are compared.
-        pairs: difference a - b of their pairs, as (difference, low, high, standard error, degrees of freedom, p);
-            intervals and p-values are not adjusted.
+        remark: why models on the same tasks are not compared; "" if they are.
         models: the values of the tested models by task; None without at least two.
         slope: derivative of the view by the base value.
         is_exact: whether they are shares of single runs, which have exact tests.
-        remark: why models on the same tasks are not compared; "" if they are.
+        pairs: difference a - b of their pairs, as (difference, low, high, standard error, degrees of freedom, p);
+            intervals and p-values are not adjusted.
     """
 
     cells: Mapping[str, Cell]
-    chance: float
-    tested: tuple[str, ...]
-    pairs: Mapping[tuple[str, str], tuple[float, ...]]
-    models: SeededModels | None
-    slope: float
-    is_exact: bool
-    remark: str
+    chance: float = math.nan
+    tested: tuple[str, ...] = ()
+    remark: str = ""
+    models: SeededModels | None = None
+    slope: float = 1.0
+    is_exact: bool = False
+    pairs: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
 
     def p_value(self, a: int, b: int, null: float = 0.0) -> float:
         """Two-sided p-value of "a - b is ``null``", in units of the view, for indices into ``tested``."""
         assert self.models is not None
         null = null / self.slope if null else 0.0
-        if not self.is_exact:
-            return self.models.difference(a, b, 0.5).p_value_of(null)
-        return share_difference_p_value(*_discordant(self.models.units, a, b), null)
+        if self.is_exact:
+            return share_difference_p_value(*_discordant(self.models, a, b), null)
+        return self.models.difference(a, b, 0.5).p_value_of(null)
 
 
-def _discordant(units: Units, a: int, b: int) -> tuple[int, int, int]:
+def _discordant(models: SeededModels, a: int, b: int) -> tuple[int, int, int]:
     """Numbers of tasks that only a hits, that only b hits, and of all."""
-    differences = units.sums[:, a] - units.sums[:, b]
-    only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
-    return only_a, only_b, units.size
+    differences = models.units.sums[:, a] - models.units.sums[:, b]
+    only_a, only_b = (int(models.units.count[sign * differences > 0].sum()) for sign in (1, -1))
+    return only_a, only_b, models.units.size
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -108,47 +108,52 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         ValueError: if the tasks lack a group or a sample id that the average or the clusters need, or the positions
             that a query metric needs.
     """
-    if measure.definition.of_tasks is None and cluster == "sample_id":
+    definition = measure.definition
+    if definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
-    slope = 1.0
+    slope, chance = 1.0, math.nan
     try:
-        samples = _samples(dataset.reference, measure)
-        if measure.view != "base" and len(samples.weight) > 0:
-            slope = view_slope(measure.definition, measure.view, measure.moments(samples))
+        sample = _sample(dataset.reference, measure)
+        has_tasks = len(sample.weight) > 0
+        if measure.view != "base" and has_tasks:
+            slope = view_slope(definition, measure.view, measure.moments(sample))
     except (ExpectationUnavailableError, UnknownCandidatesError):
-        alone = {model: _cell(runs, measure, None, confidence_level, cluster) for model, runs in dataset.models.items()}
-        return DatasetResult(alone, math.nan, (), {}, None, slope, False, "")
-    has_mean = measure.definition.is_function_of_mean(measure.rank_type) and len(samples.weight) > 0
-    aligned = dataset.aligned if has_mean else {}
+        return DatasetResult(
+            {model: _cell(runs, measure, None, confidence_level, cluster) for model, runs in dataset.models.items()}
+        )
+    with suppress(ExpectationUnavailableError, UnknownCandidatesError):
+        if definition.has_null and has_tasks:
+            moments = measure.moments(sample)
+            chance = apply_view(definition, measure.view, moments.mean, moments)
+    aligned = dataset.aligned if definition.is_function_of_mean(measure.rank_type) and has_tasks else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
     cells = {}
     for model, runs in dataset.models.items():
         place = (models, tested.index(model)) if models is not None and model in tested else None
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)
-    compared = models if len(tested) > 1 and measure.higher_is_better is not None else None
+    if models is None or len(tested) < 2 or measure.higher_is_better is None:
+        return DatasetResult(cells, chance, tested, remark, None, slope)
     is_exact = False
-    if compared is not None and measure.definition.is_share and not compared.units.clustered:
+    if definition.is_share and not models.units.clustered:
         # shares of tasks of equal weight, each of which counts 0 or 1, with a run per model
-        units = compared.units
+        units = models.units
         binary = np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any()
-        is_exact = set(compared.sizes) == {1} and bool(binary)
-    result = DatasetResult(cells, _chance(measure, samples), tested, {}, compared, slope, is_exact, remark)
-    if compared is None:
-        return result
-    pairs = {}
+        is_exact = set(models.sizes) == {1} and bool(binary)
+    pairs: dict[tuple[str, str], tuple[float, ...]] = {}
+    result = DatasetResult(cells, chance, tested, remark, models, slope, is_exact, pairs)
     for a, b in combinations(range(len(tested)), 2):
-        found = compared.difference(a, b, confidence_level)
+        found = models.difference(a, b, confidence_level)
         ends = found.low, found.high
         if is_exact:
-            ends = share_difference(*_discordant(compared.units, a, b), confidence_level)
+            ends = share_difference(*_discordant(models, a, b), confidence_level)
         low, high = sorted(end * slope for end in ends)
-        error, p = found.standard_error * abs(slope), result.p_value(a, b)
-        pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
-    return replace(result, pairs=pairs)
+        error = found.standard_error * abs(slope)
+        pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, result.p_value(a, b))
+    return result
 
 
-def _samples(run: LoadedRun, measure: Measure) -> Sample:
+def _sample(run: LoadedRun, measure: Measure) -> Sample:
     if (definition := measure.definition.of_tasks) is None:
         return measure.sample(run.analysis)
     return sample_of(run.rows[used(run.rows, measure.side, definition.min_candidates)], measure.average)
@@ -158,8 +163,7 @@ def _keys(run: LoadedRun, measure: Measure, cluster: str | None) -> IntArray | N
     if cluster is None:
         return None
     if (definition := measure.definition.of_tasks) is None:
-        source: ClusterSource = ClusterSource(run.analysis, cluster, None)
-        return measure.definition.sample(source, measure.side, measure.average)
+        return clusters_of_queries(run.analysis, measure, cluster)
     return named_clusters(run.rows, cluster)[used(run.rows, measure.side, definition.min_candidates)]
 
 
@@ -167,10 +171,9 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
     """All runs of models on the same tasks, None for a single task; or the reason why their queries differ."""
     if not models:
         return None, ""
-    runs = [run for runs in models for run in runs]
-    rows = [run.rows for run in runs]
+    rows = [run.rows for runs in models for run in runs]
     try:
-        samples, chosen = measure.definition.sample(paired_source(rows), measure.side, measure.average)
+        samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
         values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
         units = units_of(values, samples[0].weight, samples[0].count, keys)
@@ -178,9 +181,7 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
         if measure.definition.of_tasks is not None:
             raise
         return None, str(error)
-    if units.size < 2:
-        return None, ""
-    return SeededModels(units, tuple(len(runs) for runs in models), measure.definition.g), ""
+    return SeededModels(units, tuple(map(len, models)), measure.definition.g) if units.size > 1 else None, ""
 
 
 def _cell(
@@ -191,24 +192,21 @@ def _cell(
     cluster: str | None,
 ) -> Cell:
     """A model on a dataset; ``place``: the models on the same tasks, and its index among them."""
+    definition = measure.definition
     values = [measure.value_or_nan(run.analysis) for run in runs]
     cell = Cell(float(np.mean(values)), math.nan, math.nan, math.nan, tuple(run.run.seed for run in runs))
     if math.isnan(cell.value):
         return cell
-    sample, keys = _samples(runs[0], measure), _keys(runs[0], measure, cluster)
+    is_mean = definition.is_function_of_mean(measure.rank_type)
+    sample, keys = _sample(runs[0], measure), _keys(runs[0], measure, cluster)
     if len(runs) == 1:
-        method: Method = "normal" if measure.definition.is_function_of_mean(measure.rank_type) else "bootstrap"
+        method: Method = "normal" if is_mean else "bootstrap"
         try:
-            own = estimate(measure.definition, sample, measure.rank_type, confidence_level, method, keys, _RESAMPLES, 0)
+            own = estimate(definition, sample, measure.rank_type, confidence_level, method, keys, _RESAMPLES, 0)
         except ValueError:  # extremes, and fewer than two tasks, have no interval
             return cell
         return _with_interval(cell, own.in_view(measure, sample))
-    if (
-        place is None
-        and measure.definition.is_function_of_mean(measure.rank_type)
-        and runs[0].tasks
-        and len({run.tasks for run in runs}) == 1
-    ):
+    if place is None and is_mean and runs[0].tasks and len({run.tasks for run in runs}) == 1:
         alone, _ = _together([runs], measure, cluster)
         place = None if alone is None else (alone, 0)
     if place is None:
@@ -218,15 +216,15 @@ def _cell(
         return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
     models, found = place[0], place[0].mean(place[1], confidence_level)
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
-    if measure.definition.is_share:
+    if definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
         # a share without spread has Wilson's interval for its number of tasks
         n = p * (1 - p) / total if total > 0 else models.units.effective
-        low, high = wilson_ends(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
+        low, high = wilson(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
         effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
-    limits = measure.definition.mean_limits(sample)
+    limits = definition.mean_limits(sample)
     if np.isfinite(limits).all():
-        ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
+        ends = sorted(apply_transform(definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
     own = Estimate(found.standard_error, low, high, effective_tasks).in_view(measure, sample)
     return replace(_with_interval(cell, own), seed_share=found.split.seed_share)
@@ -238,16 +236,6 @@ def _with_interval(cell: Cell, own: Estimate) -> Cell:
     )
 
 
-def _chance(measure: Measure, sample: Sample) -> float:
-    if not measure.definition.has_null or len(sample.weight) == 0:
-        return math.nan
-    try:
-        moments = measure.moments(sample)
-    except (ExpectationUnavailableError, UnknownCandidatesError):
-        return math.nan
-    return apply_view(measure.definition, measure.view, moments.mean, moments)
-
-
 def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[str, list[float]]:
     """P-values of all runs by model; upper bounds if these are at most ``enough``, because exact tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
@@ -255,30 +243,9 @@ def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[st
         return {}
     found: dict[str, list[float]] = {}
     for run in dataset.runs:
-        p = _tail_bound(z_score, run)
+        z = z_score.value_or_nan(run.analysis)
+        p = 1 / (1 + z * z) if z > 0 else 1.0  # Cantelli 1928
         if p > enough:
             p = p_value.value_or_nan(run.analysis)
         found.setdefault(run.run.model, []).append(1.0 if math.isnan(p) else p)
     return found
-
-
-def _tail_bound(z_score: Measure, run: LoadedRun) -> float:
-    """Upper bound of the p-value from inequalities without approximation.
-
-    Source: Cantelli 1928; for means of a bounded f Bernstein 1946 (Boucheron, Lugosi and Massart 2013, corollary 2.11).
-    """
-    z = z_score.value_or_nan(run.analysis)
-    if not z > 0:
-        return 1.0
-    sample, definition = z_score.sample(run.analysis), z_score.definition.of_tasks
-    bound = 1 / (1 + z * z)
-    if definition is None or not isinstance(sample, RankSample):
-        return bound
-    low, high = definition.mean_limits(sample)
-    if definition.is_mean_of_f and math.isfinite(low) and math.isfinite(high):
-        N = sample.known_candidates
-        first, last = (apply_transform(definition.f, r, num_candidates=N) for r in (np.ones(len(N)), N.astype(float)))
-        step = float((np.abs(first - last) * sample.weight).max() / sample.total)
-        spread = math.sqrt(z_score.moments(sample).variance)
-        bound = min(bound, math.exp(-(z**2) / 2 / (1 + step * z / spread / 3)))
-    return bound

@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 import platform
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,10 @@ import numpy as np
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.distribution import rank_ecdf
-from torchrankmetrics.rendering import Rendered, Tabular, paper_name, writers
+from torchrankmetrics.rendering import Tabular, paper_name, writers
 from torchrankmetrics.study.across import Averages, Differences, Ranking
 from torchrankmetrics.study.runs import LoadedRun
-from torchrankmetrics.study.tables import WITHIN, StudyTable
+from torchrankmetrics.study.tables import WITHIN
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.version import __version__
 
@@ -29,27 +29,43 @@ _MOST_CURVES, _MOST_MODELS, _MANY_TIES = 24, 6, 0.1
 _GRID = 4  # more distributions than this are small multiples
 
 
-@dataclass(frozen=True, eq=False)
-class Contents:
+class Page:
     """Results of a page; ``averages``, ``ranking`` and ``differences`` are None if they are undefined."""
 
-    study: "RankStudy"
-    table: StudyTable
-    averages: Averages | None
-    ranking: Ranking | None
-    differences: Differences | None
-
-    @property
-    def tables(self) -> dict[str, Tabular]:
-        """Printed tables by the names in the manifest."""
-        rows: Any = "datasets" if len(self.table.datasets) > len(self.table.models) else "models"
-        named = {}
+    def __init__(
+        self,
+        study: "RankStudy",
+        measures: list[Measure],
+        confidence_level: float,
+        cluster: str | None,
+        margin: float | None,
+    ) -> None:
+        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
+        self.study, self.table = study, study.table(measures, margin=margin, **options)
+        self.averages: Averages | None = None
+        self.ranking: Ranking | None = None
+        self.differences: Differences | None = None
+        models, datasets = self.table.models, self.table.datasets
+        self.drawn = models[:_MOST_MODELS]
+        directed = [one for one in self.table.measures if one.higher_is_better is not None]
+        if len(datasets) > 1 and len(models) > 1 and directed:
+            has_ranks = all(facts.tie_rates for facts in self.table.facts.values())
+            with suppress(ValueError):  # no dataset with values of all models
+                self.averages = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
+            with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
+                self.ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
+                mean = dict(zip(models, self.ranking.ranks.mean, strict=True))
+                best = sorted(models, key=mean.__getitem__)
+                self.drawn = tuple(model for model in models if model in best[:_MOST_MODELS])
+                self.differences = study.difference(best[0], best[1], directed[0], **options)
+        rows: Any = "datasets" if len(datasets) > len(models) else "models"
+        self.tables: dict[str, Tabular] = {}
         for one in self.table.measures:
             part = self.table.only([one]).with_layout(rows=rows)
-            named[f"values {one.key}"] = replace(part.tabular(), notes=part.legend)
+            self.tables[f"values {one.key}"] = replace(part.tabular(), notes=part.legend)
         across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
-        named |= {name: table.tabular() for name, table in across.items() if isinstance(table, Rendered)}
-        return named | {"protocol": self._protocol()}
+        self.tables |= {name: table.tabular() for name, table in across.items() if table is not None}
+        self.tables["protocol"] = self._protocol()
 
     def _protocol(self) -> Tabular:
         rows = []
@@ -57,8 +73,8 @@ class Contents:
             data = self.study.dataset(name)
             sides = " and ".join(map(str, data.reference.analysis.sides)) or "unknown"
             compared = f"{len(data.aligned)} of {len(data.models)} models"
-            candidates = facts.candidates or "unknown"
-            rows.append((name, len(data.runs), facts.tasks, sides, candidates, facts.ties, compared))
+            ties = facts.ties if facts.tie_rates else None
+            rows.append((name, len(data.runs), facts.tasks, sides, facts.candidates or "unknown", ties, compared))
         return Tabular.named(("dataset", "runs", "tasks", "sides", "candidates", "ties %", "compared"), rows)
 
     @property
@@ -67,140 +83,97 @@ class Contents:
         table = self.table
         found = [f"{name}: {warning}" for name, warnings in table.warnings.items() for warning in warnings]
         found += [f"{model} is missing on {data}" for model, data in self.study.missing]
-        most = {name: max(facts.tie_rates.values()) for name, facts in table.facts.items()}
+        most = {name: max(facts.tie_rates.values(), default=0.0) for name, facts in table.facts.items()}
         if tied := [f"{name} ({100 * rate:.0f}%)" for name, rate in most.items() if rate > _MANY_TIES]:
             found.append(f"more than a tenth of the targets have the score of another candidate on {', '.join(tied)}")
-        return [*found, *table.random_cells, *table.doubts]
+        for (key, model, data), cell in table.cells.items():
+            if cell.is_better_than_random is False:
+                chance = table.results[key, data].chance
+                found.append(
+                    f"{model} on {data}: {paper_name(key)} {cell.value:.3f} is not significantly better than random "
+                    f"ranking ({chance:.3f})"
+                )
+        return [*found, *table.doubts]
 
-    @property
-    def drawn(self) -> list[str]:
-        """Models in the figures: all, or those with the best mean ranks."""
-        models = list(self.table.models)
-        if len(models) > _MOST_MODELS and self.ranking is not None:
-            mean = dict(zip(self.ranking.models, self.ranking.ranks.mean, strict=True))
-            best = sorted(models, key=mean.__getitem__)[:_MOST_MODELS]
-            models = [model for model in models if model in best]
-        return models[:_MOST_MODELS]
+    def html(self, title: str) -> str:
+        """Write the page; ImportError without matplotlib."""
+        table, number, manifest = self.table, 0, self.manifest()
 
+        def figure(drawn: list[Any], caption: str) -> dict[str, Any]:
+            nonlocal number
+            number += 1
+            parts = [to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)]
+            return {"svgs": parts, "caption": f"Figure {number}. {caption}"}
 
-def contents_of(
-    study: "RankStudy",
-    measures: list[Measure],
-    confidence_level: float,
-    cluster: str | None,
-    margin: float | None,
-) -> Contents:
-    """Compute the results of a page."""
-    table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
-    several = len(table.datasets) > 1 and len(table.models) > 1
-    averages = ranking = differences = None
-    directed = [one for one in table.measures if one.higher_is_better is not None]
-    if several and directed:
-        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
-        with suppress(ValueError):  # no dataset with values of all models
-            averages = study.summary([*directed, *AVERAGED], **options)
-        with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
-            ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
-            order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
-            first, second = (table.models[i] for i in order[:2])
-            differences = study.difference(first, second, directed[0], **options)
-    return Contents(study, table, averages, ranking, differences)
-
-
-def page_of(contents: Contents, title: str) -> str:
-    """Write the page.
-
-    Raises:
-        ImportError: without matplotlib.
-        OSError, ValueError: as ``RankStudy.table``.
-    """
-    table, models, number = contents.table, contents.drawn, 0
-    manifest = manifest_of(contents)
-
-    def figure(drawn: list[Any], caption: str) -> dict[str, Any]:
-        nonlocal number
-        number += 1
-        parts = [to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)]
-        return {"svgs": parts, "caption": f"Figure {number}. {caption}"}
-
-    few = "" if len(models) == len(table.models) else f" Only the {len(models)} models with the best mean rank."
-    level = f"{100 * table.confidence_level:g}%"
-    values = [
-        figure(
-            [table.only([one], models).plot()],
-            f"{paper_name(one.key)} with {level} intervals; bars mark random ranking.{few}",
+        few = f" Only the {len(self.drawn)} models with the best mean rank." * (self.drawn != table.models)
+        level = f"{100 * table.confidence_level:g}%"
+        values = [
+            figure(
+                [table.only([one], self.drawn).plot()],
+                f"{paper_name(one.key)} with {level} intervals; bars mark random ranking.{few}",
+            )
+            for one in table.measures
+        ]
+        across = []
+        if self.ranking is not None:
+            caption = (
+                f"Mean ranks by {paper_name(self.ranking.metric)} over {self.ranking.ranks.num_datasets} datasets; a "
+                "bar joins models that are not significantly different with the datasets as the sample (Friedman, "
+                "Nemenyi)."
+            )
+            across.append(figure([self.ranking.plot()], caption))
+        if self.differences is not None:
+            across.append(figure([self.differences.plot()], self.differences.about))
+        return writers.render(
+            "study/page.html",
+            title=title,
+            page=self,
+            names={one.key: paper_name(one.key) for one in table.measures},
+            values=values,
+            across=across,
+            distributions=[figure(*drawn) for drawn in self._distributions()],
+            undrawn=[m for m in table.models if m not in self.drawn] + list(table.datasets[_MOST_CURVES:]),
+            level=level,
+            rate=f"{100 * (1 - table.confidence_level):.3g}%",
+            within=WITHIN,
+            manifest=manifest,
+            script=manifest_text(manifest),
         )
-        for one in table.measures
-    ]
-    ranks = difference = None
-    if contents.ranking is not None:
-        ranks = figure(
-            [contents.ranking.plot()],
-            f"Mean ranks by {paper_name(contents.ranking.metric)} over {contents.ranking.ranks.num_datasets} datasets; "
-            "a bar joins models that are not significantly different with the datasets as the sample (Friedman, "
-            "Nemenyi).",
-        )
-    if contents.differences is not None:
-        difference = figure([contents.differences.plot()], contents.differences.about)
-    return writers.render(
-        "study/page.html",
-        title=title,
-        contents=contents,
-        tables=contents.tables,
-        names={one.key: paper_name(one.key) for one in table.measures},
-        values=values,
-        ranks=ranks,
-        difference=difference,
-        distributions=[figure(*drawn) for drawn in _distributions(contents)],
-        undrawn=[m for m in table.models if m not in models] + list(table.datasets[_MOST_CURVES:]),
-        level=level,
-        rate=f"{100 * (1 - table.confidence_level):.3g}%",
-        within=WITHIN,
-        manifest=manifest,
-        script=manifest_text(manifest),
-    )
 
+    def _distributions(self) -> list[tuple[list[Any], str]]:
+        """Rank distributions with their captions: a figure each, or one figure of small multiples."""
+        datasets = [name for name, facts in self.table.facts.items() if facts.fewest][:_MOST_CURVES]
+        small, drawn = len(datasets) > _GRID, []
+        for name in datasets:
+            runs = self.study.dataset(name).models
+            first = {model: runs[model][0].table for model in self.drawn if model in runs}
+            if first:
+                drawn.append(rank_ecdf(first, ax=canvas(None, 3.3, 2.5)[1] if small else None))
+                drawn[-1][1].set_title(name, fontsize=10)
+        caption = "Share of tasks with a rank of at most x, first seed of each model; dotted: random ranking."
+        return [(drawn, caption)] if small else [([one], caption) for one in drawn]
 
-def _distributions(contents: Contents) -> list[tuple[list[Any], str]]:
-    """Rank distributions with their captions: a figure each, or one figure of small multiples."""
-    known = [name for name in contents.study.datasets if contents.table.facts[name].fewest]
-    datasets = known[:_MOST_CURVES]
-    small, drawn = len(datasets) > _GRID, []
-    for name in datasets:
-        runs = contents.study.dataset(name).models
-        first = {model: runs[model][0].table for model in contents.drawn if model in runs}
-        if first and small:
-            _, ax = canvas(None, 3.3, 2.5)
-            drawn.append(rank_ecdf(first, ax=ax))
-            ax.set_title(name, fontsize=10)
-        elif first:
-            drawn.append(rank_ecdf(first))
-            drawn[-1][1].set_title(name, fontsize=10)
-    caption = "Share of tasks with a rank of at most x, first seed of each model; dotted: random ranking."
-    return [(drawn, caption)] if small else [([one], caption) for one in drawn]
-
-
-def manifest_of(contents: Contents) -> dict[str, Any]:
-    """Everything that the numbers of the page depend on, and every number of its tables."""
-    table, study = contents.table, contents.study
-    packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
-    tables = {"values": table.records()} | contents.tables
-    return {
-        "manifest": VERSION,
-        "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
-        "options": {
-            "metrics": [one.key for one in table.measures],
-            "confidence_level": table.confidence_level,
-            "cluster": table.cluster,
-            "margin": table.margin,
-        },
-        "models": study.models,
-        "datasets": study.datasets,
-        "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],
-        "tables": {name: json.loads(writers.to_json(one)) for name, one in tables.items()},
-        "notes": {name: list(one.notes) for name, one in tables.items()},
-        "warnings": contents.warnings,
-    }
+    def manifest(self) -> dict[str, Any]:
+        """Everything that the numbers of the page depend on, and every number of its tables."""
+        table, study = self.table, self.study
+        packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
+        tables = {"values": table.records()} | self.tables
+        return {
+            "manifest": VERSION,
+            "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
+            "options": {
+                "metrics": [one.key for one in table.measures],
+                "confidence_level": table.confidence_level,
+                "cluster": table.cluster,
+                "margin": table.margin,
+            },
+            "models": study.models,
+            "datasets": study.datasets,
+            "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],
+            "tables": {name: json.loads(writers.to_json(one)) for name, one in tables.items()},
+            "notes": {name: list(one.notes) for name, one in tables.items()},
+            "warnings": self.warnings,
+        }
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:
@@ -211,16 +184,20 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 def _file(read: LoadedRun) -> dict[str, Any]:
     """Names of a run, its file, the SHA-256 of its canonical rows (little-endian, row by row), and its protocol."""
     analysis, run = read.analysis, read.run
-    columns = Columns(analysis.rows)
-    protocol = {
-        "tasks": int(columns.count.sum()),
-        "sides": [str(side) for side in analysis.sides],
-        "candidates": [int(columns.num_candidates.min()), int(columns.num_candidates.max())],
-        "sampled": analysis.num_sampled,
-        "nan": analysis.num_nan,
-        "groups": len(np.unique(columns.group[columns.group != ABSENT])),
-        "sample_ids": bool((columns.sample_id != ABSENT).all()),
-    }
     names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}
-    digest = hashlib.sha256(np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()).hexdigest()
-    return {**names, "sha256": digest, "protocol": protocol}
+    if run.values:
+        content = json.dumps({metric: sorted(map(str, one.items())) for metric, one in run.values.items()}).encode()
+        protocol: dict[str, Any] = {"tasks": run.num_rows, "metrics": list(run.values)}
+    else:
+        content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
+        columns = Columns(analysis.rows)
+        protocol = {
+            "tasks": int(columns.count.sum()),
+            "sides": [str(side) for side in analysis.sides],
+            "candidates": [int(columns.num_candidates.min()), int(columns.num_candidates.max())],
+            "sampled": analysis.num_sampled,
+            "nan": analysis.num_nan,
+            "groups": len(np.unique(columns.group[columns.group != ABSENT])),
+            "sample_ids": bool((columns.sample_id != ABSENT).all()),
+        }
+    return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}

@@ -1,41 +1,31 @@
 """RankStudy: ranks of many models on many datasets with several seeds."""
 
 import os
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from torchrankmetrics.definitions.protocol import VIEWS, View
-from torchrankmetrics.definitions.values import ValueDefinition
+from torchrankmetrics.definitions.protocol import VIEWS, ValueDefinition, View
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.inference.sources import Values
-from torchrankmetrics.inference.values import known_measure, value_measure, value_rows
+from torchrankmetrics.inference.pairing import Values, known_measure, value_measure, value_rows
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import MetricLike
-from torchrankmetrics.metrics.selection import Metrics, Selection
+from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
-from torchrankmetrics.study.page import AVERAGED, contents_of, page_of
-from torchrankmetrics.study.runs import DataSet, Run, find_files, load_run, paths_of, source_of
-from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
-from torchrankmetrics.study.values import ValueDataSet
+from torchrankmetrics.study.page import AVERAGED, Page
+from torchrankmetrics.study.runs import FIELDS, DataSet, Run, find_files, paths_of, source_of
+from torchrankmetrics.study.tables import StudyTable, check_margin, marked_cells
 from torchrankmetrics.validation import check_choice, shorten
 
-_FIELDS = ("model", "dataset", "seed")
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
 
 def measures_of(metrics: Metrics, view: View | None, foreign: Collection[str] = ()) -> list[Measure]:
-    """Read the metrics of a table, some of which may be foreign names of given values.
-
-    Raises:
-        TypeError, ValueError: for unknown names, and for metrics without a mean over seeds.
-    """
+    """Read the metrics of a table, some of which may be ``foreign`` names of given values."""
     if view is not None:
         check_choice("view", view, VIEWS)
     selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
@@ -72,7 +62,7 @@ class RankStudy:
         self.runs: dict[tuple[str, str, str], Run] = {}
         self._models: dict[str, None] = {}  # in their order
         self._datasets: dict[str, None] = {}
-        self._loaded: OrderedDict[str, DataSet | ValueDataSet] = OrderedDict()
+        self._loaded: dict[str, dict[str, DataSet]] = {}  # the least recently used first
         self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
         self._foreign: set[str] = set()  # names of given values that are not metrics of the package
 
@@ -98,7 +88,9 @@ class RankStudy:
         self._add(Run(str(model), str(dataset), str(seed), source, file, num_rows))
 
     def add_values(self, values: Values, *, metric: str, model: str, dataset: str, seed: int | str = 0) -> None:
-        """Add values of queries that another tool computed, for tables, averages and differences without ranks.
+        """Add values of queries that another tool computed, for tables, averages, differences and pages without ranks.
+
+        Values of queries are independent units, not clusters, and have no files: ``save`` and ``verify`` need ranks.
 
         Args:
             values (dict): query -> value, of the same queries for all models of the dataset.
@@ -119,16 +111,14 @@ class RankStudy:
         0.5
         """
         measure = value_measure(metric, ())
-        run = Run(str(model), str(dataset), str(seed), {measure.key: values}, None, len(values))
+        run = Run(str(model), str(dataset), str(seed), None, None, len(values), {measure.key: values})
         value_rows([values], [f"values of {run.label}"])
         known = self.runs.get((run.model, run.dataset, run.seed))
-        if known is None:
-            self._add(run)
-        elif not isinstance(known.source, dict) or measure.key in known.source:
-            raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
-        else:
-            known.source[measure.key] = values
+        if known is not None and known.values and measure.key not in known.values:
+            known.values[measure.key] = values
             self._forget(run.dataset)
+        else:
+            self._add(run)
         if known_measure(metric) is None:
             self._foreign.add(measure.key)
 
@@ -151,11 +141,12 @@ class RankStudy:
         """
         study, default = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
         for name in names:
-            check_choice("names", name, _FIELDS)
+            check_choice("names", name, FIELDS)
         files = [(default | fields, path, below) for path, below, fields in find_files(pattern)]
-        study.arrange(*(sorted({fields[part] for fields, *_ in files}, key=natural) for part in _FIELDS[:2]))
+        study.arrange(*(sorted({fields[part] for fields, *_ in files}, key=natural) for part in FIELDS[:2]))
         for fields, path, below in files:
-            study._add(Run(**fields, source=path, file=below, num_rows=source_of(path)[1]))
+            model, dataset, seed = (fields[part] for part in FIELDS)
+            study._add(Run(model, dataset, seed, path, below, source_of(path)[1]))
         return study
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
@@ -176,8 +167,7 @@ class RankStudy:
         key = (run.model, run.dataset, run.seed)
         if key in self.runs:
             raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
-        same = [one for one in self.runs.values() if one.dataset == run.dataset][:1]
-        if same and isinstance(same[0].source, dict) != isinstance(run.source, dict):
+        if any(one.dataset == run.dataset and bool(one.values) != bool(run.values) for one in self.runs.values()):
             raise ValueError(f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the other kind")
         self.runs[key] = run
         self._models.setdefault(run.model)
@@ -226,7 +216,7 @@ class RankStudy:
             OSError: if a file cannot be written.
             ValueError: if two runs would have one file, or a name contains "/".
         """
-        paths = paths_of(pattern, [dict(zip(_FIELDS, key, strict=True)) for key in self.runs])
+        paths = paths_of(pattern, list(self.runs))
         for (key, run), (path, file) in zip(self.runs.items(), paths, strict=True):
             table = run.load()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,32 +224,45 @@ class RankStudy:
             self.runs[key] = replace(run, source=path, file=file)
 
     def dataset(self, name: str) -> DataSet:
-        """Return the runs of a dataset, read and aligned.
+        """Return the runs of a dataset, read and aligned; of values of queries, the runs of the first metric.
 
         Args:
             name (str): name of a dataset.
 
         Raises:
             OSError: if a file cannot be opened.
-            ValueError: if a file cannot be read, or the dataset has values of queries instead of ranks.
+            ValueError: if a file cannot be read.
         """
-        data = self._data(name)
-        if isinstance(data, ValueDataSet):
-            raise ValueError(f"dataset must have ranks for pages and files, {shorten(name)} has values of queries")
-        return data
+        return next(iter(self._parts(name).values()))
 
-    def _data(self, name: str) -> DataSet | ValueDataSet:
+    def _parts(self, name: str) -> dict[str, DataSet]:
+        """The runs of a dataset by the metric of their values; the metric of ranks is ""."""
         check_choice("dataset", name, self.datasets)
-        if name not in self._loaded:
+        found = self._loaded.pop(name, None)
+        if found is None:
             order = {model: i for i, model in enumerate(self.models)}
             runs = [run for run in self.runs.values() if run.dataset == name]
-            runs.sort(key=lambda run: (order[run.model], natural(run.seed)))
-            has_values = isinstance(runs[0].source, dict)
-            self._loaded[name] = ValueDataSet(runs) if has_values else DataSet(map(load_run, runs))
-        self._loaded.move_to_end(name)
-        while len(self._loaded) > 1 and sum(one.num_rows for one in self._loaded.values()) > _MOST_ROWS:
-            self._loaded.popitem(last=False)
-        return self._loaded[name]
+            found = DataSet.load(sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
+        self._loaded[name] = found
+        while (
+            len(self._loaded) > 1
+            and sum(r.num_rows for r in self.runs.values() if r.dataset in self._loaded) > _MOST_ROWS
+        ):
+            del self._loaded[next(iter(self._loaded))]
+        return found
+
+    def _part(self, name: str, measure: Measure) -> tuple[DataSet, Measure]:
+        """The runs of a dataset with values of a measure, and the measure; given values have their own."""
+        parts = self._parts(name)
+        if "" in parts:
+            return parts[""], measure
+        if measure.key not in parts:
+            raise ValueError(
+                f"no values of {shorten(measure.key)} were added, available: {', '.join(parts)}; other metrics and "
+                "views need ranks"
+            )
+        rows = [run.rows for run in parts[measure.key].runs]
+        return parts[measure.key], value_measure(measure.key, rows)
 
     def table(
         self,
@@ -299,14 +302,25 @@ class RankStudy:
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
         results, p_random, facts, warnings = {}, {}, {}, {}
-        enough = (1 - confidence_level) / len(self.runs)
+        alpha = 1 - confidence_level
         for name in self.datasets:
             for measure in measures:
                 results[measure.key, name] = self._result(name, measure, confidence_level, cluster)
-                p_random[measure.key, name] = against_random(*self._data(name).of(measure), enough)
-            facts[name], warnings[name] = self._data(name).facts, self._data(name).notes(self.seeds)
-        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster, "margin": margin}
-        return study_table(measures, self.models, results, p_random, facts, warnings, **options)
+                p_random[measure.key, name] = against_random(*self._part(name, measure), alpha / len(self.runs))
+            facts[name] = self.dataset(name).facts
+            warnings[name] = [note for part in self._parts(name).values() for note in part.notes(self.seeds)]
+        return StudyTable(
+            measures=tuple(measures),
+            models=tuple(self.models),
+            datasets=tuple(self.datasets),
+            cells=marked_cells(measures, results, p_random, alpha, margin),
+            results=results,
+            facts=facts,
+            warnings=warnings,
+            confidence_level=confidence_level,
+            cluster=cluster,
+            margin=margin,
+        )
 
     def summary(
         self,
@@ -413,9 +427,9 @@ class RankStudy:
         """
         if not isinstance(title, str):
             raise TypeError(f"title must be a str, got {type(title).__name__}")
-        measures = measures_of(metrics, view)
+        measures = measures_of(metrics, view, self._foreign)
         pyplot()  # raises now instead of after the computation
-        content = page_of(contents_of(self, measures, confidence_level, cluster, margin), title)
+        content = Page(self, measures, confidence_level, cluster, margin).html(title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))
@@ -423,11 +437,12 @@ class RankStudy:
 
     def _result(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
         check_choice("cluster", cluster, (None, "group", "sample_id"))
-        if cluster is not None and isinstance(self._data(name), ValueDataSet):
+        part, measure = self._part(name, measure)
+        if cluster is not None and part.metric:
             raise ValueError("cluster must be None for values of queries, which are independent units")
         key = (name, measure, confidence_level, cluster)
         if key not in self._results:
-            self._results[key] = evaluate_dataset(*self._data(name).of(measure), confidence_level, cluster)
+            self._results[key] = evaluate_dataset(part, measure, confidence_level, cluster)
         return self._results[key]
 
     def _forget(self, dataset: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs of a study: files found by a pattern, tables read from them, and datasets of runs on the same tasks."""
+"""Runs of a study: files found by a pattern, ranks or values read from them, and datasets of runs on the same tasks."""
 
 import glob
 import hashlib
@@ -6,25 +6,34 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+
+from torchrankmetrics.definitions.protocol import Average, Side, ValueSample
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
-from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, Values, as_table, check_complete
+from torchrankmetrics.inference.pairing import (
+    Collected,
+    PairedSource,
+    Values,
+    as_table,
+    check_complete,
+    paired_rows,
+    value_rows,
+)
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 from torchrankmetrics.table.files import num_stored_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten, truncate
 
-FIELDS = ("dataset", "model", "seed")
+FIELDS = ("model", "dataset", "seed")
 _PART = re.compile(r"\{(\w*)\}|\*")
 
 
@@ -35,33 +44,30 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
 
     Returns:
         path of each file, the same below the folder that the pattern begins with, and the values of the fields.
-
-    Raises:
-        ValueError: if a field is unknown, there is none, or no file matches.
     """
     base, rest = _split(pattern)
     literals, fields = _PART.split(rest)[::2], _PART.split(rest)[1::2]
-    expression, seen = re.escape(literals[0]), set[str]()
-    for field_name, literal in zip(fields, literals[1:], strict=True):
-        if field_name is None:
-            expression += "[^/]*"
-        else:
-            expression += f"(?P={field_name})" if field_name in seen else f"(?P<{field_name}>[^/]+)"
-            seen.add(field_name)
-        expression += re.escape(literal)
+    expression = re.escape(literals[0])
+    for i, (name, literal) in enumerate(zip(fields, literals[1:], strict=True)):
+        matched = f"(?P={name})" if name in fields[:i] else f"(?P<{name}>[^/]+)"
+        expression += ("[^/]*" if name is None else matched) + re.escape(literal)
     found = [
         (base / below, below, match.groupdict())
         for below in glob.glob("*".join(map(glob.escape, literals)), root_dir=base, include_hidden=True)
         if (match := re.fullmatch(expression, below))
         and ((base / below).is_file() or below.endswith(".parquet"))  # Dask and Spark write folders
     ]
+    if not found and not base.is_dir():
+        raise ValueError(f"no file matches {shorten(os.fspath(pattern))}: the directory {str(base)!r} does not exist")
     if not found:
-        raise ValueError(f"no file matches {shorten(os.fspath(pattern))}{_existing(base)}")
+        names = sorted((entry.name + "/" * entry.is_dir() for entry in base.iterdir()), key=natural)
+        listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise ValueError(f"no file matches {shorten(os.fspath(pattern))}; {str(base)!r} contains {listed or 'nothing'}")
     return sorted(found, key=lambda one: natural(one[1]))
 
 
-def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) -> list[tuple[Path, str]]:
-    """Path of the file of each run, and the same below the folder that the pattern begins with.
+def paths_of(pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]) -> list[tuple[Path, str]]:
+    """Path of the file of each run (model, dataset, seed), and the same below the folder that the pattern begins with.
 
     Raises:
         ValueError: if two runs would have one file, or a name cannot be part of a path.
@@ -69,10 +75,10 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
     base, rest = _split(pattern)
     if "*" in rest:
         raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
-    for name in (name for run in runs for name in run.values()):
+    for name in (name for names in runs for name in names):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
-    below = [rest.format(**run) for run in runs]
+    below = [rest.format(**dict(zip(FIELDS, names, strict=True))) for names in runs]
     if len(set(below)) < len(runs):
         raise ValueError(
             "pattern must contain the fields that distinguish the runs, as runs/{dataset}/{model}/{seed}.npz does; got "
@@ -84,49 +90,37 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
 def _split(pattern: str | os.PathLike[str]) -> tuple[Path, str]:
     """Split a pattern into the folder that it begins with and the rest."""
     text = os.fspath(pattern)
-    named = [match[1] for match in _PART.finditer(text) if match[1] is not None]
-    unknown = [name for name in named if name not in FIELDS]
-    if unknown or not named:
+    names = [name for name in _PART.split(text)[1::2] if name is not None]
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown or not names:
         got = f"the unknown field {{{truncate(unknown[0])}}}" if unknown else "no field"
         raise ValueError(
             f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shorten(text)}"
         )
-    first = _PART.search(text)
-    assert first is not None
-    folder = text[: text.rfind("/", 0, first.start()) + 1]
+    folder = text[: text.rfind("/", 0, len(_PART.split(text)[0])) + 1]
     return Path(folder or "."), text[len(folder) :]
-
-
-def _existing(base: Path) -> str:
-    if not base.is_dir():
-        return f": the directory {str(base)!r} does not exist"
-    names = sorted((entry.name + "/" * entry.is_dir() for entry in base.iterdir()), key=natural)
-    listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"; {str(base)!r} contains {listed or 'nothing'}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """Ranks of a model on a dataset with a seed.
+    """Ranks of a model on a dataset with a seed, or values of its queries by metric.
 
-    Attributes:
-        model, dataset, seed: its names.
-        source: its table, or the path of its file.
-        file: path of the file relative to a folder that readers have as well; None without a file.
-        num_rows: of its table.
+    ``source`` is a table or the path of its file, and ``file`` that path relative to a folder that readers have as well
+    (None without a file).
     """
 
     model: str
     dataset: str
     seed: str
-    source: RankTable | Path | dict[str, Values] = field(repr=False)
+    source: RankTable | Path | None = field(repr=False)
     file: str | None
     num_rows: int
+    values: dict[str, Values] = field(default_factory=dict)
 
     def load(self) -> RankTable:
         """Return the ranks, read from their file if they have one; ValueError for values of queries."""
-        if isinstance(self.source, dict):
-            raise ValueError(f"{self.label} has values of queries, not ranks: pages and files of a study need ranks")
+        if self.source is None:
+            raise ValueError(f"{self.label} has values of queries, not ranks: only ranks have files")
         return RankTable.load(self.source, max_bytes=MAX_BYTES) if isinstance(self.source, Path) else self.source
 
     @property
@@ -136,12 +130,7 @@ class Run:
 
 
 def source_of(ranks: object) -> tuple[RankTable | Path, int]:
-    """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers.
-
-    Raises:
-        OSError, ValueError: if a file does not exist or is not a file of ranks.
-        TypeError: if it contains no ranks.
-    """
+    """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers."""
     if isinstance(ranks, str | os.PathLike):
         return Path(ranks), num_stored_rows(ranks)
     if isinstance(ranks, RankTable | Ranks | Collected):
@@ -156,38 +145,54 @@ def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     return table, len(table)
 
 
+class _GivenValues:
+    """Values of a metric of one run, with the methods of ``Analysis`` that a study calls."""
+
+    sides: tuple[Side, ...] = ()
+    num_nan = num_sampled = 0
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> ValueSample:
+        """The values."""
+        samples, _ = PairedSource([self.rows]).sample(side, average, min_candidates)
+        sample: ValueSample = samples[0]
+        return sample
+
+    def once(self, key: Hashable, compute: Any, *arguments: Hashable) -> Any:
+        """Compute a result."""
+        return compute(*arguments)
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """A run that was read.
+    """A run that was read, with warnings from reading it.
 
-    Attributes:
-        run: its names.
-        table: its ranks, as they are in the file.
-        analysis: its canonical rows and results computed from them.
-        ordered: rows in the order of the tasks that all runs share; None if the order is not known.
-        tasks: digest of all columns except the ranks: runs of equal digest are aligned row by row; "" without an order.
-        notes: warnings from reading it.
+    ``analysis`` has its canonical rows and results computed from them, and ``ordered`` its rows in the order of the
+    tasks that all runs share, None if the order is not known. Runs with the same digest ``tasks`` of all columns except
+    the ranks are aligned row by row; it is "" without an order.
     """
 
     run: Run
-    table: RankTable
     analysis: Analysis
     ordered: Rows | None
     tasks: str
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Rows:
         """Its rows, in the common order if there is one."""
         return self.analysis.rows if self.ordered is None else self.ordered
 
+    @property
+    def table(self) -> RankTable:
+        """Its ranks, in canonical order."""
+        return RankTable(torch.tensor(self.analysis.table_rows))
 
-def load_run(run: Run) -> LoadedRun:
-    """Read a run and put its tasks in order: by (side, sample id), or as they are if the table is not sorted.
 
-    Raises:
-        OSError, ValueError: if its file cannot be read, or contains no ranking tasks.
-    """
+def _load_ranks(run: Run) -> LoadedRun:
+    """Read a run and put its tasks in order: by (side, sample id), or as they are if the table is not sorted."""
     table = run.load()
     check_complete(table, run.label)
     with warnings.catch_warnings(record=True) as caught:
@@ -200,24 +205,22 @@ def load_run(run: Run) -> LoadedRun:
             except ValueError:
                 ordered = None
     notes = tuple(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)))
-    return LoadedRun(run, table, analysis, ordered, "" if ordered is None else _digest(ordered), notes)
+    digest = hashlib.blake2b(digest_size=16)
+    if ordered is not None:
+        about = Columns(ordered)
+        for column in (about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits):
+            digest.update(column.tobytes())
+    return LoadedRun(run, analysis, ordered, "" if ordered is None else digest.hexdigest(), notes)
 
 
-def _digest(rows: Rows) -> str:
-    columns, digest = Columns(rows), hashlib.blake2b(digest_size=16)
-    for column in (columns.side, columns.sample_id, columns.num_candidates, columns.group, columns.weight_bits):
-        digest.update(column.tobytes())
-    return digest.hexdigest()
+def _load_values(run: Run, metric: str) -> LoadedRun:
+    (rows,) = value_rows([run.values[metric]], [run.label])
+    tasks = repr(sorted(map(str, run.values[metric])))
+    return LoadedRun(run, _GivenValues(rows), rows, tasks)  # type: ignore[arg-type]
 
 
 class Facts(NamedTuple):
-    """Facts of a dataset.
-
-    Attributes:
-        tasks: number of ranking tasks.
-        fewest, most: numbers of candidates, 0 if unknown.
-        tie_rates: share of tied tasks by model; empty for values of queries.
-    """
+    """Number of tasks of a dataset, numbers of candidates (0 if unknown), and shares of ties (none for values)."""
 
     tasks: int
     fewest: int
@@ -237,25 +240,19 @@ class Facts(NamedTuple):
     @property
     def ties(self) -> str:
         """Range of the shares of ties of the models, in percent."""
-        low, high = (100 * end(self.tie_rates.values()) for end in (min, max))
+        low, high = (100 * end(self.tie_rates.values(), default=0.0) for end in (min, max))
         return f"{low:.1f} to {high:.1f}" if high - low >= 0.05 else f"{high:.1f}"
 
 
-def missing_seeds(present: Mapping[str, Sequence[str]], seeds: Sequence[str]) -> list[str]:
-    """Notes on the models without a run of each seed."""
-    lacking = {model: [seed for seed in seeds if seed not in own] for model, own in present.items()}
-    return [f"{model} lacks seed {', '.join(lost)}" for model, lost in lacking.items() if lost]
-
-
 class DataSet:
-    """The runs of a dataset by model, read and aligned."""
+    """The runs of a dataset by model, read and aligned; of values of queries those of one ``metric``."""
 
-    def __init__(self, runs: Iterable[LoadedRun]) -> None:
+    def __init__(self, runs: Sequence[LoadedRun], metric: str = "") -> None:
+        self.metric = metric
         self.models: dict[str, list[LoadedRun]] = {}
         for run in runs:
             self.models.setdefault(run.run.model, []).append(run)
         self.runs = [run for runs in self.models.values() for run in runs]
-        self.num_rows = sum(len(run.analysis.rows) for run in self.runs)
         # the tasks that most runs share
         digests = Counter(run.tasks for run in self.runs if run.tasks)
         tasks = digests.most_common(1)[0][0] if digests else ""
@@ -263,13 +260,19 @@ class DataSet:
         same = {model: all(run.tasks == tasks for run in runs) for model, runs in self.models.items()}
         self.aligned = {model: runs for model, runs in self.models.items() if tasks and same[model]}
 
-    def of(self, measure: Measure) -> "tuple[DataSet, Measure]":
-        """Runs with a metric, and its measure: all runs, because ranks have every metric."""
-        return self, measure
+    @classmethod
+    def load(cls, runs: Sequence[Run]) -> dict[str, "DataSet"]:
+        """Read the runs of a dataset: ranks, or values by metric; the metric of ranks is ""."""
+        metrics = dict.fromkeys(metric for run in runs for metric in run.values)
+        if not metrics:
+            return {"": cls([_load_ranks(run) for run in runs])}
+        return {key: cls([_load_values(run, key) for run in runs if key in run.values], key) for key in metrics}
 
     @cached_property
     def facts(self) -> Facts:
         """Numbers of tasks and candidates, and shares of ties."""
+        if self.metric:
+            return Facts(max(len(run.rows) for run in self.runs), 0, 0, {})
         sample = self.reference.analysis.sample()
         counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
         samples = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
@@ -277,33 +280,45 @@ class DataSet:
         return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
-        """Reasons why models are not compared, missing seeds, NaN, sampled candidates, and warnings from reading."""
-        odd = [model for model in self.models if model not in self.aligned] if len(self.models) > 1 else []
-        found = [self._misaligned(model) for model in odd]
-        found += missing_seeds({model: [run.run.seed for run in runs] for model, runs in self.models.items()}, seeds)
-        for model, runs in self.models.items():
-            if nan := sum(run.analysis.num_nan for run in runs):
-                found.append(f"{model} has NaN scores in {nan} tasks, which never help")
-            if sampled := sum(run.analysis.num_sampled for run in runs):
-                found.append(
-                    f"{model} was ranked among sampled candidates in {sampled} tasks: only mr and auc estimate the "
-                    "values among all candidates"
-                )
-            notes = dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
-            found += [f"{model}: {note}" for note in notes]
-            if any(int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs):
-                found.append(f"all tasks of {model} have a single candidate")
-        return found
+        """Reasons to doubt a model, each once after the names of its models.
 
-    def _misaligned(self, model: str) -> str:
+        Models that are not compared, missing seeds, NaN, sampled candidates, and warnings from reading.
+        """
+        found: dict[str, list[str]] = {}
+        for model, runs in self.models.items():
+            reasons = []
+            if len(self.models) > 1 and model not in self.aligned:
+                reasons.append(f"not compared, because {self._misfit(runs)}")
+            if lost := [seed for seed in seeds if seed not in [run.run.seed for run in runs]]:
+                reasons.append(f"seed {', '.join(lost)} is missing")
+            if nan := sum(run.analysis.num_nan for run in runs):
+                reasons.append(f"NaN scores in {nan} tasks, which never help")
+            if sampled := sum(run.analysis.num_sampled for run in runs):
+                reasons.append(
+                    f"ranked among sampled candidates in {sampled} tasks: only mr and auc estimate the values among "
+                    "all candidates"
+                )
+            reasons += dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
+            if not self.metric and any(int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs):
+                reasons.append("all tasks have a single candidate")
+            for reason in reasons:
+                found.setdefault(reason, []).append(model)
+        return [f"{', '.join(models)}: {reason}" for reason, models in found.items()]
+
+    def _misfit(self, runs: list[LoadedRun]) -> str:
+        if self.metric:
+            return f"the queries with {self.metric} differ from those of most models"
         reference = self.reference
-        odd = next(run for run in self.models[model] if run.tasks != reference.tasks or not run.tasks)
-        pair = [odd] if odd is reference else [reference, odd]
-        reason = "the order of its tasks is not known"
+        odd = next(run for run in runs if run.tasks != reference.tasks or not run.tasks)
+        pair, names = (
+            ([odd], ["the run"])
+            if odd is reference
+            else ([reference, odd], [f"{reference.run.model}, seed {reference.run.seed},", "this run"])
+        )
         try:
-            with warnings.catch_warnings():  # load_run has recorded them
+            with warnings.catch_warnings():  # they were recorded when the runs were read
                 warnings.simplefilter("ignore", RankMetricWarning)
-                paired_rows([run.table for run in pair], [f"{run.run.model}, seed {run.run.seed}," for run in pair])
+                paired_rows([run.run.load() for run in pair], names)
         except ValueError as error:
-            reason = str(error)
-        return f"{model} is not compared: {reason}"
+            return str(error)
+        return "the order of the tasks is not known"

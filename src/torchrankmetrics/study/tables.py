@@ -1,9 +1,9 @@
 """StudyTable: models by datasets with intervals and marks of significance."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm, one_sided
@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
 EQUAL, RANDOM, WITHIN = "†", "‡", "≈"
 _STARS = (0.05, 0.01, 0.001)
+_RECORD = (
+    "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
+    "better_than_random chance num_tasks min_candidates max_candidates tie_rate"
+)
 Rows = Literal["models", "datasets"]
-Results = Mapping[tuple[str, str], DatasetResult]
+Results = Mapping[tuple[str, str], DatasetResult]  # by key of the metric and dataset
+Cells = dict[tuple[str, str, str], Cell]  # by key of the metric, model and dataset
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +51,7 @@ class StudyTable(Rendered):
     measures: tuple[Measure, ...]
     models: tuple[str, ...]
     datasets: tuple[str, ...]
-    cells: Mapping[tuple[str, str, str], Cell]
+    cells: Cells
     results: Results
     facts: Mapping[str, Facts]
     warnings: Mapping[str, Sequence[str]]
@@ -64,10 +70,10 @@ class StudyTable(Rendered):
 
     def value(self, metric: str, model: str, dataset: str) -> float:
         """Value of a cell; NaN if it is missing."""
-        cell = self.cells.get((metric, model, dataset))
+        cell = self.cell(model, dataset, metric)
         return math.nan if cell is None else cell.value
 
-    def with_layout(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
+    def with_layout(self, *, rows: Rows | None = None, intervals: bool | None = None) -> Self:
         """Return the same table, printed with datasets as rows, or without intervals."""
         chosen = self.rows if rows is None else check_choice("rows", rows, get_args(Rows))
         return replace(self, rows=chosen, intervals=self.intervals if intervals is None else intervals)
@@ -78,7 +84,7 @@ class StudyTable(Rendered):
             check_choice("baseline", baseline, self.models)
         return replace(self, baseline=baseline, stars=stars, baseline_name=name or baseline)
 
-    def only(self, measures: Sequence[Measure], models: Sequence[str] | None = None) -> "StudyTable":
+    def only(self, measures: Sequence[Measure], models: Sequence[str] | None = None) -> Self:
         """Return the part with some metrics and models, with the marks of the whole table."""
         return replace(self, measures=tuple(measures), models=self.models if models is None else tuple(models))
 
@@ -100,16 +106,13 @@ class StudyTable(Rendered):
         columns = [Column("model" if by_model else "dataset", key=True)]
         for name in inner if by_model else [*inner, "chance"]:
             for one in self.measures:
-                heading = paper_name(one.key) if several else name
-                above = name if several else ""
+                heading, above = (paper_name(one.key), name) if several else (name, "")
                 columns.append(Column(f"{name} {one.key}", heading, above, digits=3, metric=one.key))
-        stars = {place: cell.p_best for place, cell in self.cells.items()}
-        if self.baseline is not None:
-            stars = self._against_baseline()
+        p_baseline = self._p_baseline()
         lines: list[list[Entry]] = []
         for name in outer:
             places = [(name, other) if by_model else (other, name) for other in inner]
-            line = [self._entry(one, model, data, stars) for model, data in places for one in self.measures]
+            line = [self._entry(one, *place, p_baseline) for place in places for one in self.measures]
             lines.append([name, *line, *([] if by_model else (self._chance(one, name) for one in self.measures))])
         if by_model:
             lines.append(["chance", *(self._chance(one, data) for data in self.datasets for one in self.measures)])
@@ -118,9 +121,7 @@ class StudyTable(Rendered):
     @property
     def notes(self) -> tuple[str, ...]:
         """Legend, then facts and warnings of the datasets."""
-        about = []
-        for data in self.datasets:
-            about.append("; ".join([f"{data}: {self.facts[data]}", *self.warnings[data]]) + ".")
+        about = ["; ".join([f"{data}: {self.facts[data]}", *self.warnings[data]]) + "." for data in self.datasets]
         return (*self.legend, *about, *self.doubts)
 
     @property
@@ -130,7 +131,7 @@ class StudyTable(Rendered):
         cells = [cell for (key, model, _), cell in self.cells.items() if key in keys and model in self.models]
         several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
-        number, found = self.num_tests, []
+        number, found, bold = self.num_tests, [], "Bold: best of its dataset."
         if self.intervals:
             over = "tasks and training seeds" if several else "test tasks"
             unit = "" if self.cluster is None else f", clustered by {self.cluster}"
@@ -140,21 +141,18 @@ class StudyTable(Rendered):
             found.append("Means over seeds.")
         if number and self.baseline is None and not self.stars:
             found.append(
-                "Bold: best of its dataset. "
-                f"{EQUAL}: not significantly different from the best ({rate}, {number} pairwise comparisons)."
+                f"{bold} {EQUAL}: not significantly different from the best ({rate}, {number} pairwise comparisons)."
             )
         elif number:
-            other = self.baseline_name or "the best"
-            number = number if self.baseline is None else len(self._against_baseline())
+            number = number if self.baseline is None else len(self._p_baseline())
             levels = ", ".join(f"{level:g}" for level in _STARS)
             test = f"p ≤ {levels}, adjusted by Holm's method for" if self.stars else f"{rate},"
-            marks = "*, **, ***" if self.stars else "*"
             found.append(
-                f"Bold: best of its dataset. {marks}: significantly different from {other} ({test} {number} "
-                "pairwise comparisons)."
+                f"{bold} {'*, **, ***' if self.stars else '*'}: significantly different from "
+                f"{self.baseline_name or 'the best'} ({test} {number} pairwise comparisons)."
             )
         elif any(cell.best for cell in cells):
-            found.append("Bold: best of its dataset.")
+            found.append(bold)
         if any(cell.is_better_than_random is False for cell in cells):
             found.append(f"{RANDOM}: not significantly better than random ranking ({rate} for each metric).")
         if self.margin is not None:
@@ -176,8 +174,8 @@ class StudyTable(Rendered):
             if one.remark
         ]
         few = [
-            f"{m} on {data} ({key})"
-            for (key, m, data), cell in self.cells.items()
+            f"{model} on {data} ({key})"
+            for (key, model, data), cell in self.cells.items()
             if cell.effective_tasks < LEAST_EFFECTIVE_TASKS
         ]
         if few:
@@ -186,54 +184,42 @@ class StudyTable(Rendered):
             found.append(f"Intervals from fewer than {least} effective tasks may miss the true value: {listed}.")
         return tuple(found)
 
-    @property
-    def random_cells(self) -> Iterator[str]:
-        """Cells that are not significantly better than random ranking, in words."""
-        for (key, model, data), cell in self.cells.items():
-            if cell.is_better_than_random is False:
-                chance = self.results[key, data].chance
-                yield (
-                    f"{model} on {data}: {paper_name(key)} {cell.value:.3f} is not significantly better than random "
-                    f"ranking ({chance:.3f})"
-                )
-
     def records(self) -> Tabular:
         """A row per model, dataset and metric, with all numbers."""
-        text = (
-            "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
-            "better_than_random chance num_tasks min_candidates max_candidates tie_rate"
-        )
-        names = [*text.split(), *(["p_within"] if self.margin is not None else [])]
-        lines = [
-            (model, data, one.key, *self._record(one.key, model, data))
-            for data in self.datasets
-            for one in self.measures
-            for model in self.models
-        ]
-        return Tabular.named(names, lines, self.notes, keys=3)
+        margin = ["p_within"] * (self.margin is not None)
+        lines: list[tuple[Entry, ...]] = []
+        for data, facts in self.facts.items():
+            for one in self.measures:
+                for model in self.models:
+                    cell = self.cell(model, data, one.key)
+                    values: tuple[Entry, ...] = (None,) * 11
+                    if cell is not None:
+                        values = (
+                            cell.value,
+                            cell.low,
+                            cell.high,
+                            cell.standard_error,
+                            len(cell.seeds),
+                            cell.seed_share,
+                        )
+                        better = cell.is_better_than_random
+                        values += (int(cell.best), cell.p_best, *(cell.rank or (None, None)))
+                        values += (None if better is None else int(better),)
+                    chance = self.results[one.key, data].chance
+                    known = (facts.tasks, facts.fewest or None, facts.most or None, facts.tie_rates.get(model))
+                    within = [None if cell is None else cell.p_within for _ in margin]
+                    lines.append((model, data, one.key, *values, chance, *known, *within))
+        return Tabular.named([*_RECORD.split(), *margin], lines, self.notes, keys=3)
 
-    def _record(self, key: str, model: str, data: str) -> tuple[Entry, ...]:
-        cell, facts = self.cells.get((key, model, data)), self.facts[data]
-        sizes = facts.tasks, facts.fewest or None, facts.most or None
-        known: tuple[Entry, ...] = (self.results[key, data].chance, *sizes, facts.tie_rates.get(model))
-        if self.margin is not None:
-            known += (None if cell is None else cell.p_within,)
-        if cell is None:
-            return (None,) * 11 + known
-        better = cell.is_better_than_random
-        values = (cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share)
-        ranks = cell.rank or (None, None)
-        return (*values, int(cell.best), cell.p_best, *ranks, None if better is None else int(better), *known)
-
-    def _entry(self, one: Measure, model: str, data: str, stars: Mapping[tuple[str, str, str], float]) -> Entry:
-        cell, alpha = self.cells.get((one.key, model, data)), 1 - self.confidence_level
+    def _entry(self, one: Measure, model: str, data: str, p_baseline: Mapping[tuple[str, str, str], float]) -> Entry:
+        cell, alpha = self.cell(model, data, one.key), 1 - self.confidence_level
         if cell is None:
             return None
         ends = (cell.low, cell.high) if self.intervals else (math.nan, math.nan)
         if self.baseline is None and not self.stars:
             mark = EQUAL * (not cell.best and cell.p_best > alpha)
         else:
-            p = stars.get((one.key, model, data), math.nan)
+            p = cell.p_best if self.baseline is None else p_baseline.get((one.key, model, data), math.nan)
             mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= alpha))
         mark += RANDOM * (cell.is_better_than_random is False) + WITHIN * (cell.p_within <= alpha + 1e-12)
         return Styled(cell.value, *ends, digits=self._digits(one, data), bold=cell.best, mark=mark)
@@ -246,7 +232,7 @@ class StudyTable(Rendered):
         largest = max((value for value in values if math.isfinite(value)), default=0.0)
         return 3 if largest < 10 else 2 if largest < 100 else 1
 
-    def _against_baseline(self) -> dict[tuple[str, str, str], float]:
+    def _p_baseline(self) -> dict[tuple[str, str, str], float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
         found = {
             (key, b if a == self.baseline else a, data): values[-1]
@@ -254,7 +240,7 @@ class StudyTable(Rendered):
             for (a, b), values in one.pairs.items()
             if self.baseline in (a, b)
         }
-        return dict(zip(found, holm(list(found.values())).tolist(), strict=True))
+        return _holm(found)
 
 
 def check_margin(margin: float | None) -> float | None:
@@ -269,49 +255,42 @@ def check_margin(margin: float | None) -> float | None:
     return float(number)
 
 
-def study_table(
+def _holm(p: Mapping[Key, float]) -> dict[Key, float]:
+    """Adjusted p-values of one family, by key."""
+    return dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
+
+
+def marked_cells(
     measures: Sequence[Measure],
-    models: Sequence[str],
     results: Results,
     p_random: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
-    facts: Mapping[str, Facts],
-    warnings: Mapping[str, Sequence[str]],
-    *,
-    confidence_level: float,
-    cluster: str | None,
+    alpha: float,
     margin: float | None,
-) -> StudyTable:
-    """Collect the cells of all datasets, and test all pairs of models as one family."""
-    alpha = 1 - confidence_level
-    adjusted = iter(holm([values[-1] for one in results.values() for values in one.pairs.values()]).tolist())
-    p_pairs = {place: {pair: next(adjusted) for pair in one.pairs} for place, one in results.items()}
+) -> Cells:
+    """Test all pairs of models as one family, each metric against random ranking, and all models for the margin."""
+    p_pairs = _holm({(place, pair): values[-1] for place, one in results.items() for pair, values in one.pairs.items()})
     directions = {measure.key: measure.higher_is_better for measure in measures}
-    cells = {}
+    cells: Cells = {}
     for (key, data), one in results.items():
-        for model, cell in _ranked(one, p_pairs[key, data], directions[key], alpha).items():
-            cells[key, model, data] = cell
+        adjusted = {pair: p_pairs[(key, data), pair] for pair in one.pairs}
+        cells |= {(key, model, data): cell for model, cell in _ranked(one, adjusted, directions[key], alpha).items()}
     for key in directions:
-        runs = [(key, m, d, p) for (k, d), found in p_random.items() if k == key for m, ps in found.items() for p in ps]
-        for (_, m, d, _), p in zip(runs, holm([p for *_, p in runs]).tolist(), strict=True):
-            cell = cells[key, m, d]
+        runs = {
+            (model, data, i): p
+            for (k, data), found in p_random.items()
+            for model, ps in found.items()
+            for i, p in enumerate(ps)
+            if k == key
+        }
+        for (model, data, _), p in _holm(runs).items():
+            cell = cells[key, model, data]
             if not math.isnan(cell.value):
                 better = p <= alpha and cell.is_better_than_random is not False
-                cells[key, m, d] = replace(cell, is_better_than_random=better)
+                cells[key, model, data] = replace(cell, is_better_than_random=better)
     if margin is not None:
         for place, p in _p_within(results, directions, margin).items():
             cells[place] = replace(cells[place], p_within=p)
-    return StudyTable(
-        measures=tuple(measures),
-        models=tuple(models),
-        datasets=tuple(facts),
-        cells=cells,
-        results=results,
-        facts=facts,
-        warnings=warnings,
-        confidence_level=confidence_level,
-        cluster=cluster,
-        margin=margin,
-    )
+    return cells
 
 
 def _ranked(
@@ -326,19 +305,16 @@ def _ranked(
     top = (max if higher else min)(values.values())
     best = [name for name, value in values.items() if value == top]
     cells |= {name: replace(cells[name], best=True) for name in best}
-    if not one.pairs:
-        return cells
-    behind: dict[str, int] = dict.fromkeys(one.tested, 0)
-    ahead = dict(behind)
-    for pair, p in adjusted.items():
-        if p <= alpha:
-            a, b = pair if (cells[pair[0]].value > cells[pair[1]].value) == higher else pair[::-1]
-            ahead[a] += 1
-            behind[b] += 1
-    for name in one.tested:
-        p_best = next((p for pair, p in adjusted.items() if set(pair) == {name, best[0]}), 1.0)
-        rank = (1 + behind[name], len(one.tested) - ahead[name])
-        cells[name] = replace(cells[name], p_best=1.0 if name in best else p_best, rank=rank)
+    for name in one.tested if one.pairs else ():
+        p_best, ahead, behind = 1.0, 0, 0
+        for pair, p in adjusted.items():
+            if name in pair:
+                other = pair[pair[0] == name]
+                is_better = (cells[name].value > cells[other].value) == higher
+                ahead += p <= alpha and is_better
+                behind += p <= alpha and not is_better
+                p_best = p if other == best[0] and name not in best else p_best
+        cells[name] = replace(cells[name], p_best=p_best, rank=(1 + behind, len(one.tested) - ahead))
     return cells
 
 
@@ -364,5 +340,4 @@ def _p_within(
                 for j in range(len(one.tested))
                 if j != i
             )
-    known = {place: p for place, p in found.items() if not math.isnan(p)}
-    return dict(zip(known, holm(list(known.values())).tolist(), strict=True)) if known else {}
+    return _holm({place: p for place, p in found.items() if not math.isnan(p)})

@@ -11,18 +11,17 @@ from typing import Any
 
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.selection import Metrics, Selection
+from torchrankmetrics.inference.pairing import known_measure
+from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Rendered, Tabular
-from torchrankmetrics.study.page import VERSION, contents_of, manifest_of, manifest_text
+from torchrankmetrics.study.page import VERSION, Page, manifest_text
 from torchrankmetrics.study.rank_study import RankStudy, measures_of
 from torchrankmetrics.study.runs import Run, source_of
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.validation import shorten, truncate
 
 _SCRIPT = re.compile(r"<script\b[^>]*rank-manifest[^>]*>(.*?)</script", re.DOTALL | re.IGNORECASE)
 _LABELS = ("metric", "model", "dataset", "seed")
-_SIMULATED = {"p_best": 1e-3}  # tolerance: p-values from random draws depend on the rounding of the machine
 _Difference = tuple[str, Any, Any]
 
 
@@ -55,7 +54,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     """Compute the manifest of a page of ``RankStudy.report`` again from files of ranks, and compare.
 
     The manifest contains the path and the SHA-256 of the rows of every file, versions, options, and every number of
-    the tables. Displayed text and figures are not verified.
+    the tables. Displayed text and figures are not verified, nor are pages of values of queries, which have no files.
 
     Args:
         report (path): the HTML file.
@@ -72,31 +71,39 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     base = Path(folder)
     if not base.is_dir():
         raise ValueError(f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}")
-    page = _manifest(Path(report))
+    page, study = _manifest(Path(report)), RankStudy()
     selection = Selection(VIEWS, "realistic", "both", DEFAULT_EXPECTATION)  # the page names the view
     known = {one.key: one for one in selection.measures(metrics).values()}
     try:
-        options, numbers = page["options"], sum(_count(table) for table in page["tables"].values())
-        measures = [_measure(key, known) for key in options["metrics"]]
-        runs = [({part: str(one[part]) for part in _LABELS[1:]}, one["file"]) for one in page["files"]]
+        options, numbers = page["options"], [one for _, one in _entries(page["tables"]) if isinstance(one, int | float)]
+        measures = [known.get(key, key) for key in options["metrics"]]
+        runs = [(str(one["model"]), str(one["dataset"]), str(one["seed"]), one["file"]) for one in page["files"]]
         order = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
         plain = check_confidence_level(options["confidence_level"]), options["cluster"], options["margin"]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
-    study = RankStudy()
-    differing: list[_Difference] = [one for names, file in runs for one in _add_file(study, names, file, base)]
+    if unknown := [one for one in measures if isinstance(one, str) and known_measure(one) is None]:
+        raise ValueError(f"the page is of the metric {unknown[0]!r}, which is user-defined: pass it in metrics=")
+    differing: list[_Difference] = [one for run in runs for one in _add_file(study, base, *run)]
     notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
     if differing:
         notes.append("No number was computed again, because files are missing or damaged.")
     else:
         study.arrange(*order)
-        manifest = manifest_of(contents_of(study, measures, *plain))
-        differing = list(_differences("", page, json.loads(manifest_text(manifest))))
+        ours, theirs = (
+            json.loads(manifest_text(Page(study, measures_of(measures, None), *plain).manifest())),
+            dict(_entries(page)),
+        )
+        computed = dict(_entries(ours))
+        for path in dict.fromkeys([*computed, *theirs]):
+            a, b = theirs.get(path, "missing"), computed.get(path, "missing")
+            if not _is_same(path[-1], a, b):
+                differing.append((": ".join(path), a, b))
         if differing and all(where.startswith("versions") for where, *_ in differing):
             notes.append("Only versions differ: the numbers are the same.")
     agree = "agree" if not differing else f"{len(differing)} differences"
-    notes.insert(0, f"{len(runs)} files and {numbers} numbers: {agree}.")
-    return Verification(tuple(differing), len(runs), numbers, tuple(notes))
+    notes.insert(0, f"{len(runs)} files and {len(numbers)} numbers: {agree}.")
+    return Verification(tuple(differing), len(runs), len(numbers), tuple(notes))
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -115,9 +122,9 @@ def _manifest(path: Path) -> dict[str, Any]:
     return content
 
 
-def _add_file(study: RankStudy, names: dict[str, str], file: Any, base: Path) -> list[_Difference]:
+def _add_file(study: RankStudy, base: Path, model: str, dataset: str, seed: str, file: Any) -> list[_Difference]:
     """Add the run of a file, or return the reason why it cannot be read."""
-    where = f"files: {' '.join(names.values())}"
+    where = f"files: {model} {dataset} {seed}"
     if file is None:
         return [(where, "in memory", "no file")]
     inside = PurePosixPath(str(file))
@@ -125,49 +132,35 @@ def _add_file(study: RankStudy, names: dict[str, str], file: Any, base: Path) ->
         raise ValueError(f"the manifest names the file {shorten(file)}: it must be a path below the folder")
     try:
         source, num_rows = source_of(base / inside)
-        study._add(Run(**names, source=source, file=str(file), num_rows=num_rows))
+        study._add(Run(model, dataset, seed, source, str(file), num_rows))
     except (OSError, ValueError) as error:
         return [(where, file, str(error))]
     return []
 
 
-def _measure(key: str, known: dict[str, Measure]) -> Measure:
-    if key in known:
-        return known[key]
-    try:
-        return measures_of([key], None)[0]
-    except ValueError as error:
-        raise ValueError(f"the page is of the metric {key!r}, which is user-defined: pass it in metrics=") from error
+def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Everything in a value of JSON by its path; rows of tables have their labels in it, other entries their place."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _entries(one, (*path, key))
+    elif isinstance(value, list):
+        labels = [
+            " ".join(str(one[key]) for key in _LABELS if key in one) if isinstance(one, dict) else "" for one in value
+        ]
+        if not all(labels) or len(set(labels)) < len(labels):
+            labels = [str(i) for i in range(1, len(value) + 1)]
+        for label, one in zip(labels, value, strict=True):
+            yield from _entries(one, (*path, label))
+    else:
+        yield path, value
 
 
-def _differences(where: str, page: Any, files: Any) -> Iterator[_Difference]:
-    """Compare two values of JSON, dicts by key and lists by position."""
-    if isinstance(page, dict) and isinstance(files, dict):
-        for key in dict.fromkeys([*files, *page]):
-            path = f"{where}: {key}" if where else key
-            if key in page and key in files:
-                yield from _differences(path, page[key], files[key])
-            else:
-                yield (path, "present", "missing") if key in page else (path, "missing", "present")
-    elif isinstance(page, list) and isinstance(files, list) and len(page) == len(files):
-        for i, (a, b) in enumerate(zip(page, files, strict=True), 1):
-            label = " ".join(str(b[key]) for key in _LABELS if key in b) if isinstance(b, dict) else ""
-            yield from _differences(f"{where}: {label or i}", a, b)
-    elif isinstance(page, float) and isinstance(files, float):
-        absolute = _SIMULATED.get(where.rpartition(": ")[2], 1e-14)
-        if not math.isclose(page, files, rel_tol=1e-9, abs_tol=absolute):
-            yield where, page, files
-    elif type(page) is not type(files) or page != files:
-        yield where, page, files
-
-
-def _count(value: Any) -> int:
-    """Numbers in a value of JSON."""
-    if isinstance(value, dict | list):
-        return sum(map(_count, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int | float)
+def _is_same(key: str, page: Any, files: Any) -> bool:
+    if isinstance(page, float) and isinstance(files, float):
+        # p-values from random draws depend on the rounding of the machine
+        return math.isclose(page, files, rel_tol=1e-9, abs_tol=1e-3 if key == "p_best" else 1e-14)
+    return type(page) is type(files) and bool(page == files)
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return truncate(value if isinstance(value, str) else json.dumps(value))

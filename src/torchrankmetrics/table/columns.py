@@ -1,6 +1,7 @@
-"""Columns of a row of state, and identities (sample ids, queries) made from content."""
+"""Columns of a row of state, their canonical form, and names of queries made from content."""
 
 import math
+from collections.abc import Sequence
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -146,6 +147,125 @@ def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -
     return positive if side == "both" else positive & (Columns(rows).side == SIDE_CODES[side])
 
 
+_LARGEST = 1 << 62
+
+
+def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
+    """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
+
+    Any split and any sharding give the same array, bit for bit. Tasks of weight zero are dropped first: they must not
+    replace a repeat of another task.
+
+    Args:
+        rows: (n, 10) int64; read by columns, so that the transpose of a contiguous (10, n) is fastest.
+        drop_repeats: False keeps repeats that differ, as long as more rows may be added.
+
+    Returns:
+        (u, 10) int64, the transpose of a contiguous (10, u); and the number of repeats that were dropped although they
+        differ from the one kept (the smallest).
+
+    Raises:
+        ValueError: if the counts sum to 2^63 or more.
+    """
+    weighed = Columns(rows).weight_bits != 0  # the bits of 0.0; -0.0 is made positive where rows are written
+    rows = np.ascontiguousarray(rows.T if weighed.all() else rows[weighed].T).T
+    if len(rows) == 0:
+        return rows.reshape(0, WIDTH), 0
+    given = Columns(rows)
+    if int(given.count.max()) * len(rows) >= 1 << 63 and given.count.sum(dtype=np.float64) >= 1 << 63:
+        raise ValueError("counts of a table must sum to less than 2^63, for the number of tasks is an int64")
+    side, sample_id = given.side, given.sample_id
+    order, count = _ordered_by_id(side, sample_id), given.count
+    if order is None:
+        gap = given.pessimistic - given.optimistic  # fewer bits than the pessimistic rank
+        key = [side, sample_id, given.optimistic, gap, given.num_candidates, given.group, given.weight_bits]
+        # query and gain last, so that the same repeat is kept with and without them
+        order, starts = sorted_rows([*key, given.flags, given.query, given.gain_bits])
+        count = np.add.reduceat(count[order], starts)
+        order = order[starts]
+    else:
+        count = count[order]
+    result = rows.T.take(order, axis=1).T
+    merged = Columns(result)
+    merged.count = count
+    side, sample_id = merged.side, merged.sample_id
+    named = sample_id != ABSENT
+    if not named.any():
+        return result, 0
+    merged.count = np.where(named, 1, count)
+    if not drop_repeats:
+        return result, 0
+    repeat = np.zeros(len(result), dtype=bool)
+    repeat[1:] = named[1:] & (side[1:] == side[:-1]) & (sample_id[1:] == sample_id[:-1])
+    return result.T[:, ~repeat].T, int(repeat.sum())
+
+
+def sorted_rows(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
+    """Stable lexicographic order of rows (n,), the first column first, and the starts of equal rows in it."""
+    key = _pack(columns)
+    if key is None:
+        order = np.lexsort(columns[::-1])
+        ordered = [column[order] for column in columns]
+    else:
+        order, key = _sorted(key)
+        ordered = [key]
+    first = np.zeros(len(order), dtype=bool)
+    first[:1] = True
+    for column in ordered:
+        first[1:] |= column[1:] != column[:-1]
+    return order, np.flatnonzero(first)
+
+
+def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | None:
+    """Return the order of rows if the first two columns are distinct for all rows, else None."""
+    (low, high), sides = _ends(sample_id), _ends(side)[1] + 1
+    if (high - low + 1) * sides > _LARGEST or high - low + 1 < len(side) // sides:
+        return None
+    key = side * (high - low + 1) + (sample_id - low)
+    if (key[1:] > key[:-1]).all():
+        return np.arange(len(key))
+    order, key = _sorted(key)
+    return order if (key[1:] != key[:-1]).all() else None
+
+
+def _sorted(key: Rows) -> tuple[Rows, Rows]:
+    """Stable order of numbers >= 0, which are overwritten, and the sorted numbers."""
+    bits = len(key).bit_length()
+    if int(key.max()) >> (63 - bits):
+        order = np.argsort(key, kind="stable")
+        return order, key[order]
+    key <<= bits
+    key |= np.arange(len(key))
+    key.sort()  # 1M numbers: 5 ms, argsort 40
+    return key & ((1 << bits) - 1), key >> bits
+
+
+def _ends(column: Rows) -> tuple[int, int]:
+    """Return the smallest and the largest number; argmin takes a quarter of the time of min for few numbers."""
+    return int(column[column.argmin()]), int(column[column.argmax()])
+
+
+def _pack(columns: Sequence[Rows]) -> Rows | None:
+    """One int64 key that orders like the columns; None if 62 bits are too few."""
+    columns, ends = list(columns), [_ends(column) for column in columns]
+    lows, sizes = [low for low, _ in ends], [high - low + 1 for low, high in ends]
+    # weights, above all, use the whole int64 range: number their distinct values
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        if math.prod(sizes) <= _LARGEST:
+            break
+        distinct, columns[i] = np.unique(columns[i], return_inverse=True)
+        lows[i], sizes[i] = 0, len(distinct)
+    if math.prod(sizes) > _LARGEST:
+        return None
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, low, size in zip(columns, lows, sizes, strict=True):
+        if size > 1:
+            key *= size
+            key += column
+            key -= low
+    return key
+
+
 Numbers = TypeVar("Numbers", Tensor, Rows)
 
 _MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
@@ -176,10 +296,9 @@ def _of_rows(rows: Columns[Numbers]) -> tuple[Numbers, Numbers]:
 
     Group and weight, which others may give to a table later, distinguish queries by themselves.
     """
-    side = rows.side_and_flags & ((1 << SIDE_BITS) - 1)
-    marks = (rows.side_and_flags & _MARKS) | side
+    marks = (rows.side_and_flags & _MARKS) | rows.side
     about = (rows.optimistic, rows.pessimistic, rows.num_candidates, marks, rows.gain_bits - ONE)
-    return combined(rows.sample_id, side), combined(*about)
+    return combined(rows.sample_id, rows.side), combined(*about)
 
 
 def _name(total: Numbers, number: Numbers) -> Numbers:
@@ -188,13 +307,7 @@ def _name(total: Numbers, number: Numbers) -> Numbers:
 
 
 def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
-    """Name, in place, what shares a row of scores in one update; a single answer stays a query by itself.
-
-    Args:
-        block: (tasks, 10) rows.
-        row: (tasks,) int64, the row of scores of each task.
-        num_rows: B.
-    """
+    """Name, in place, the tasks of one row (tasks,) of scores; a single answer stays a query by itself."""
     rows = Columns(block)
     if block.is_cpu and (not len(row) or np.bincount(row.numpy(), minlength=1).max() < 2):
         several = torch.zeros_like(rows.count, dtype=torch.bool)
@@ -223,12 +336,7 @@ def name_again(rows: Tensor) -> None:
 
 
 def num_copies(rows: Rows, starts: Rows) -> Rows:
-    """Number of equal queries in each run of rows of one name below zero; 0 if rows are missing.
-
-    Args:
-        rows: (n, 10), the rows of a query side by side.
-        starts: (queries,) where each begins.
-    """
+    """Number of equal queries in each run of rows (it begins at ``starts``) of one name below zero; 0: rows lack."""
     columns = Columns(rows)
     by_id, by_content = _of_rows(columns)
     part, count = np.where(columns.sample_id == ABSENT, by_content, by_id), columns.count
@@ -245,17 +353,14 @@ def num_copies(rows: Rows, starts: Rows) -> Rows:
     copies = np.where(fits(common), common, np.where(fits(np.ones_like(common)), 1, 0))
     for i in np.flatnonzero((copies == 0) & (common > 1)):
         own = slice(starts[i], starts[i] + length[i])
-        for divisor in _divisors(int(common[i])):
+        number = int(common[i])
+        small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+        for divisor in [*small, *(number // divisor for divisor in small)]:
             each = count[own] // divisor
             if _name((part[own] * each).sum(keepdims=True), each.sum(keepdims=True))[0] == name[i]:
                 copies[i] = divisor
                 break
     return copies
-
-
-def _divisors(number: int) -> list[int]:
-    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
-    return [*small, *(number // divisor for divisor in small)]
 
 
 def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:

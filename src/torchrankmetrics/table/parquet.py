@@ -13,10 +13,18 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.files import MAX_BYTES, natural, write_whole
-from torchrankmetrics.table import table_io
-from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
-from torchrankmetrics.table.table_io import TooLargeError
-from torchrankmetrics.validation import check_choice, check_int, shorten, truncate
+from torchrankmetrics.table.arrays import (
+    VERSION_FIELD,
+    TooLargeError,
+    check_names,
+    check_version,
+    from_arrays,
+    of_text,
+    to_arrays,
+    version_of,
+)
+from torchrankmetrics.table.columns import WIDTH
+from torchrankmetrics.validation import check_int, truncate
 
 Source = str | os.PathLike[str]
 
@@ -27,14 +35,11 @@ _SEAL = len(_MARK) + hashlib.sha256().digest_size
 _BLOCK = 1 << 20  # bytes that are hashed at once
 _BATCH = 1 << 16  # rows that are decoded at once
 _PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empty struct is one byte there
-_NULL = "__HIVE_DEFAULT_PARTITION__"  # how engines name the partition of null
-_BOOLEANS = {"false": False, "true": True}
 
 
 class _File(NamedTuple):
     path: Path
-    constants: dict[str, Any]
-    """Columns that the names of its directories define."""
+    constants: dict[str, Any]  # columns that the names of its directories define
     opened: BinaryIO | None = None
 
 
@@ -44,9 +49,9 @@ def write(path: Source, rows: Tensor) -> None:
     Between pages and footer, where readers skip them, are a mark and the SHA-256 of all other bytes.
     """
     pa, pq = _pyarrow()
-    arrays = table_io.to_arrays(rows)
+    arrays = to_arrays(rows)
     table = pa.table({name: pa.array(array) for name, array in arrays.items()})
-    table = table.replace_schema_metadata({table_io.VERSION_FIELD: str(table_io.version_of(arrays))})
+    table = table.replace_schema_metadata({VERSION_FIELD: str(version_of(arrays))})
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, write_page_checksum=True)
     content = memoryview(buffer.getvalue())
@@ -65,13 +70,13 @@ def read_opened(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
     return _read([_File(Path(path), {}, file)], max_bytes, Path(path))
 
 
-def read_length(source: Source, file: BinaryIO | None = None) -> int:
+def num_rows(source: Source, file: BinaryIO | None = None) -> int:
     """Return the number of rows of a directory, or of an open file, from the footers."""
-    length = 0
+    number = 0
     for part in _files(source) if file is None else [_File(Path(source), {}, file)]:
         with _opened(part, MAX_BYTES) as (parquet, _, _):
-            length += parquet.metadata.num_rows
-    return length
+            number += parquet.metadata.num_rows
+    return number
 
 
 def is_folder(path: Source) -> bool:
@@ -113,28 +118,13 @@ def _in_directory(folder: Path, constants: dict[str, Any]) -> Iterator[_File]:
         if not equals:
             raise ValueError(f"{entry} is not a partition (name=value): a directory must hold the files of one table")
         try:
-            table_io.check_names([name])
+            check_names([name])
             if name in constants:
                 raise ValueError(f"{name} occurs twice in its path")
-            value = _constant(name, unquote(text))
+            value = of_text(np.array([unquote(text)]), name)[0]
         except ValueError as error:
             raise ValueError(f"{entry} is not a partition of ranks: {error}") from None
         yield from _in_directory(entry, {**constants, name: value})
-
-
-def _constant(name: str, text: str) -> int | float | bool:
-    """Read the value of a column from the name of a partition."""
-    if text == _NULL:
-        raise ValueError(f"{name} is null, and every row needs a value")
-    if name == "side" and text in SIDE_WORDS:
-        return SIDE_WORDS[text]
-    if name in table_io.FLAGS:
-        if text.lower() not in _BOOLEANS:
-            raise ValueError(f"{name} must be true or false, got {shorten(text)}")
-        return _BOOLEANS[text.lower()]
-    if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of other scripts
-        raise ValueError(f"{name} must be a number, got {shorten(text)}")
-    return float(text) if name in table_io.FLOATS else int(text)
 
 
 def _read(files: list[_File], max_bytes: int, where: Path) -> Tensor:
@@ -146,14 +136,14 @@ def _read(files: list[_File], max_bytes: int, where: Path) -> Tensor:
     needed = 8 * WIDTH * sum(lengths) + largest
     if needed > max_bytes:
         raise TooLargeError(where, needed, max_bytes)
-    rows = np.empty((sum(lengths), WIDTH), dtype=np.int64)
+    rows = np.empty((WIDTH, sum(lengths)), dtype=np.int64).T
     for file, part in zip(files, np.split(rows, np.cumsum(lengths)[:-1]), strict=True):
         with _opened(file, max_bytes) as (parquet, names, _):
             at = 0
             for batch in parquet.iter_batches(_BATCH, columns=names):
                 try:
                     arrays = {name: _array(name, batch.column(name)) for name in names}
-                    part[at : at + len(batch)] = table_io.from_arrays(arrays | file.constants).numpy()
+                    part[at : at + len(batch)] = from_arrays(arrays | file.constants).numpy()
                 except (TypeError, ValueError, IndexError) as error:
                     raise ValueError(f"{error} (counted from row {at})" if at else str(error)) from None
                 at += len(batch)
@@ -163,55 +153,52 @@ def _read(files: list[_File], max_bytes: int, where: Path) -> Tensor:
 
 
 @contextmanager
+def naming_errors(path: Source, kind: str) -> Iterator[None]:
+    """Name the path in errors: damage raises a dozen kinds of errors in zipfile, zlib, NumPy and pyarrow."""
+    try:
+        yield
+    except (MemoryError, TooLargeError):
+        raise
+    except Exception as error:
+        text = truncate(str(error) or type(error).__name__, 400)
+        raise ValueError(f"{os.fspath(path)} is not a whole {kind}: {text}") from error
+
+
+@contextmanager
 def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
-    """Open a file and check it; errors name its path.
+    """Open a file and check it.
 
     Yields:
         The ``ParquetFile``, the names of its columns, and the bytes that its largest row group needs.
     """
     _, pq = _pyarrow()
-    with source.path.open("rb") if source.opened is None else nullcontext(source.opened) as file:
-        try:
-            _check_ends(file, source.path, max_bytes)
-            file.seek(0)
-            parquet = pq.ParquetFile(
-                file,
-                pre_buffer=False,
-                page_checksum_verification=True,
-                thrift_string_size_limit=1 << 24,
-                thrift_container_size_limit=1 << 16,
-            )
-            if parquet.metadata.num_rows < 0:
-                raise ValueError(f"its footer declares {parquet.metadata.num_rows} rows")
-            # pandas and Dask write indices under names that begin with __
-            names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
-            table_io.check_names(names)
-            if len(set(names)) < len(names):
-                raise ValueError(f"columns occur twice: {truncate(', '.join(names))}")
-            if both := source.constants.keys() & set(names):
-                raise ValueError(f"{', '.join(sorted(both))} is both a column and a partition")
-            version = (parquet.schema_arrow.metadata or {}).get(table_io.VERSION_FIELD.encode())
-            if version is not None:
-                table_io.check_version(int(version) if version.isdigit() else version, names)
-            for name in names:
-                _check_type(name, parquet.schema_arrow.field(name).type)
-            groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
-            yield parquet, names, max((group.total_byte_size for group in groups), default=0)
-        except (MemoryError, TooLargeError):
-            raise
-        except Exception as error:  # damage raises many kinds of errors in pyarrow
-            text = truncate(str(error) or type(error).__name__, 400)
-            raise ValueError(f"{source.path} is not a whole Parquet file of ranks: {text}") from error
-
-
-def _check_type(name: str, kind: Any) -> None:
-    """Check that a column holds numbers, or words for sides."""
-    types = _pyarrow()[0].types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    if name == "side" and (types.is_string(kind) or types.is_large_string(kind)):
-        return
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
+    with (
+        source.path.open("rb") if source.opened is None else nullcontext(source.opened) as file,
+        naming_errors(source.path, "Parquet file of ranks"),
+    ):
+        _check_ends(file, source.path, max_bytes)
+        file.seek(0)
+        parquet = pq.ParquetFile(
+            file,
+            pre_buffer=False,
+            page_checksum_verification=True,
+            thrift_string_size_limit=1 << 24,
+            thrift_container_size_limit=1 << 16,
+        )
+        if parquet.metadata.num_rows < 0:
+            raise ValueError(f"its footer declares {parquet.metadata.num_rows} rows")
+        # pandas and Dask write indices under names that begin with __
+        names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
+        check_names(names)
+        if len(set(names)) < len(names):
+            raise ValueError(f"columns occur twice: {truncate(', '.join(names))}")
+        if both := source.constants.keys() & set(names):
+            raise ValueError(f"{', '.join(sorted(both))} is both a column and a partition")
+        version = (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD.encode())
+        if version is not None:
+            check_version(int(version) if version.isdigit() else version)
+        groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
+        yield parquet, names, max((group.total_byte_size for group in groups), default=0)
 
 
 def _array(name: str, column: Any) -> Any:
@@ -221,11 +208,7 @@ def _array(name: str, column: Any) -> Any:
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
     values = column.to_numpy(zero_copy_only=False)
-    if values.dtype != object:
-        return values
-    words, place = np.unique(values.astype(str), return_inverse=True)
-    sides = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words.tolist()]
-    return np.array(sides, dtype=np.int64)[place]
+    return values if values.dtype.kind in "biuf" else of_text(values, name)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -10,17 +10,18 @@ from torch import Tensor
 from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.queries.sample import QuerySample, changes
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
     SIDE_CODES,
     SIDES_BY_CODE,
     Columns,
     Rows,
+    canonical_rows,
     combined,
     gains,
     has_unknown,
     num_copies,
+    sorted_rows,
     weights,
 )
 from torchrankmetrics.validation import TaskSide
@@ -79,7 +80,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     found = QuerySample(starts, own.optimistic, own.pessimistic, ones, *facts, gains(own.rows))
     if not alone.all():
         index = np.flatnonzero(~alone)
-        several = _several(rows[index], index, None if partition is None else partition[index])
+        several = _several(rows.T.take(index, axis=1).T, index, None if partition is None else partition[index])
         starts = np.append(starts, starts[-1] + several.starts[1:])
         names = [field.name for field in fields(QuerySample)[1:]]
         found = QuerySample(starts, *(np.concatenate([getattr(found, name), getattr(several, name)]) for name in names))
@@ -88,8 +89,12 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
 
 def check_queries(block: Tensor) -> None:
     """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
-    if block.is_cpu and (Columns(block).query != ABSENT).any() and not has_unknown(Columns(block).num_candidates):
-        queries_of(canonical_rows(block.numpy())[0])
+    columns = Columns(block)
+    if block.is_cpu and (columns.query != ABSENT).any() and not has_unknown(columns.num_candidates):
+        rows = block.numpy()
+        if ((columns.sample_id != ABSENT) | (columns.weight_bits == 0)).any():  # repeats, or rows to drop
+            rows = canonical_rows(rows)[0]
+        queries_of(rows)
 
 
 def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
@@ -143,21 +148,23 @@ def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:
 def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows, Rows, npt.NDArray[np.bool_]]:
     """Sort rows by query, then by place, add up equal ones, and mark the first row of each query."""
     columns = Columns(rows)
-    nameless = columns.query < 0
-    extra_keys = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
-    keys = (*extra_keys, columns.query, columns.side) if partition is None else (partition,)
+    if partition is None:
+        nameless = columns.query < 0
+        extra_keys = (np.where(nameless, column, 0) for column in (columns.group, columns.weight_bits))
+        keys = [columns.side, columns.query, *extra_keys]
+    else:
+        keys = [partition]
     marks = columns.flags & (fault.FILTERED | fault.RAW)
-    facts = (columns.sample_id, columns.weight_bits, columns.group, marks, columns.num_candidates)
     # bits of positive numbers are in the order of the numbers
-    every = (*facts, -columns.gain_bits, _in_common(columns)[1], columns.optimistic, *keys)
-    sorts = [key for key in every if (key != key[0]).any()] or [keys[-1]]  # a third of the time
-    order = np.lexsort(sorts)
-    new_query = changes(*(key[order] for key in keys))
-    firsts = np.flatnonzero(changes(*(key[order] for key in sorts)))
-    merged = rows[order[firsts]]
+    places = (columns.optimistic, _in_common(columns)[1], -columns.gain_bits)
+    facts = (columns.num_candidates, marks, columns.group, columns.weight_bits, columns.sample_id)
+    order, firsts = sorted_rows([*keys, *places, *facts])
+    chosen = order[firsts]
+    merged = rows.T.take(chosen, axis=1).T
     Columns(merged).count = np.add.reduceat(columns.count[order], firsts)
     Columns(merged).side_and_flags = np.bitwise_or.reduceat(columns.side_and_flags[order], firsts)
-    return merged, index[order[firsts]], new_query[firsts]
+    varying = [key for key in keys if (key != key[0]).any()] or keys[:1]
+    return merged, index[chosen], changes(*(key[chosen] for key in varying))
 
 
 def _blocks(

@@ -15,7 +15,6 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
-from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -24,6 +23,7 @@ from torchrankmetrics.table.columns import (
     WIDTH,
     Columns,
     HasRows,
+    canonical_rows,
     empty_rows,
     with_ids_apart,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # methods import what computes values: building rows loads ne
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.measure import Measure
-    from torchrankmetrics.metrics.selection import Metrics
+    from torchrankmetrics.metrics.registry import Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
 
@@ -82,7 +82,7 @@ class RankTable(HasRows):
         query: Integers | None = None,
         gain: Numbers | None = None,
     ) -> "RankTable":
-        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task.
+        """Return a table of ranks, one row per task; arguments and errors as in ``RankMetric.update``.
 
         Args:
             ranks (Ranks): one entry per task.
@@ -92,23 +92,17 @@ class RankTable(HasRows):
             sample_id (integers, default None): (tasks,) integers, unique within a side.
             query (integers, default None): (tasks,) integers >= 0; tasks of one query are its relevant items.
             gain (numbers, default None): (tasks,) relevance labels >= 0, or one; 0 drops the task.
-
-        Returns:
-            The table, with one row per task.
         """
         return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query, gain)))
 
     @classmethod
     def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
-        """Join tables, on the device of the first; none gives an empty table.
+        """Return one table with the rows of all, on the device of the first; none gives an empty table.
 
         Args:
             tables (sequence of RankTable): of the same tasks or of others.
             offset_ids (bool, default False): True moves the sample ids of each table past those of the tables before
                 it: equal ids of two data sets are two tasks, and no repeats of one.
-
-        Returns:
-            One table with the rows of all.
 
         Raises:
             ValueError: if the ids of all tables together do not fit in int64.
@@ -122,7 +116,7 @@ class RankTable(HasRows):
 
     @classmethod
     def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> "RankTable":
-        """Build from plain arrays by name; the inverse of ``to_numpy``.
+        """Return a table of plain arrays by name, on the CPU; the inverse of ``to_numpy``.
 
         Args:
             arrays (mapping): (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side
@@ -132,9 +126,6 @@ class RankTable(HasRows):
                 optimistic is required; without num_candidates there are base values only. A single number serves all
                 rows, except for optimistic and sample_id.
 
-        Returns:
-            The table, with one row per entry, on the CPU.
-
         Raises:
             TypeError: if an array has another kind of dtype.
             ValueError: if a name is unknown or missing, or a shape or value is wrong.
@@ -142,42 +133,35 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        from torchrankmetrics.table.table_io import from_arrays
+        from torchrankmetrics.table.arrays import from_arrays
 
         return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Give the columns as arrays by name, as ``from_numpy`` takes them; columns of default values are left out.
-
-        Returns:
-            Dict of column name to array (rows,).
-        """
-        from torchrankmetrics.table.table_io import to_arrays
+        """Return the columns as arrays (rows,) by name, as ``from_numpy`` takes them, without default values."""
+        from torchrankmetrics.table.arrays import to_arrays
 
         return to_arrays(self.rows)
 
     @classmethod
     def from_pandas(cls, frame: "DataFrame") -> "RankTable":
-        """Build from a data frame with the columns of a CSV file (docs/cli.md, "CSV"); the inverse of ``to_pandas``.
+        """Return a table of a data frame with the columns of a CSV file (docs/cli.md); the inverse of ``to_pandas``.
 
         Args:
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group,
                 sample_id, query, weight and the other columns of ``from_numpy``. Other columns are ignored with a
                 warning.
 
-        Returns:
-            The table, with one row per row of the frame.
-
         Raises:
             ValueError: if ranks are missing or fractional, or a value is wrong.
         """
-        from torchrankmetrics.table.csv_files import rows_of_columns
+        from torchrankmetrics.table.arrays import from_columns
 
         if not hasattr(frame, "columns") or not hasattr(frame, "items"):
             raise TypeError(f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict")
         # object for extension dtypes such as Int64
         columns = [part.to_numpy(None if isinstance(part.dtype, np.dtype) else object) for _, part in frame.items()]
-        return cls(rows_of_columns(list(frame.columns), columns, "frame"))
+        return cls(from_columns(list(frame.columns), columns, "frame"))
 
     def to_pandas(self) -> "DataFrame":
         """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
@@ -192,16 +176,13 @@ class RankTable(HasRows):
 
     @classmethod
     def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> "RankTable":
-        """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
+        """Return the table of a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
             path (path): of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes
                 it.
             max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row. A small file may contain
                 many rows.
-
-        Returns:
-            The table, on the CPU.
 
         Raises:
             OSError: if the file cannot be opened.
@@ -223,13 +204,13 @@ class RankTable(HasRows):
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
-        from torchrankmetrics.table import parquet, table_io
+        from torchrankmetrics.table import files, parquet
 
-        (parquet if Path(path).suffix == ".parquet" else table_io).write(path, self.rows)
+        (parquet.write if Path(path).suffix == ".parquet" else files.write_npz)(path, self.rows)
 
     @classmethod
     def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
-        """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
+        """Return the table of a Parquet file, several, or a folder of them, partitioned (name=value) or not.
 
         Columns as in ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
         files, which are read in batches, one may lack columns that another has.
@@ -237,9 +218,6 @@ class RankTable(HasRows):
         Args:
             source (path or sequence of paths): a path, or paths in the order of the rows.
             max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
-
-        Returns:
-            The table, on the CPU.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
@@ -313,18 +291,14 @@ class RankTable(HasRows):
         return Columns(self.rows).count
 
     def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
-        """Keep the rows of a side, of a group, or of both.
+        """Return the rows of a side, of a group, or of both.
 
         Args:
             side (str, default None): "head", "tail" or "relation"; None: all sides.
             group (int, default None): id of a group; None: all groups.
 
-        Returns:
-            A table of these rows.
-
         Raises:
-            TypeError: if group is not an int.
-            ValueError: if side is neither "head", "tail", "relation" nor None (all).
+            TypeError, ValueError: for another group or side.
         """
         check_choice("side", side, SIDE_CODES)
         keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
@@ -335,30 +309,23 @@ class RankTable(HasRows):
         return RankTable(self.rows[keep])
 
     def with_group(self, group: Integers | None) -> "RankTable":
-        """Replace the groups: one for all rows (for example a dataset), (n,) integers, or None for no groups.
+        """Return a table of the same ranks in other groups.
 
         Args:
-            group (integers): (n,) integers, one for all rows, or None for no groups.
-
-        Returns:
-            A table with the same ranks.
+            group (integers): (n,) integers, one for all rows (for example a dataset), or None for no groups.
 
         Raises:
-            TypeError: if groups are not integers.
-            ValueError: if they are not (n,), or do not fit in int64.
+            TypeError, ValueError: if groups are not integers, not (n,), or do not fit in int64.
         """
         rows = self.rows.clone()
         Columns(rows).group = Columns(rows_of(self.ranks, TaskFacts(group=group))).group
         return RankTable(rows)
 
     def summary(self, metrics: "Metrics | None" = None) -> "Summary":
-        """Tabulate base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
+        """Return base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
             metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
-
-        Returns:
-            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
         """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.summary import summarize
@@ -366,14 +333,11 @@ class RankTable(HasRows):
         return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
 
     def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
-        """Tabulate metrics by group, as ``RankCollection.breakdown`` does.
+        """Return metrics by group, as ``RankCollection.breakdown`` does.
 
         Args:
             metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
-
-        Returns:
-            A table with one row per group.
         """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.breakdown import break_down
@@ -390,9 +354,7 @@ class RankTable(HasRows):
         n_resamples: int = 2000,
         seed: int = 0,
     ) -> "Intervals":
-        """Compute intervals of metrics as ``RankCollection.confidence_intervals`` does.
-
-        An array ``cluster`` has one key per row of the table.
+        """Return an ``Interval`` per metric, by its key, as ``RankCollection.confidence_intervals`` does.
 
         Args:
             metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
@@ -401,9 +363,6 @@ class RankTable(HasRows):
             cluster (str or integers, default None): "group", "sample_id", or int64 keys, one per row of the table.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
-
-        Returns:
-            One ``Interval`` per metric, by its key.
         """
         from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
         from torchrankmetrics.metrics.analysis import Analysis
@@ -417,17 +376,16 @@ class RankTable(HasRows):
         )
 
     def compact(self) -> "RankTable":
-        """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays.
+        """Return the smallest table with the same value of every metric.
 
-        Returns:
-            The smallest table with the same value of every metric.
+        Rows are sorted, equal ones merged into their count, and of repeats of (side, sample id) the smallest stays.
         """
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
 
 def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
-    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)

@@ -1,0 +1,216 @@
+"""Sign-flip permutation tests of paired differences, the intervals that invert them, and their max-T adjustment."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
+from torchrankmetrics.inference.standard_errors import Units
+
+ROUNDING = 1e-12  # of a confidence level: p = 1 - level is rejected, whatever its rounding
+
+
+class SignFlips:
+    """Sums of k columns (u, k) of independent tasks or clusters under flips of their signs, (b, k).
+
+    Flips do not change the sum of squares, so that Student's t orders them as the sum does (Janssen 1997). If there are
+    more flips than ``permutations``, random ones from a subgroup are used (doi:10.1093/biomet/asad050): flip h changes
+    the sign of unit i, with a random number x_i, if h and x_i have an odd number of common bits. A fast Walsh-Hadamard
+    transform computes all sums at once. Units with zero in the first column have other random numbers, so that its
+    p-value is the same without them.
+
+    >>> SignFlips(np.array([[1.0], [2.0], [3.0], [4.0]])).p_value(np.ones(1))
+    0.125
+    """
+
+    def __init__(self, columns: FloatArray, permutations: int = 9999, seed: int = 0) -> None:
+        self.observed, self.size = columns.sum(0), np.abs(columns).sum(0)  # the scale of rounding
+        moved = columns[:, 0] != 0
+        if _is_small(len(columns), permutations):
+            moved[:] = True
+        number = int(moved.sum())
+        self.exhaustive = _is_small(number, permutations)
+        flips = 1 << (number if self.exhaustive and moved.all() else permutations.bit_length())
+        rng = np.random.default_rng(seed)
+        unit = np.empty(len(columns), dtype=np.int64)
+        unit[moved] = 1 << np.arange(number) if self.exhaustive else _spread(number, flips, rng)
+        unit[~moved] = _spread(len(columns) - number, flips, np.random.default_rng([seed, 1]))
+        sums = np.stack([np.bincount(unit, column, minlength=flips) for column in columns.T], 1).astype(np.float64)
+        half = 1
+        while half < flips:
+            even, odd = np.moveaxis(sums.reshape(-1, 2, half, columns.shape[1]), 1, 0)
+            sums = np.stack([even + odd, even - odd], 1)
+            half *= 2
+        sums = sums.reshape(flips, -1)
+        # the first flip changes nothing
+        self.sums = sums if self.exhaustive else sums[1 + rng.permutation(flips - 1)[:permutations]]
+
+    def p_value(self, line: FloatArray) -> float:
+        """Two-sided p-value in (0, 1] of a zero mean of columns @ line; line is (k,) float64."""
+        # a flip with the observed sum counts, whatever the rounding
+        bar = abs(float(self.observed @ line)) - 1e-12 * float(self.size @ np.abs(line))
+        return self.share(np.abs(self.sums @ line) >= bar)
+
+    def share(self, reached: npt.NDArray[np.bool_]) -> float:
+        """Share of the flips (b,) that reach the observed sum, which counts as a flip that does."""
+        sampled = not self.exhaustive
+        return float((sampled + reached.sum()) / (sampled + len(reached)))
+
+    def furthest(self, line: FloatArray, move: float, alpha: float) -> float:
+        """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight.
+
+        The last column contains the weights (> 0), and columns @ line sums to zero: the observed sum grows with t only.
+        Each flip reaches it up to its own t, so the result is one of these, or infinity.
+        """
+        total, sums = float(self.observed[-1]), np.sign(move) * (self.sums @ line)
+        apart, along = abs(move) * (total - self.sums[:, -1]), abs(move) * (total + self.sums[:, -1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            until = np.maximum(sums / apart, -sums / along)
+        # no flip, or all flips: reached by any t
+        until[np.minimum(apart, along) <= 1e-12 * abs(move) * total] = np.inf
+        number = len(until)
+        rank = math.floor(alpha * number) + 1 if self.exhaustive else math.floor(alpha * (number + 1))
+        return max(float(np.partition(until, number - rank)[number - rank]), 0.0)
+
+
+def _is_small(units: int, permutations: int) -> bool:
+    return units < 60 and 2**units <= permutations + 1
+
+
+def _spread(units: int, size: int, rng: np.random.Generator) -> IntArray:
+    """Draw random numbers below ``size`` for units, as different as possible."""
+    return rng.permutation(max(units, size))[:units] % size
+
+
+class SignFlipTest:
+    """Sign-flip test of g(mean of A) - g(mean of B), with the interval that inverts it.
+
+    A difference is tested at the means (a, b) = (A - t, B + t) that have it, by flips of the signs of
+    g'(a) (f^A - a) - g'(b) (f^B - b), which are linear in sums that are flipped once: of ``differences`` w (f^A - f^B)
+    and of ``units`` (k = 2). ``limits`` are those of the mean of f.
+    """
+
+    def __init__(
+        self,
+        units: Units,
+        differences: FloatArray,
+        g: Transform,
+        limits: tuple[float, float],
+        permutations: int,
+        seed: int,
+    ) -> None:
+        units.require_two()
+        self.g, self.limits, self._straight = g, limits, known(g).is_identity
+        self.means = float(units.mean[0]), float(units.mean[1])
+        # if g is the identity the second column is not used
+        centered = np.zeros_like(differences) if self._straight else units.sums[:, 1] - units.weight * units.mean[1]
+        columns = np.repeat(np.stack([differences, centered, units.weight], 1), units.count, axis=0)
+        self.flips = SignFlips(columns, permutations, seed)
+        self.effective_tasks = units.effective_tasks(units.influence @ self._slopes(*self.means))
+
+    def difference(self, level: float) -> tuple[float, float, float, bool]:
+        """Ends of the interval; p-value of no difference; whether both ends are bounded.
+
+        The interval contains 0 exactly if p is above 1 - level. If the test rejects no difference on one side, that end
+        is the limit of the possible values.
+        """
+        p_value, alpha = self.flips.p_value(np.eye(3)[0]), 1 - level + ROUNDING
+        (one, first), (other, second) = (self._end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0))
+        low, high = min(one, other), max(one, other)
+        if p_value > alpha:  # an end may be 0 up to rounding
+            slack = 1e-12 * (high - low) if high - low < math.inf else 0.0
+            low, high = low if low < -slack else 0.0, high if high > slack else 0.0
+        return low, high, p_value, first & second
+
+    def p_value(self, null: float) -> float:
+        """Two-sided p-value of the hypothesis that the difference is ``null``, in units of the metric.
+
+        A ``null`` beyond the possible values is tested as the nearest possible one, so that p is not too small.
+        """
+        t = (self.means[0] - self.means[1] - null) / 2
+        if not self._straight:
+            reach = self.limits[1] - self.limits[0]
+            ends = [self._at(end) - null for end in (-reach, reach)]
+            if ends[0] * ends[1] > 0:  # not possible: the nearer end
+                t = math.copysign(reach, abs(ends[0]) - abs(ends[1]))
+            else:
+                t = float(brentq(lambda t: self._at(t) - null, -reach, reach, xtol=1e-300, rtol=1e-14))
+        slopes = self._slopes(*self._pair(t))
+        moved = t * float(slopes[0] - slopes[1]) - slopes[0] * (self.means[0] - self.means[1])
+        return self.flips.p_value(np.array([slopes[0], slopes.sum(), moved]))
+
+    def _end(self, direction: float, alpha: float, differs: bool) -> tuple[float, bool]:
+        """Value of g(a) - g(b) furthest from the observed one that is not rejected, for one sign of t; is it bounded.
+
+        If the hypothesis of no difference is rejected (``differs``), the end is on the side of the observed value:
+        further out, where slopes of g become large, a test of few tasks may not reject again.
+        """
+
+        def beyond(t: float) -> float:
+            """Distance by which the end is beyond t, with the slopes at t."""
+            slopes = self._slopes(*self._pair(direction * t))
+            # the mean of g'(a) (f^A - a) - g'(b) (f^B - b), without t
+            line = np.array([slopes[0], slopes.sum(), -slopes[0] * (self.means[0] - self.means[1])])
+            return self.flips.furthest(line, direction * float(slopes[0] - slopes[1]), alpha) - t
+
+        t = beyond(0.0)
+        if self._straight:
+            low, high = self.limits
+            end = self.means[0] - self.means[1] - 2 * direction * t
+            return min(max(end, low - high), high - low), t < math.inf
+        equal = direction * (self.means[0] - self.means[1]) / 2
+        if differs and equal > 0:
+            t = float(brentq(lambda t: min(beyond(t), equal), 0.0, equal, xtol=1e-300, rtol=1e-11))
+        elif 0 < t < math.inf:
+            inside, gap = 0.0, beyond(t)
+            while 0 < gap < math.inf:
+                inside, t = t, 2 * t
+                gap = beyond(t)
+            t = math.inf if gap > 0 else float(brentq(beyond, inside, t, xtol=1e-300, rtol=1e-11))
+        return self._at(direction * t), t < math.inf
+
+    def _slopes(self, a: float, b: float) -> FloatArray:
+        """Slopes of g(a) - g(b) in a and in b, (2,) float64."""
+        signs = np.array([1.0, -1.0])
+        return signs if self._straight else signs * transform_slopes(self.g, np.array([a, b]))
+
+    def _pair(self, t: float) -> tuple[float, float]:
+        (a, b), (low, high) = self.means, self.limits
+        return min(max(a - t, low), high), min(max(b + t, low), high)
+
+    def _at(self, t: float) -> float:
+        ga, gb = apply_transform(self.g, np.array(self._pair(t)), "g").tolist()
+        return float(ga - gb)
+
+
+def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0) -> FloatArray:
+    """Adjust the sign-flip tests of several mean differences by step-down max-T (doi:10.1198/016214504000000539).
+
+    The differences are ``columns`` (u, k) @ ``lines`` (k, m). All differences of a unit change sign together, so that
+    the flips contain their dependence. A difference that is zero on every task has p = 1.
+
+    >>> d = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0], [4.0, 3.0], [0.5, -1.0]])
+    >>> max_t_p_values(d, np.eye(2)).tolist()
+    [0.0625, 0.1875]
+    """
+    flips = SignFlips(columns, permutations, seed)
+    each = columns @ lines
+    # differences up to rounding are zero
+    each[np.abs(each) <= 1e-13 * (np.abs(columns) @ np.abs(lines))] = 0.0
+    norm = np.sqrt((each**2).sum(0))
+    used = norm > 0
+    norm = np.where(used, norm, 1.0)
+    observed = np.where(used, np.abs(each.sum(0)) / norm, 0.0)
+    statistics = np.where(used, np.abs(flips.sums @ lines) / norm, 0.0)
+    # a flip with the observed sum counts, whatever the rounding
+    bar = np.where(used, observed - 1e-12 * (flips.size @ np.abs(lines)) / norm, 0.0)
+    order = np.argsort(-observed, kind="stable")
+    largest, adjusted = np.zeros(len(statistics)), np.ones(len(observed))
+    for j in order[::-1]:  # against the largest of itself and of less significant ones
+        np.maximum(largest, statistics[:, j], out=largest)
+        adjusted[j] = flips.share(largest >= bar[j])
+    adjusted[order] = np.maximum.accumulate(adjusted[order])
+    return adjusted
