@@ -27,10 +27,10 @@ from torchrankmetrics.ranking.exact.problem import (
     tiles_of,
 )
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials
-from torchrankmetrics.ranking.exclude import Exclude, Excluded
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.ranks import Ranks, from_counts
 from torchrankmetrics.ranking.shards import Shard
-from torchrankmetrics.ranking.tasks import Target, read_tasks
+from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
@@ -219,7 +219,7 @@ def rank_exactly(
     chunk_size: int | None = None,
     *,
     is_reused: bool = True,
-    by_query: bool = True,
+    by_query: bool | None = None,
 ) -> Ranks:
     """Rank as ``rank_embeddings``; every process of a group calls it. Candidates that are reused store their tiles."""
     N = len(candidates)
@@ -263,4 +263,4 @@ def rank_exactly(
     counts = counting.counts
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
-    return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
+    return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)

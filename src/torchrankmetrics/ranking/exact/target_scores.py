@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, Counts, Problem, Sizes, Tile, lattice_step_of
 from torchrankmetrics.ranking.exclude import Excluded
@@ -85,8 +85,9 @@ def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Ten
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
-        count = choose(scores, problem.backend).count_matrix
-        better, not_worse, others, nan = count(scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0))
+        better, not_worse, others, nan = count(
+            scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0), backend=problem.backend
+        )
         counts.above[task] += better
         counts.tied[task] += not_worse - better
         counts.special[task] += others
