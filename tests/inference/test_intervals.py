@@ -316,12 +316,12 @@ def test_an_error_that_rests_on_few_tasks_is_warned_of(method, confidence_level)
     collection.update(Ranks([1] * 37 + [2, 3, 4000], None, 14_505))
     with pytest.warns(
         RankMetricWarning, match=r"interval of 'mr' \(effective number of tasks 1.1\), 'amri' .*1.1\), 'mrr' .*2.5\)"
-    ) as told:
+    ) as reported:
         found = collection.confidence_intervals(confidence_level, method, n_resamples=200)
-    assert told[0].filename == __file__  # it points at who asked
-    with pytest.warns(RankMetricWarning, match="may be too narrow") as told:
+    assert reported[0].filename == __file__  # it points at the caller
+    with pytest.warns(RankMetricWarning, match="may be too narrow") as reported:
         collection.table().confidence_intervals(["mr"])
-    assert told[0].filename == __file__
+    assert reported[0].filename == __file__
     u = np.array([1] * 37 + [2, 3, 4000]) - 4042 / 40
     assert (
         found["mr"].effective_tasks == found["amri"].effective_tasks == pytest.approx((u**2).sum() ** 2 / (u**4).sum())
@@ -349,7 +349,7 @@ def test_median_has_a_bootstrap_only():
         result["mr"]
 
 
-def test_what_is_no_estimate_is_left_out():
+def test_values_that_are_not_estimates_have_no_interval():
     result = collect(["mrr", "count", "p_mrr", "tie_rate"]).confidence_intervals()
     assert [row.metric for row in result.rows] == ["mrr", "tie_rate"]
 
@@ -387,7 +387,7 @@ def test_synchronises_and_keeps_prefix_side_and_macro():
         ({"cluster": list(range(8))}, "needs a sample_id for every task"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_bad_options_are_rejected(options, message):
     collection = RankCollection(["mrr"])
     collection.update(Ranks(torch.tensor(sorted(set(RANKS))), None, 40))
     size = len(collection.table())
@@ -397,7 +397,7 @@ def test_bad_options_are_refused(options, message):
         collection.confidence_intervals(**options)
 
 
-def test_too_little_is_refused_and_nothing_is_nan():
+def test_too_little_is_rejected_and_nothing_is_nan():
     collection = RankCollection(["mrr"])
     assert math.isnan(collection.confidence_intervals()["mrr"].low)
     collection.update(Ranks([3], None, 40), group=1)

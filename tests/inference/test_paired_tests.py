@@ -56,7 +56,7 @@ def test_holm_is_closed_testing_with_bonferroni():
         assert adjusted == pytest.approx(max(min(1, len(s) * min(p[j] for j in s)) for s in subsets if i in s))
 
 
-def test_holm_takes_a_family_of_any_shape_and_leaves_out_what_was_not_tested():
+def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
     p = np.random.default_rng(0).random((3, 2, 4)) ** 4
     np.testing.assert_array_equal(holm(p).ravel(), holm(p.ravel()))
     some = np.append(p.ravel(), np.nan)

@@ -35,7 +35,7 @@ def test_an_update_of_a_member_raises_and_changes_nothing(copied):
     assert bits(metrics) == bits(made(1, 2))
 
 
-def test_a_metric_that_was_given_in_is_held_until_the_collection_is_gone():
+def test_a_member_is_shared_until_the_collection_is_deleted():
     metric = MeanReciprocalRank()
     metrics = RankCollection([metric])
     with pytest.raises(TorchMetricsUserError, match=HELD):
@@ -59,7 +59,7 @@ def test_a_plain_collection_that_takes_the_metrics_over_updates_them(take, compu
 
 
 @pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
-def test_a_collection_that_was_taken_over_refuses_updates_and_the_other_goes_on(compute_groups):
+def test_a_collection_that_was_taken_over_rejects_updates_and_the_other_goes_on(compute_groups):
     metrics, inner = made(), made()
     plain = MetricCollection([metrics], compute_groups=compute_groups)
     named = MetricCollection({"in": inner})
@@ -80,7 +80,7 @@ def test_a_collection_that_was_taken_over_refuses_updates_and_the_other_goes_on(
             those.reset()
 
 
-def test_metrics_updated_apart_are_told_and_not_lost():
+def test_metrics_updated_separately_warn_and_keep_their_rows():
     for key in ("mrr", "count"):
         metrics = made(1)
         dict(metrics.items())[key].update(*scores(2))

@@ -58,8 +58,8 @@ def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process
             assert found[name] == then, name
 
 
-def job_asked_alone(rank: int) -> dict[str, Any]:
-    """What one process asks alone after all have computed; a gather would wait for the others for ever."""
+def job_alone(rank: int) -> dict[str, Any]:
+    """Compute on one process alone after all have computed; a gather would deadlock."""
     metric, metrics = MeanReciprocalRank(), collection()
     update(metric, [HEAD, TAIL][rank])
     update(metrics, [HEAD, TAIL][rank])
@@ -80,9 +80,9 @@ def job_asked_alone(rank: int) -> dict[str, Any]:
     return found
 
 
-def test_what_all_have_computed_one_process_may_ask_again_alone(pool: WorkerPool) -> None:
+def test_a_value_that_all_have_computed_is_cached_on_each_process(pool: WorkerPool) -> None:
     expected = of_one_process([HEAD, TAIL])
-    first, second = pool.run(job_asked_alone, [(0,), (1,)])
+    first, second = pool.run(job_alone, [(0,), (1,)])
     assert first["all"] == second["all"] == [expected["mrr"], expected]
     assert first["alone"] == [[expected["mrr"], expected]] * 3
 
@@ -121,7 +121,7 @@ def job_sync_unsync(shard: Shard) -> dict[str, Any]:
     return {"synced": synced, "refusals": refusals, "others": values, "after": bits(metrics.compute())}
 
 
-def test_a_synced_metric_refuses_updates_and_unsync_gives_its_own_rows_back(pool: WorkerPool) -> None:
+def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(pool: WorkerPool) -> None:
     expected = of_one_process([HEAD, TAIL])
     for found in pool.run(job_sync_unsync, [([HEAD],), ([TAIL],), ([],)]):
         assert found["synced"] == 5

@@ -172,7 +172,7 @@ def test_two_tasks_among_many_candidates_by_counting_their_ranks(N, weights, low
     assert exact * (1 - 1e-9) <= got <= exact * 1.02
 
 
-def test_what_lies_within_the_tolerance_of_the_worst_value_is_reached():
+def test_values_within_the_tolerance_of_the_worst_are_reached():
     assert p_value(MRR, 1 / (2 * 10**9 - 1), [2 * 10**9]) == 1
     assert log_p_value(MRR, 1 / 49990, [50000], tolerance=1e-3) == 0
     assert p_value(MRR, 1 / 49990, [50000]) == pytest.approx(0.9998, rel=1e-6)

@@ -150,7 +150,7 @@ def test_monte_carlo_estimates_and_repeats():
     ("arguments", "error"),
     [((1, 0), ValueError), ((10, -1), ValueError), ((1e4, 0), TypeError), ((10, None), TypeError)],
 )
-def test_monte_carlo_refuses(arguments, error):
+def test_monte_carlo_rejects(arguments, error):
     with pytest.raises(error, match=r"samples|seed"):
         MonteCarloExpectation(*arguments)
 
@@ -179,7 +179,7 @@ def test_no_null(metric, provider):
     ("metric", "weights"),
     [(d.RANK_MEDIAN_ABSOLUTE_DEVIATION, None), (d.MEDIAN_RANK, [1.0, 2.0] * 10), (d.power_mean_rank(-40), None)],
 )
-def test_unanswered_says_what_would(metric, weights):
+def test_an_unavailable_expectation_raises_with_the_remedy(metric, weights):
     with pytest.raises(ExpectationUnavailableError, match=r"2,000,000.*MonteCarloExpectation"):
         DEFAULT_EXPECTATION.moments(metric, [50] * 20, weights)
     assert DEFAULT_EXPECTATION.answers(metric)

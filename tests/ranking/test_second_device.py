@@ -14,4 +14,4 @@ def test_every_case_holds_on_a_second_device() -> None:
     result = forked("-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES), cwd=CASES.parents[2])
     assert result.returncode == 0, result.stdout[-6000:]
     if not re.search(r"\d+ passed", result.stdout):
-        pytest.skip(result.stdout[-500:])  # it says what the compiler lacks
+        pytest.skip(result.stdout[-500:])  # the reason
