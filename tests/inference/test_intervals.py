@@ -98,30 +98,11 @@ def test_jackknife_of_clusters_is_leaving_one_out():
     assert result.effective_clusters == pytest.approx(sum(weight) ** 2 / sum(x**2 for x in weight))
 
 
-def test_clusters_of_copies_are_worth_one_task_each():
-    copies = RankCollection(["mr", "gmr", "hits@3"])
-    for side in ("head", "tail"):
-        copies.update(Ranks(torch.tensor(RANKS), None, 40), side=side, sample_id=torch.arange(10))
-    single = RankCollection(["mr", "gmr", "hits@3"])
-    single.update(Ranks(torch.tensor(RANKS), None, 40))
-    both, alone = copies.confidence_intervals(cluster="sample_id"), single.confidence_intervals()
-    for name in ("mr", "gmr"):
-        assert both[name].standard_error == pytest.approx(alone[name].standard_error, rel=1e-12)
-    naive = copies.confidence_intervals()
-    assert all(naive[row.metric].high - naive[row.metric].low < row.high - row.low for row in both.rows)
-
-
 @pytest.mark.parametrize(("hits", "n"), [(0, 30), (1, 50), (4, 200), (90, 200), (50, 50)])
 def test_wilson_is_that_of_scipy(hits, n):
     expected = stats.binomtest(hits, n).proportion_ci(0.95, method="wilson")
     low, high = wilson(hits / n, n, stats.norm.ppf(0.975))
     assert (max(low, 0), min(high, 1)) == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-def test_hits_of_a_collection_get_wilsons_interval():
-    found = collect(["hits@3"]).confidence_intervals(0.9)["hits_at_3"]
-    expected = stats.binomtest(sum(r <= 3 for r in RANKS), len(RANKS)).proportion_ci(0.9, method="wilson")
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 @pytest.mark.parametrize("confidence_level", [0.5, 0.95, 0.999])
@@ -355,15 +336,6 @@ def test_tasks_that_are_all_alike_are_warned_of(method):
         found = collection.confidence_intervals(method=method, n_resamples=100)
     assert (found["mr"].low, found["mr"].high, found["mr"].effective_tasks) == (3, 3, 0)
     assert found["hits_at_10"].low < 1
-
-
-@pytest.mark.filterwarnings("error")
-def test_tasks_without_a_tail_are_not_warned_of():
-    collection = RankCollection(["mr", "mrr", "gmr", "median", "rank_std"])
-    collection.update(Ranks(list(range(1, 41)), None, 50))
-    assert collection.confidence_intervals(method="bootstrap", n_resamples=100)["mr"].effective_tasks == pytest.approx(
-        22.2, abs=0.1
-    )
 
 
 def test_median_has_a_bootstrap_only():

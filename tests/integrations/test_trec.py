@@ -193,7 +193,7 @@ def test_two_runs_are_compared_query_by_query():
     collection = RankCollection(["ndcg@10"])
     collection.update(tables[0])
     assert collection.compute()["ndcg_at_10"].item() == difference[0]
-    assert "60 tasks" in str(result)
+    assert "60 queries" in str(result)
 
 
 @pytest.mark.parametrize("threshold", [1, 2])

@@ -113,7 +113,7 @@ def test_bad_queries_raise_before_the_state_changes():
         "NaN labels": (lambda m: m.update(SCORES, RELEVANT / 0.0), "labels of at least 0, got"),
         "matrix of ints": (
             lambda m: m.update(SCORES, RELEVANT.long()),
-            r"labels as floats, target.float\(\), or pairs .* tuple",
+            r"labels as target.float\(\), .* tuple",
         ),
         "negative flat": (
             lambda m: m.update(SCORES[0], [0, -3, 1, 0], indexes=[0] * 4),

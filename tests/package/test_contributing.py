@@ -1,4 +1,4 @@
-"""The metric that CONTRIBUTING.md adds is one definition, and has what the page says."""
+"""The metric that CONTRIBUTING.md adds is one definition, and has the values of the page."""
 
 import math
 import re

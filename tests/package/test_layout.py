@@ -45,6 +45,8 @@ LIBRARIES = {
 # files of the package that the definition of a public name imports, directly or not
 CLOSURES = {
     ("ranking/scores.py", "rank_scores"): 12,
+    ("kg/known_triples.py", "KnownTriples"): 6,
+    ("kg/triples.py", "rank_triples"): 34,
     ("metrics/metric.py", "RankMetric"): 29,
     ("metrics/collection.py", "RankCollection"): 30,
     ("inference/compare.py", "compare"): 41,

@@ -313,7 +313,7 @@ def test_colors_differ_for_every_kind_of_color_vision() -> None:
         np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
         np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
     ]
-    colors = [np.array(matplotlib.colors.to_rgb(mark.color)) for mark in MARKS]
+    colors = [np.array(matplotlib.colors.to_rgb(color)) for color, _, _ in MARKS]
     for seen in without:
         for i, color in enumerate(colors):
             for other in colors[:i]:

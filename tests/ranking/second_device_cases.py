@@ -40,6 +40,7 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.ranking.ranks import trusted
 
 KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
 NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]
@@ -77,7 +78,7 @@ def excluded(kind, pairs, tasks, B, N, device):
 def back(ranks):
     """Ranks on the CPU."""
     assert ranks.columns.device.type == standin.NAME
-    return Ranks.trusted(ranks.columns.cpu(), None if ranks.flags is None else ranks.flags.cpu())
+    return trusted(ranks.columns.cpu(), None if ranks.flags is None else ranks.flags.cpu())
 
 
 @cases(40, 1000)
@@ -326,7 +327,7 @@ def test_what_only_values_show_is_told_at_compute(device, name):
 def test_ids_that_int64_cannot_hold_are_refused_without_a_look(device):
     ids = torch.tensor([1, 2], dtype=torch.uint64).to(device)
     with standin.no_waiting(), pytest.raises(TypeError, match=r"sample_id.*int64"):
-        RankTable.from_ranks(Ranks.trusted(torch.ones(3, 2, dtype=torch.int64, device=device), None), sample_id=ids)
+        RankTable.from_ranks(trusted(torch.ones(3, 2, dtype=torch.int64, device=device), None), sample_id=ids)
 
 
 def test_the_stand_in_tells_what_would_wait(device):

@@ -100,7 +100,7 @@ def job_exact(first: int, cases: int) -> int:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             patch.setattr(problem, "CELLS", draw.one_of([1 << 20, 7]))
             patch.setattr(cascade, "_LEAST", draw.one_of([0, 1, 16]))
-            patch.setattr(levels, "_BEGUN", draw.one_of([-(1 << 26), 1 << 26]))
+            patch.setattr(levels, "_BEGUN", draw.one_of([-1, 1 << 26]))
             patch.setattr(pairs, "_LOOK", draw.one_of([0, 1 << 10]))
             given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "backend": backend}
             given |= {"chunk_size": draw.one_of([None, 1, 5]), "arithmetic": "exact"}

@@ -10,8 +10,8 @@ from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_scores
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import read_exclude
 from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.tasks import read_exclude
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

@@ -341,12 +341,3 @@ def test_bad_input_is_refused_before_anything_is_scored():
         SequentialEvaluation(0, threshold=0.5)
     with pytest.raises(TypeError, match=r"must be a torch\.distributed\.ProcessGroup, got str"):
         SequentialEvaluation(9, threshold=0.5, process_group="all")
-
-
-def test_scores_of_a_loop_are_counted():
-    scores, target, ids = np.array([[0.5, 0.5 + 1e-9, 0.1]] * 2), torch.tensor([0, 0]), torch.tensor([0, 1])
-    until = SequentialEvaluation(2, threshold=0.75)
-    until.update(scores, target, sample_id=ids, backend="torch")
-    assert until.decision.table.ranks.optimistic.tolist() == [2, 2]
-    with pytest.raises(ValueError, match="backend must be one of"):
-        until.update(scores, target, sample_id=ids, backend="fast")

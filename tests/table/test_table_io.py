@@ -240,7 +240,7 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
         "'group' holds Python objects, which are never loaded": npz(**{**whole, "group": pickled}),
         r"not an \.npz, it starts with b'.x80": pickle.dumps(Payload(trap)),
         "it has optimistic, readme.txt": buffer.getvalue(),
-        r"not an \.npz, it starts with b'side,m'": b"side,mrr\ntail,3\n",
+        r"not an \.npz, it starts with b'side,mrr'": b"side,mrr\ntail,3\n",
     }
     for message, content in files.items():
         path.write_bytes(content)

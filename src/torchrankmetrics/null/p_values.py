@@ -110,7 +110,7 @@ def p_value_bracket(
     tolerance: float = 1e-9,
     mean: float | None = None,
 ) -> Bracket:
-    """Lower and upper end of ``log_p_value``, which is the upper end."""
+    """Bracket of ``log_p_value``, which is its upper end."""
     if not definition.has_p_value:
         raise ValueError(
             f"{shorten(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
@@ -134,13 +134,10 @@ def p_value_bracket(
     sign = direction if definition.higher_is_better else -direction
     v, moved = _without_rounding(counts.weight)
     N, c = counts.num_candidates, counts.count.astype(np.float64)
-    shift = 0.0
-    if definition.f == AUC:  # (N - r) / (N - 1) are ranks of weight -1 / (N - 1)
-        v = v / (N - 1)
-        shift = sign * float(c @ (v * N))
-        sums = rank_summands(IDENTITY, -sign, N, v, c)
-    else:
-        sums = rank_summands(known(definition.f), sign, N, v, c)
+    is_auc = definition.f == AUC  # (N - r) / (N - 1) are ranks of weight -1 / (N - 1)
+    v = v / (N - 1) if is_auc else v
+    sums = rank_summands(*((IDENTITY, -sign) if is_auc else (known(definition.f), sign)), N, v, c)
+    shift = sign * float(c @ (v * N)) if is_auc else 0.0
     bottom, top = sums.bottom + shift, sums.top + shift
     g = known(definition.g if mean is None else IDENTITY)
     mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))

@@ -5,7 +5,6 @@ import importlib
 import io
 import re
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics.definitions.protocol import Side
@@ -30,30 +29,21 @@ Models = Evaluation | Mapping[str, Evaluation]
 """One evaluation, or several by name."""
 
 
-@dataclass(frozen=True)
-class Mark:
-    """How one series is drawn: colour, line and marker differ, so that any two of them suffice."""
-
-    color: str
-    line: str
-    marker: str
-
-
-# from dark to light, so that the colours stay apart in gray; hues stay apart for colour-blind readers (Okabe and Ito)
+# Colour, line and marker of a series; any two of them suffice. The colours are ordered from dark to light, so that they
+# stay apart in gray, and their hues stay apart for colour-blind readers (Okabe and Ito).
 MARKS = (
-    Mark("#000000", "-", "o"),
-    Mark("#0072b2", "--", "s"),
-    Mark("#d55e00", "-.", "^"),
-    Mark("#009e73", ":", "D"),
-    Mark("#cc79a7", "-", "v"),
-    Mark("#e69f00", "--", "P"),
+    ("#000000", "-", "o"),
+    ("#0072b2", "--", "s"),
+    ("#d55e00", "-.", "^"),
+    ("#009e73", ":", "D"),
+    ("#cc79a7", "-", "v"),
+    ("#e69f00", "--", "P"),
 )
 
 
-def marks_on(ax: "Axes") -> tuple[Mark, ...]:
+def marks_on(ax: "Axes") -> list[tuple[Any, str, str]]:
     """The marks, of which the first has the colour of the axes: black on white paper, white in a dark style."""
-    first, *others = MARKS
-    return replace(first, color=ink(ax)), *others
+    return [(ink(ax), *MARKS[0][1:]), *MARKS[1:]]
 
 
 def ink(ax: "Axes") -> Any:
@@ -67,20 +57,20 @@ def is_narrow(ax: "Axes") -> bool:
     return figure is not None and float(figure.get_figwidth()) * ax.get_position().width < _NARROW
 
 
-def legend_outside(ax: "Axes", own: bool) -> None:
+def draw_legend(ax: "Axes", own: bool) -> None:
     """Draw a legend beside new axes, above narrow ones, and inside given ones."""
-    place: dict[str, Any] = {}
-    if own and is_narrow(ax):
-        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2, "columnspacing": 1.2}
-        place |= {"fontsize": SMALL - 1, "handlelength": 2.2}
-    elif own:
-        place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "handlelength": 2.6}
-    ax.legend(**{"frameon": False, "fontsize": SMALL} | place)
+    if not own:
+        ax.legend(frameon=False, fontsize=SMALL)
+    elif is_narrow(ax):
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2, "columnspacing": 1.2}
+        ax.legend(frameon=False, fontsize=SMALL - 1, handlelength=2.2, **place)
+    else:
+        ax.legend(frameon=False, fontsize=SMALL, handlelength=2.6, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def zero_line(ax: "Axes", vertical: bool = True) -> None:
+def zero_line(ax: "Axes") -> None:
     """Draw the dotted line of no difference."""
-    (ax.axvline if vertical else ax.axhline)(0, linestyle=(0, (1, 1)), **CHANCE)
+    ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
 
 
 def label_rows(ax: "Axes", labels: Sequence[str], margin: float = 0.6) -> None:
@@ -98,18 +88,13 @@ def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple
     """Return axes to draw on with their figure: the given ones (TypeError for other objects), or new ones in inches."""
     if ax is None:
         fig, new = pyplot().subplots(figsize=(width, height), layout="constrained")
-        return fig, tidy(new)
+        new.spines[["top", "right"]].set_visible(False)
+        return fig, new
     if not hasattr(ax, "get_xlim"):
         raise TypeError(
             f"ax must be matplotlib Axes, as in fig, ax = plt.subplots(), or None for new ones; got {type(ax).__name__}"
         )
     return ax.figure, ax  # type: ignore[return-value]
-
-
-def tidy(ax: "Axes") -> "Axes":
-    """Remove the upper and right line of the frame of new axes."""
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
 
 
 def pyplot() -> Any:
@@ -139,7 +124,7 @@ def samples_of(models: Models, side: Side) -> dict[str, RankSample]:
 
 
 def sample_of_model(model: Evaluation, name: str, side: Side = "both") -> RankSample:
-    """Read an evaluation as a sample of ranks without repeats; ValueError without tasks."""
+    """Read an evaluation as a sample of ranks; ValueError without tasks."""
     about = f" of {name!r}" if name else ""
     check_evaluation(model, f"the evaluation{about}", ", or a dict of name -> evaluation")
     sample = Analysis([as_table(model).rows]).sample(side)

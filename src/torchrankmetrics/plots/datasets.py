@@ -21,6 +21,7 @@ from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import (
     CHANCE,
+    MARKS,
     SMALL,
     beside,
     canvas,
@@ -31,7 +32,6 @@ from torchrankmetrics.plots.canvas import (
     marks_on,
     pyplot,
     sample_of_model,
-    tidy,
     zero_line,
 )
 from torchrankmetrics.rendering import paper_name
@@ -73,16 +73,16 @@ def intervals_by_dataset(
     check_series(models)
     step = 0.7 / len(models)
     fig, ax = canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
-    for i, (model, mark) in enumerate(zip(models, marks_on(ax), strict=False)):
-        there = [(y, row[model]) for y, row in enumerate(cells.values()) if model in row]
-        y = np.array([place for place, _ in there]) + (i - (len(models) - 1) / 2) * step
-        value, low, high = np.array([ends for _, ends in there], dtype=np.float64).reshape(-1, 3).T
-        ax.hlines(y, low, high, color=mark.color, linewidth=1.4)
-        ax.plot(value, y, mark.marker, color=mark.color, markersize=4.5, label=model)
+    for i, (model, (color, _, marker)) in enumerate(zip(models, marks_on(ax), strict=False)):
+        there = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
+        row, value, low, high = np.array(there, dtype=np.float64).T
+        y = row + (i - (len(models) - 1) / 2) * step
+        ax.hlines(y, low, high, color=color, linewidth=1.4)
+        ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
     if chance:
-        rows = [(y, chance[name]) for y, name in enumerate(cells) if name in chance]
-        ends = np.array([value for _, value in rows]), np.array([y for y, _ in rows])
-        ax.plot(*ends, "|", markersize=12, label="chance", **CHANCE)
+        rows = [y for y, name in enumerate(cells) if name in chance]
+        values = [chance[name] for name in cells if name in chance]
+        ax.plot(values, rows, "|", markersize=12, label="chance", **CHANCE)
     label_rows(ax, list(cells), 0.5)
     ax.tick_params(labelsize=SMALL)
     ax.tick_params(axis="y", length=0)
@@ -123,7 +123,7 @@ def differences(
         ax.hlines(y, low, high, color="0.5", linewidth=2.5)
         ax.plot(value, y, "o", color=ink(ax), markersize=4)
     for y, (value, low, high) in enumerate(averages.values(), len(rows)):
-        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=marks_on(ax)[1].color)
+        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=MARKS[1][0])
     zero_line(ax)
     if averages:
         ax.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
@@ -147,53 +147,30 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
     """
-    k = len(models)
-    order = sorted(range(k), key=lambda i: ranks.mean[i])
+    k, mean = len(models), ranks.mean
     half, bars = (k + 1) // 2, len(ranks.cliques)
     fig, ax = canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
+    color = ink(ax)
+    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "annotation_clip": False}
     below = 0.35 + 0.3 * bars
-    for place, i in enumerate(order):
+    for place, i in enumerate(sorted(range(k), key=lambda i: mean[i])):
         left = place < half
         y = -below - 0.5 * (place if left else k - 1 - place)
-        end = 1 if left else k
-        ax.plot([ranks.mean[i], ranks.mean[i], end], [0, y, y], color=ink(ax), linewidth=1)
-        text = f"{models[i]}  {ranks.mean[i]:.2f}" if left else f"{ranks.mean[i]:.2f}  {models[i]}"
-        ax.annotate(
-            text,
-            (end, y),
-            (-4 if left else 4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL,
-            ha="right" if left else "left",
-            annotation_clip=False,
-        )
+        end, text = (1, f"{models[i]}  {mean[i]:.2f}") if left else (k, f"{mean[i]:.2f}  {models[i]}")
+        ax.plot([mean[i], mean[i], end], [0, y, y], color=color, linewidth=1)
+        ax.annotate(text, (end, y), (-4 if left else 4, 0), va="center", ha="right" if left else "left", **small)
     for level, clique in enumerate(ranks.cliques):
-        ends = [ranks.mean[i] for i in clique]
+        ends = min(mean[i] for i in clique) - 0.02, max(mean[i] for i in clique) + 0.02
         y = -0.25 - 0.3 * level
-        ax.plot(
-            [min(ends) - 0.02, max(ends) + 0.02],
-            [y, y],
-            color=marks_on(ax)[1].color,
-            linewidth=4,
-            solid_capstyle="butt",
-        )
-    top = 0.75
-    ax.plot([1, 1 + ranks.critical_difference], [top, top], color=ink(ax), linewidth=1.4, marker="|", clip_on=False)
-    ax.annotate(
-        f"critical difference {ranks.critical_difference:.2f}",
-        (1, top),
-        (0, 4),
-        fontsize=SMALL,
-        textcoords="offset points",
-        annotation_clip=False,
-    )
+        ax.plot(ends, [y, y], color=MARKS[1][0], linewidth=4, solid_capstyle="butt")
+    ax.plot([1, 1 + ranks.critical_difference], [0.75] * 2, color=color, linewidth=1.4, marker="|", clip_on=False)
+    ax.annotate(f"critical difference {ranks.critical_difference:.2f}", (1, 0.75), (0, 4), **small)
     ax.set_xlim(1, k)
     ax.set_ylim(-below - 0.5 * half, 1.0)
     ax.spines[["left", "right", "top", "bottom"]].set_visible(False)
-    ax.axhline(0, color=ink(ax), linewidth=1)
+    ax.axhline(0, color=color, linewidth=1)
     for x in range(1, k + 1):
-        ax.plot([x, x], [0, 0.12], color=ink(ax), linewidth=1, clip_on=False)
+        ax.plot([x, x], [0, 0.12], color=color, linewidth=1, clip_on=False)
         ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=SMALL)
     ax.set_xticks([])
     ax.set_yticks([])
@@ -251,33 +228,33 @@ def by_dataset(
     table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
     check_series(models)
-    moments = {
-        name: DEFAULT_EXPECTATION.moments(definition, _shared_counts(name, samples)) for name, samples in table.items()
-    }
+    moments = [
+        DEFAULT_EXPECTATION.moments(definition, _shared_counts(name, samples)) for name, samples in table.items()
+    ]
     found = {
         model: [_mean_of_runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
         for model in models
     }
-    fig, axes = _panels(ax, len(_VIEWS), width)
+    fig, axes = _panels(ax, width)
     x = np.arange(len(table))
     step = 0.62 / len(models)
     for panel, view in zip(axes, _VIEWS, strict=True):
-        for i, (model, mark) in enumerate(zip(models, marks_on(panel), strict=False)):
+        for i, (model, (color, _, marker)) in enumerate(zip(models, marks_on(panel), strict=False)):
             place = x + (i - (len(models) - 1) / 2) * step
             ends, dots = [], []
-            for at, (runs, mean), m in zip(place, found[model], moments.values(), strict=True):
+            for at, (runs, mean), m in zip(place, found[model], moments, strict=True):
                 value, *interval = (apply_view(definition, view, end, m) for end in mean)
                 ends.append([value, *sorted(interval)])
                 if len(runs) > 1:
                     dots += [(at + 0.42 * step, apply_view(definition, view, run, m)) for run in runs]
             value, low, high = np.array(ends).T
-            look: dict[str, Any] = {"marker": mark.marker, "markersize": 5.5 if width is None else 4.5}
-            panel.plot(place, value, label=model or definition.name, color=mark.color, linestyle="none", **look)
-            panel.vlines(place, low, high, color=mark.color, linewidth=1.3)
+            look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5 if width is None else 4.5}
+            panel.plot(place, value, label=model or definition.name, color=color, **look)
+            panel.vlines(place, low, high, color=color, linewidth=1.3)
             places, single = np.array(dots).reshape(-1, 2).T
-            panel.scatter(places, single, s=7, color=mark.color, linewidths=0)
+            panel.scatter(places, single, s=7, color=color, linewidths=0)
         if view == "base":
-            panel.plot(x, [m.mean for m in moments.values()], "_", markersize=16, label="chance", **CHANCE)
+            panel.plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **CHANCE)
             if definition.bounds(view)[0] == 0:
                 panel.set_ylim(bottom=0)
         many = len(table) > 3
@@ -288,10 +265,11 @@ def by_dataset(
         panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
     z = np.array([line.get_ydata() for line in axes[2].lines[: len(models)]])
     z = z[np.isfinite(z)]
-    if z.size and z.min() > 0 and z.max() > 30 * z.min():
+    is_log = z.size and z.min() > 0 and z.max() > 30 * z.min()
+    if is_log:
         axes[2].set_yscale("log")
-    for panel in axes[1:] if axes[2].get_yscale() == "linear" else axes[1:2]:
-        zero_line(panel, vertical=False)
+    for panel in axes[1:2] if is_log else axes[1:]:
+        panel.axhline(0, linestyle=(0, (1, 1)), **CHANCE)
     handles, labels = axes[0].get_legend_handles_labels()
     if ax is None:
         columns = 4 if width is None or width > 5 else 3
@@ -301,18 +279,44 @@ def by_dataset(
     return fig, axes
 
 
-def _panels(axes: "Sequence[Axes] | None", number: int, width: float | None = None) -> "tuple[Figure, list[Axes]]":
-    """Return axes beside each other with their figure: the given ones (ValueError for another number), or new ones."""
+def _panels(axes: "Sequence[Axes] | None", width: float | None) -> "tuple[Figure, list[Axes]]":
+    """Return three axes with their figure: the given ones, or new ones, in a column of a paper below each other."""
     if axes is None:
-        # below each other in a column of a paper
-        shape = (1, number) if width is None or width >= 2 * number else (number, 1)
-        size = (2.9 * number, 3.0) if width is None else (width, 3.0 if shape[0] == 1 else 1.7 * number)
-        fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=shape[1] == 1)
-        return fig, [tidy(one) for one in new]
-    if hasattr(axes, "get_xlim") or len(axes) != number:
-        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {shorten(axes)}")
-    pairs = [canvas(one) for one in axes]
-    return pairs[0][0], [one for _, one in pairs]
+        beside = width is None or width >= 6
+        size = (8.7, 3.0) if width is None else (width, 3.0 if beside else 5.1)
+        shape = (1, 3) if beside else (3, 1)
+        fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=not beside)
+        for one in new:
+            one.spines[["top", "right"]].set_visible(False)
+        return fig, list(new)
+    if hasattr(axes, "get_xlim") or len(axes) != 3:
+        raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(axes)}")
+    return canvas(axes[0])[0], list(axes)
+
+
+def _samples(name: str, given: "Seeds | Mapping[str, Seeds]") -> dict[str, list[RankSample]]:
+    """The runs of each model on a dataset; a single one has the name ""."""
+    models = given if isinstance(given, Mapping) else {"": given}
+    found: dict[str, list[RankSample]] = {}
+    for model, runs in models.items():
+        label = f"{name}, {model}" if model else name
+        if isinstance(runs, list | tuple):
+            found[str(model)] = [sample_of_model(run, f"{label}[{i}]") for i, run in enumerate(runs)]
+        else:
+            found[str(model)] = [sample_of_model(cast("Evaluation", runs), label)]
+    if not all(found.values()) or not found:
+        raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
+    return found
+
+
+def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
+    counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
+    if len({one.digest for one in counts}) > 1:
+        raise ValueError(
+            f"the models of dataset {shorten(name)} were ranked among different candidates, so that chance differs "
+            "between them; evaluate them on the same tasks with the same filter"
+        )
+    return counts[0]
 
 
 def _mean_of_runs(
@@ -371,36 +375,9 @@ def groups(
     rows = np.arange(len(largest))
     ax.barh(rows, np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
-        text = f"{count} tasks" if not math.isnan(value) else f"undefined, {count} tasks"
-        beside(ax, y, text)
+        beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
     ax.axvline(0, color=ink(ax), linewidth=0.8)
     label_rows(ax, names)
     left_out = len(counts) - len(largest)
     ax.set_xlabel(paper_name(metric) + (f" (the {len(largest)} largest of {len(counts)} groups)" if left_out else ""))
     return fig, ax
-
-
-def _samples(name: str, models: Seeds | Mapping[str, Seeds]) -> dict[str, list[RankSample]]:
-    if isinstance(models, Mapping):
-        if not models:
-            raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
-        return {str(model): _runs(f"{name}, {model}", one) for model, one in models.items()}
-    return {"": _runs(name, models)}
-
-
-def _runs(name: str, runs: Seeds) -> list[RankSample]:
-    if not isinstance(runs, list | tuple):
-        return [sample_of_model(cast("Evaluation", runs), name)]
-    if not runs:
-        raise ValueError(f"{shorten(name)} is an empty list: pass at least one run")
-    return [sample_of_model(run, f"{name}[{i}]") for i, run in enumerate(runs)]
-
-
-def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
-    counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
-    if len({one.digest for one in counts}) > 1:
-        raise ValueError(
-            f"the models of dataset {shorten(name)} were ranked among different candidates, so that chance differs "
-            "between them; evaluate them on the same tasks with the same filter"
-        )
-    return counts[0]

@@ -15,10 +15,10 @@ from torchrankmetrics.plots.canvas import (
     Models,
     canvas,
     definition_of_ranks,
+    draw_legend,
     ink,
     is_narrow,
     label_rows,
-    legend_outside,
     marks_on,
     samples_of,
 )
@@ -65,7 +65,7 @@ def rank_ecdf(
     own = ax is None
     fig, ax = canvas(ax, width or (5.5 if len(samples) < 2 else 6.8), 3.6 if width is None else 0.9 * width)
     lines: dict[bytes, tuple[list[str], CandidateCounts]] = {}
-    for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
+    for (name, sample), (color, line, _) in zip(samples.items(), marks_on(ax), strict=False):
         ranks, mass, _ = sample.histogram(rank_type)
         share = np.cumsum(mass) / sample.total
         counts = sample.candidate_counts
@@ -73,11 +73,14 @@ def rank_ecdf(
         # from 0 at the left end to the last candidate at the right end, also where no rank lies there
         x = np.concatenate([[1.0], ranks, [float(counts.num_candidates[-1])]])
         y = np.concatenate([[0.0], share, [share[-1]]])
-        ax.step(x, y, where="post", color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
+        ax.step(x, y, where="post", color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
     for names, counts in lines.values():
-        x = _grid(int(counts.num_candidates[-1]))
+        N = counts.num_candidates
+        # every integer at first, then so densely that a logarithmic axis shows no step that is not there
+        x = np.unique(np.concatenate([np.arange(1, min(N[-1], 64) + 1), np.geomspace(1, N[-1], 1000).round()]))
+        chance = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)  # P(rank <= x) of uniform ranks
         label = "chance" if len(lines) == 1 else f"chance ({', '.join(names)})"
-        ax.step(x, _chance(counts, x), where="post", linestyle=(0, (1, 1)), label=label, **CHANCE)
+        ax.step(x, chance, where="post", linestyle=(0, (1, 1)), label=label, **CHANCE)
     ax.set_xscale("log")
     most = max(int(counts.num_candidates[-1]) for _, counts in lines.values())
     ax.set_xlim(1, most)
@@ -87,7 +90,7 @@ def rank_ecdf(
     ax.set_ylim(0, 1.02)
     ax.set_xlabel(f"rank x ({rank_type}{_of_side(', {} side', side)})")
     ax.set_ylabel("share of tasks with rank ≤ x")
-    legend_outside(ax, own)
+    draw_legend(ax, own)
     return fig, ax
 
 
@@ -132,15 +135,15 @@ def calibration(
     half = math.sqrt(math.log(2 / (1 - confidence_level)) / (2 * fewest))
     band: dict[str, Any] = {"color": CHANCE["color"], "alpha": 0.22, "linewidth": 0}
     ax.fill_between(grid, np.clip(grid - half, 0, 1), np.clip(grid + half, 0, 1), **band)
-    for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
+    for (name, sample), (color, line, _) in zip(samples.items(), marks_on(ax), strict=False):
         y = _relative_ecdf(sample, grid)
-        ax.plot(grid, y, color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
+        ax.plot(grid, y, color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
     ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **CHANCE)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("share x of the candidates" + _of_side(" ({} side)", side))
     ax.set_ylabel("tasks answered in the best x")
-    legend_outside(ax, own)
+    draw_legend(ax, own)
     return fig, ax
 
 
@@ -215,14 +218,3 @@ def _tie_label(name: str, sample: RankSample) -> str:
 def _of_side(text: str, side: str | None) -> str:
     """A label of tasks of one side; it does not describe all tasks together."""
     return text.format(side) if side in TASK_SIDES else ""
-
-
-def _grid(largest: int) -> FloatArray:
-    """Every integer at first, then so densely that a logarithmic axis shows no step that is not there."""
-    return np.unique(np.concatenate([np.arange(1, min(largest, 64) + 1), np.geomspace(1, largest, 1000).round()]))
-
-
-def _chance(counts: CandidateCounts, x: FloatArray) -> FloatArray:
-    """Mean over the tasks of P(rank <= x) when ranks are uniform; one column per distinct N."""
-    share = np.minimum(x[:, None], counts.num_candidates) / counts.num_candidates
-    return share @ (counts.weight * counts.count)

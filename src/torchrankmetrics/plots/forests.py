@@ -13,7 +13,6 @@ from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
 from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, is_narrow, label_rows, zero_line
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
 
 if TYPE_CHECKING:
@@ -69,36 +68,33 @@ def forest(
     keys = list(dict.fromkeys(row.metric for _, row in lines))
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
-    centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
-    narrow = _will_be_narrow(ax, width or 7.0)
+    narrow = (width or 7.0) < _NARROW if ax is None else is_narrow(ax)
     fig, ax = canvas(ax, width or 7.0, 0.9 + (0.42 if narrow else 0.3) * len(lines))
     rows = range(len(lines))
+    centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
     ax.plot(centers, rows, "|", color=ink(ax), markersize=10, markeredgewidth=1.8)
-    sign, digits = "+" if compares else "", 3 if narrow else 4
-    labels = []
+    number, labels = f"{'+' if compares else ''}.{3 if narrow else 4}f", []
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
-        text = f"{center:{sign}.{digits}f} [{row.low:{sign}.{digits}f}, {row.high:{sign}.{digits}f}]"
-        parts = [paper_name(row.metric), name]
+        text = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]"
+        models = ""
         if isinstance(row, Comparison):
             text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
-            parts.insert(1, "" if row.models is None else f"{row.models[0]} − {row.models[1]}")
-        labels.append(("\n" if narrow else " ").join(filter(None, parts)))
-        _above(ax, y, text) if narrow else beside(ax, y, text)
+            models = "" if row.models is None else f"{row.models[0]} − {row.models[1]}"
+        labels.append(("\n" if narrow else " ").join(filter(None, (paper_name(row.metric), models, name))))
+        (_above if narrow else beside)(ax, y, text)
     label_rows(ax, labels)
     ax.tick_params(axis="y", labelsize=SMALL if narrow else None)
-    differences = [row for _, row in lines if isinstance(row, Comparison)]
     levels = {one.confidence_level for one in named.values() if isinstance(one, Intervals)}
+    differences = [row for _, row in lines if isinstance(row, Comparison)]
     levels |= {row.confidence_level for row in differences}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
-    if differences:
+    if compares:
         zero_line(ax)
         corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
-        adjusted = f", p by {' and '.join(corrections)}" if corrections else ""
-        label = f"difference, {label}{adjusted}{_direction(differences)}"
-    else:
-        label = f"value, {label}"
-    ax.set_xlabel(label, loc="right" if narrow else "center")
+        label += f", p by {' and '.join(corrections)}" if corrections else ""
+        label += _direction(differences)
+    ax.set_xlabel(f"{'difference' if compares else 'value'}, {label}", loc="right" if narrow else "center")
     return fig, ax
 
 
@@ -139,7 +135,12 @@ def group_differences(
     """
     confidence_level = check_confidence_level(confidence_level)
     check_int("most", most, 1)
-    tables = [_with_groups(model, name) for model, name in ((a, "a"), (b, "b"))]
+    tables = []
+    for model, name in ((a, "a"), (b, "b")):
+        check_evaluation(model, name)
+        tables.append(as_table(model).compact())
+        if not len(tables[-1]) or not tables[-1].has_groups():
+            raise ValueError(f"{name} needs a group for every task: pass group= to every update")
     ids, counts = np.unique(tables[0].group.numpy(), return_counts=True)
     order = np.argsort(-counts, kind="stable")
     drawn = [int(ids[i]) for i in order if counts[i] > 1][:most]
@@ -150,14 +151,13 @@ def group_differences(
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     rows = np.arange(len(drawn))
     ends = np.array([(one.low, one.high) for one in found])
-    narrow = _will_be_narrow(ax, width or 5.5)
+    narrow = (width or 5.5) < _NARROW if ax is None else is_narrow(ax)
     fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(drawn))
     ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
         face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.a - pair.b, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
-        text = f"{pair.num_tasks}" if narrow else f"{pair.num_tasks} tasks"
-        beside(ax, y, text)
+        beside(ax, y, f"{pair.num_tasks}{' tasks' * (not narrow)}")
     zero_line(ax)
     label_rows(ax, [str(name_of(group, names)) for group in drawn])
     ax.tick_params(axis="y", labelsize=SMALL)
@@ -171,18 +171,6 @@ def group_differences(
         loc="right" if narrow else "center",
     )
     return fig, ax
-
-
-def _with_groups(model: Evaluation, name: str) -> RankTable:
-    check_evaluation(model, name)
-    table = as_table(model).compact()
-    if not len(table) or not table.has_groups():
-        raise ValueError(f"{name} needs a group for every task: pass group= to every update")
-    return table
-
-
-def _will_be_narrow(ax: "Axes | None", width: float) -> bool:
-    return width < _NARROW if ax is None else is_narrow(ax)
 
 
 def _above(ax: "Axes", y: int, text: str) -> None:
@@ -201,15 +189,13 @@ def _above(ax: "Axes", y: int, text: str) -> None:
 
 def _direction(rows: Sequence[Comparison]) -> str:
     """Which side of zero is better for whom, if it is the same for all."""
-    named = [_name(row.metric) for row in rows]
-    directions = {None if name is None else name.measure().higher_is_better for name in named}
-    if len(directions) > 1 or directions == {None}:
-        return ""
+    names = [_name(row.metric) for row in rows]
+    directions = {None if name is None else name.measure().higher_is_better for name in names}
     models = {row.models or ("a", "b") for row in rows}
-    return _better(directions.pop(), models.pop() if len(models) == 1 else ("the first", ""))
+    return _better(directions.pop() if len(directions) == 1 else None, *(models if len(models) == 1 else ()))
 
 
-def _better(higher: bool | None, models: tuple[str, str]) -> str:
+def _better(higher: bool | None, models: tuple[str, str] = ("the first", "")) -> str:
     return "" if higher is None else f"\n{'right' if higher else 'left'} is better for {models[0]}"
 
 
@@ -226,32 +212,27 @@ def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
         return (result,)
     if isinstance(result, Intervals | Comparisons | PairwiseComparisons):
         return result.rows
-    about = f" of {name!r}" if name else ""
     raise TypeError(
-        f"the result{about} must come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> "
-        f"such; got {type(result).__name__}"
+        f"the result{f' of {name!r}' if name else ''} must come from RankCollection.confidence_intervals() or "
+        f"compare(), or be a dict of name -> such; got {type(result).__name__}"
     )
 
 
 def _check_scales(keys: Sequence[str]) -> None:
     scales: dict[str, list[str]] = {}
     for key in keys:
-        scales.setdefault(_scale(key), []).append(key)
-    scales.pop("", None)
+        if (name := _name(key)) is not None:  # nothing is known of a user's own keys
+            scales.setdefault(_scale(name), []).append(key)
     if len(scales) > 1:
         kinds = "; ".join(f"{kind}: {', '.join(map(repr, members))}" for kind, members in scales.items())
         raise ValueError(f"metrics of different scales cannot be read on one axis; pick some by metrics=[...]. {kinds}")
 
 
-def _scale(key: str) -> str:
-    """What an axis of a metric counts; nothing is known of a user's own keys."""
-    name = _name(key)
-    if name is None:
-        return ""
-    if name.view == "z_score":
-        return "standard deviations"
-    if name.view in ("normalized", "adjusted_index"):
-        return "shares" if name.view == "adjusted_index" else "ratios to chance"
+def _scale(name: MetricName) -> str:
+    """What an axis of a metric counts."""
+    views = {"z_score": "standard deviations", "normalized": "ratios to chance", "adjusted_index": "shares"}
+    if name.view in views:
+        return views[name.view]
     if name.definition.name == "rank_variance":
         return "squared ranks"
     return "shares" if name.definition.higher_is_better or name.definition.aggregation == "tie_rate" else "ranks"

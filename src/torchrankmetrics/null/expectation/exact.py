@@ -1,25 +1,26 @@
-"""`ExactExpectation`: the ordered chain of strategies for exact null moments, and the strategy for means of f."""
+"""`ExactExpectation`: the ordered chain of strategies for exact null moments; means of f and geometric means."""
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
+from torchrankmetrics.definitions.sums import PrefixRule, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null.expectation.provider import (
     UNDEFINED,
     ExpectationProvider,
-    Strategy,
     unavailable,
     valued_tasks,
 )
 
 
-def strategies(definition: RankDefinition) -> Iterator[Strategy]:
+def strategies(definition: RankDefinition) -> Iterator[Callable[[RankDefinition, CandidateCounts], Moments | None]]:
     """Yield the strategies that serve a metric in the order in which they are tried; load only their files.
 
     A strategy returns None, or raises ``ExpectationUnavailableError``, for counts that it does not serve.
@@ -28,17 +29,11 @@ def strategies(definition: RankDefinition) -> Iterator[Strategy]:
     if definition.is_mean_of_f:
         yield mean_of_f
     elif definition.is_geometric_mean:
-        from torchrankmetrics.null.expectation.geometric import geometric_mean
-
         yield geometric_mean
-    elif definition.is_extreme and p == 1 and not math.isnan(a):
-        from torchrankmetrics.null.expectation.order_statistics import extreme_rank
+    elif p == 1 and ((definition.is_extreme and not math.isnan(a)) or (kind == "median" and abs(a) == 1)):
+        from torchrankmetrics.null.expectation.order_statistics import order_statistic
 
-        yield extreme_rank
-    elif kind == "median" and p == 1 and abs(a) == 1:
-        from torchrankmetrics.null.expectation.order_statistics import median_rank
-
-        yield median_rank
+        yield order_statistic
     is_power = kind == "mean" and 0 < abs(p) <= 3 and abs(a) > 0
     if is_power and -20 <= a <= 2.5:  # beyond these exponents the Gauss rule is better
         from torchrankmetrics.null.expectation.power import power_mean
@@ -66,6 +61,33 @@ def mean_of_f(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     mean, variance = known(definition.f).null_moments(counts.num_candidates)
     share = counts.count * counts.weight
     return Moments(float((share * mean).sum()), float((share * counts.weight * variance).sum()))
+
+
+def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Exact moments of exp(+-(sum of v_i log r_i)).
+
+    With s = +-v_i, E is the product of E[r_i^s], and V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1).
+    """
+    log_mean = log_spread = 0.0
+    for weight in np.unique(counts.weight):
+        part = counts.weight == weight
+        N, count = counts.num_candidates[part], counts.count[part]
+        log_factor, relative_variance = _power_moments(prefix_rule(N.tobytes()), known(definition.g).direction * weight)
+        log_mean += float((count * log_factor).sum())
+        log_spread += float((count * np.log1p(relative_variance)).sum())
+    with np.errstate(over="ignore"):
+        return Moments(float(np.exp(log_mean)), float(np.exp(2 * log_mean) * np.expm1(log_spread)))
+
+
+def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
+    """Log E[r^s] and Var(r^s) / E[r^s]^2 for every N of the rule."""
+    if abs(s) * math.log(rule.upper[-1]) > 1:
+        power = rule.nodes**s
+        mean = rule.means(power)
+        return np.log(mean), rule.variances(power) / mean**2
+    excess = np.expm1(s * np.log(rule.nodes))  # r^s - 1 keeps its digits when s is 1 / (number of ranking tasks)
+    mean = rule.means(excess)
+    return np.log1p(mean), rule.variances(excess) / (1 + mean) ** 2
 
 
 class ExactExpectation(ExpectationProvider):

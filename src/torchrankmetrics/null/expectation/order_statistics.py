@@ -23,36 +23,16 @@ _CUTS = 8  # panels on each side of the center: about 1.2 standard deviations ea
 _WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
 
 
-def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of a power of the largest or the smallest rank; weights have no influence."""
+def order_statistic(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+    """Exact moments of a power of the largest, smallest or median rank; None for a median if weights differ."""
+    if not (counts.equal_weights or definition.is_extreme):
+        return None
     N, count = sum_by_value(counts.num_candidates, counts.count)
     return _moments(definition, _IndependentRanks(N, np.ones_like(N), count.astype(np.int64)))
 
 
-def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Moments of the median and the inverse median of ranks, midpoint for even n; None if weights differ.
-
-    Raises:
-        ExpectationUnavailableError: if n is even and wide gaps meet many distinct N: too much work.
-    """
-    if not counts.equal_weights:
-        return None
-    return _moments(
-        definition, _IndependentRanks(counts.num_candidates, np.ones_like(counts.num_candidates), counts.count)
-    )
-
-
 def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[float, float]:
-    """Mean and variance of the median over queries of equal weight of the rank of the first relevant item.
-
-    Args:
-        N: (u,) int64, distinct together with m.
-        m: (u,) int64, relevant items of a query.
-        count: (u,) int64, number of queries with each N and m.
-
-    Raises:
-        ExpectationUnavailableError: under the conditions of ``median_rank``.
-    """
+    """Mean and variance of the median over queries with m relevant items among N of the rank of the first one."""
     order = np.argsort(N - m, kind="stable")
     return _cached_median(*(part[order].tobytes() for part in (N, m, count)))
 
@@ -82,27 +62,12 @@ class _IndependentRanks:
 
     def at_most(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) <= x) for each x, (len(x),), to a small relative error where it is below 1/2."""
-        if j == self.total and self._m.max() == 1:
-            return np.exp(self._log_maximum(x))
         return np.concatenate([_tail(p, q, self.count, j) for p, q, _ in self._shares(x, x)])
 
     def beyond(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) > x) for each x, (len(x),), to a small relative error where it is below 1/2."""
-        if j == self.total and self._m.max() == 1:
-            return -np.expm1(self._log_maximum(x))
         least = self.total - j + 1
         return np.concatenate([_tail(q, p, self.count, least) for p, q, _ in self._shares(x, x)])
-
-    def _log_maximum(self, x: FloatArray) -> FloatArray:
-        """Log P(X_(n) <= x) of ranking tasks, for x up to the largest N."""
-        alive = np.cumsum(self.count[::-1])[::-1]  # tasks with N_i >= N[k]
-        steps = alive[1:] * np.log1p((self.num_candidates[:-1] - self.num_candidates[1:]) / self.num_candidates[1:])
-        segment = np.searchsorted(self.num_candidates, x)
-        at_edge = np.append(np.cumsum(steps[::-1])[::-1], 0.0)[segment]
-        with np.errstate(divide="ignore"):
-            return np.asarray(
-                alive[segment] * np.log1p((x - self.num_candidates[segment]) / self.num_candidates[segment]) + at_edge
-            )
 
     def joint(self, x: FloatArray, y: FloatArray, j: int) -> FloatArray:
         """P(B_x = j = B_y), (len(x),): no rank in (x, y], and j at most x."""
@@ -149,15 +114,12 @@ def _moments(definition: RankDefinition, tasks: _IndependentRanks) -> Moments:
 def _window(tasks: _IndependentRanks, j: int, center: int, a: float) -> tuple[int, int]:
     """The x outside of which both tails of X_(j) are negligible relative to those at the center."""
 
-    def at_most(x: int) -> float:
-        return float(tasks.at_most(np.array([float(x)]), j)[0])
+    def tail(x: int) -> float:
+        return float((tasks.at_most if x < center else tasks.beyond)(np.array([float(x)]), j)[0])
 
-    def beyond(x: int) -> float:
-        return float(tasks.beyond(np.array([float(x)]), j)[0])
-
-    least = max(at_most(center - 1), beyond(center)) * math.exp(-_REACH + min(0.0, 2 * a * math.log(center)))
-    low = 1 + bisect_left(range(1, center), True, key=lambda x: at_most(x) > least)
-    return low, center + bisect_left(range(center, int(tasks.last[-1])), True, key=lambda x: beyond(x) <= least)
+    least = max(tail(center - 1), tail(center)) * math.exp(-_REACH + min(0.0, 2 * a * math.log(center)))
+    low = 1 + bisect_left(range(1, center), True, key=lambda x: tail(x) > least)
+    return low, center + bisect_left(range(center, int(tasks.last[-1])), True, key=lambda x: tail(x) <= least)
 
 
 def _panels(tasks: _IndependentRanks, low: int, high: int, cuts: int) -> tuple[FloatArray, FloatArray]:
@@ -202,8 +164,7 @@ def _gap_correction(
 def _gap_rule(tasks: _IndependentRanks, x: float) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights for sums over y - x = 0, 1, ...; the diagonal counts half.
 
-    x is an integer or a quadrature node between two: the panels end at the kinks y = N_i, at distances N_i - x that
-    need not be integers. The Gauss rule of the counting measure continues to such lengths: the sum stays smooth in x.
+    Panels end at the kinks y = N_i, at distances from x that need not be integers: so the sum stays smooth in x.
     """
 
     def log_free(gap: int) -> float:
@@ -241,10 +202,7 @@ _CAP = 40.0  # largest |s|
 
 
 def _tail(p: FloatArray, q: FloatArray, count: IntArray, j: int, *, point: bool = False) -> FloatArray:
-    """P(B >= j) for each row, where B is the sum of count[u] variables Bernoulli(p[row, u]): (rows, u) in, (rows,) out.
-
-    q = 1 - p is passed so that neither loses digits; j is any integer; P(B = j) if ``point``.
-    """
+    """P(B >= j), or P(B = j), of sums B of count[u] variables Bernoulli(p[row, u]); q = 1 - p with all its digits."""
     if not point and j in (1, int(count.sum())):
         with np.errstate(divide="ignore"):
             log_p, log_q = (np.where(x < 0.5, np.log(x), np.log1p(-y)) for x, y in ((p, q), (q, p)))

@@ -22,10 +22,7 @@ _FACTORIALS = np.array([math.factorial(j) for j in range(_CUMULANTS + 1)], dtype
 
 
 def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5, by an integral over the Laplace transform.
-
-    This serves IMR, HMR, the power means (a = 1 / p) and their inverses (a = -1 / p) except for small |p|.
-    """
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5, by an integral over the Laplace transform."""
     p, a = definition.exponents
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
@@ -73,11 +70,7 @@ def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
 class _PowerSum:
     """S = sum of v_i r_i^p relative to its mean mu, over distinct (N, v) sorted by the largest value of v r^p / mu.
 
-    Attributes:
-        log_mean: log of mu.
-        smallest: smallest value of S / mu.
-        largest: (u,) largest value of v r^p / mu, ascending.
-        cumulants: (_CUMULANTS + 1,) cumulants of S / mu; entries 0 and 1 are zero.
+    ``smallest`` is the smallest value of S / mu; its cumulants 0 and 1 are zero.
     """
 
     def __init__(self, counts: CandidateCounts, p: float) -> None:
@@ -100,32 +93,20 @@ class _PowerSum:
         self._mean_before = np.append(0.0, np.cumsum(self._count * self._unit * mean[order]))
 
     def log_laplace(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu) for ascending t, each (len(t),).
-
-        A pair whose t v r^p / mu stays small is summed by its cumulants, the others by quadrature over their ranks.
-        """
+        """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu) for ascending t, each (len(t),)."""
         small = np.searchsorted(self.largest, _SERIES / t, side="right")  # pairs summed by cumulants
         excess = polyval(t, self._series[2:, small], tensor=False) * t**2
         log_phi = excess - t * self._mean_before[small]
-        large = np.flatnonzero(small < len(self._N))
-        if len(large):
-            more, more_phi = self._by_quadrature(t[large], small[large])
-            excess[large] += more
-            log_phi[large] += more_phi
-        return excess, log_phi
-
-    def _by_quadrature(self, t: FloatArray, small: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The pairs from ``small`` (one per t) on."""
         begin = int(small.min())
-        N, unit = self._N[begin:], self._unit[begin:]
+        N, unit = self._N[begin:], self._unit[begin:]  # the others, by quadrature over their ranks
         count = np.where(np.arange(begin, len(self._N)) >= small[:, None], self._count[begin:], 0)
-        sums = np.zeros((2, len(t)))
-        for part in _groups(N, unit):
+        for part in _groups(N, unit) if len(N) else ():
             rows = np.flatnonzero(count[:, part].any(1))
             if len(rows):
-                each = self._pairs(N[part], unit[part], t[rows])
-                sums[:, rows] += (each * count[rows][:, part]).sum(-1)
-        return sums[0], sums[1]
+                each = (self._pairs(N[part], unit[part], t[rows]) * count[rows][:, part]).sum(-1)
+                excess[rows] += each[0]
+                log_phi[rows] += each[1]
+        return excess, log_phi
 
     def _pairs(self, N: IntArray, unit: FloatArray, t: FloatArray) -> FloatArray:
         """Lambda and log phi of pairs of one weight, N ascending, or of one N: (2, len(t), pairs)."""
@@ -240,10 +221,9 @@ _MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
 
 
 def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by a Gauss rule with the first 20 cumulants of the sum.
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by a Gauss rule with 20 cumulants of the sum.
 
-    Raises:
-        ExpectationUnavailableError: if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
+    An error if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
     """
     p, a = definition.exponents
     S = _PowerSum(counts, p)

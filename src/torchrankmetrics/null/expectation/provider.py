@@ -1,7 +1,6 @@
 """`ExpectationProvider`, the protocol of null moments, and the error if none are known."""
 
 import math
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -52,9 +51,6 @@ class ExpectationProvider(Protocol):
 
 class ExpectationUnavailableError(ValueError):
     """The null moments of a metric are not known; the message names an alternative."""
-
-
-Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
 
 
 def valued_tasks(

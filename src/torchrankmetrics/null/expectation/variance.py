@@ -40,11 +40,7 @@ _WEIGHTS = 256  # distinct weights at most, each with its own quadrature rule
 
 
 def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of sqrt(sum v_i (r_i - mean)^2).
-
-    Raises:
-        ExpectationUnavailableError: if the integral does not settle, or the weights are too many.
-    """
+    """Moments of sqrt(sum v_i (r_i - mean)^2); an error if the integral does not settle."""
     variance = rank_variance(RANK_VARIANCE, counts)
     if variance.variance == 0.0:
         return Moments(math.sqrt(variance.mean), 0.0)
@@ -65,9 +61,8 @@ def _from_moments(m: FloatArray) -> float:
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
     """E[(V / E V - 1)^k], k = 0..4.
 
-    V = A - B^2 with A = sum v y^2 and B = sum v y, for ranks y centered and in units of sqrt(E V). With a normal Z,
-    E exp(-e^2 V) = E_Z of the product of E exp(-e^2 v y^2 + sqrt(2) e v y Z), a series in e whose coefficients are
-    polynomials in Z: a Gauss-Hermite rule with five nodes is exact.
+    For ranks y centered and in units of sqrt(E V), and a normal Z, E exp(-e^2 V) = E_Z of the product of
+    E exp(-e^2 v y^2 + sqrt(2) e v y Z). Its coefficients are polynomials in Z: five Gauss-Hermite nodes are exact.
     """
     N, index = np.unique(counts.num_candidates, return_inverse=True)
     v, count = counts.weight, counts.count
@@ -111,11 +106,9 @@ def _from_integral(definition: RankDefinition, counts: CandidateCounts, mean: fl
             ratio = math.exp(-(new_slope + 0.5) * _STEP)
             rest = _STEP * t**-0.5 * math.exp(log_phi) * ratio / (1 - ratio)
             error = rest * min(1.0, abs(new_slope - slope) / _STEP)
-            if error <= 1e-11 * abs(total):
+            if error <= (1e-7 if work > _WORK else 1e-11) * abs(total):
                 return float(rgamma(-0.5) * (total + rest))
             if work > _WORK:
-                if error <= 1e-7 * abs(total):
-                    return float(rgamma(-0.5) * (total + rest))
                 raise unavailable(definition, "has no expectation of stated accuracy for these few tasks")
         before, slope = log_phi, new_slope
 

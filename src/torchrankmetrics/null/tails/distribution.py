@@ -5,7 +5,9 @@ so that the moments of S up to the third order in the width of a cell are kept.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -33,20 +35,21 @@ _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _COUNTS = 96, 400  # distinct weights and N; more are condensed
 _CELLS = 1 << 16  # more weights are used where cells are so few
 _FEW = 20  # tasks with narrower cells
+_LISTED, _INTERVALS = 1 << 20, 1 << 14  # ranks of a task that are listed; intervals of more ranks
 
 
 class RankValues:
     """A transform at integer ranks, times a sign; tabulated unless it has a closed form."""
 
     def __init__(self, f: KnownTransform, sign: int, most: int) -> None:
-        self._f, self.sign, self.is_identity = f, sign, f.is_identity
+        self._f, self._sign, self.is_identity = f, sign, f.is_identity
         self.table: FloatArray | None = None
         self.jumps: IntArray = np.empty(0, dtype=np.int64)
         self.is_step, self.is_monotone = isinstance(f, AtMost), True
         if isinstance(f, AtMost):
             self.jumps = np.array([f.k])
         elif not f.smooth:
-            self.table = rank_table(f, min(most, f.constant_from))
+            self.table = sign * rank_table(f, min(most, f.constant_from))
             change = np.diff(self.table)
             self.jumps = np.flatnonzero(change) + 1
             self.is_step = len(self.jumps) <= _STEPS
@@ -57,8 +60,8 @@ class RankValues:
     def __call__(self, ranks: IntArray | FloatArray) -> FloatArray:
         """Values at ranks (m,)."""
         if self.table is not None:
-            return np.asarray(self.sign * self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1])
-        values: FloatArray = self.sign * apply_transform(self._f, ranks.astype(np.float64))
+            return self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1]
+        values: FloatArray = self._sign * apply_transform(self._f, ranks.astype(np.float64))
         return values
 
     def cells(self, ends: IntArray, ratio: float) -> tuple[IntArray, FloatArray]:
@@ -71,46 +74,44 @@ class RankValues:
         stop = stop[stop <= most]
         if self.table is None or self.is_step:
             nodes, weights, number = panel_rule(stop[:-1] + 1, np.diff(stop), 1 if self.is_step else _NODES)
-        else:
-            nodes, weights, number = np.arange(1.0, most + 1), np.ones(most), np.diff(stop)
-        return stop, _cells(self(nodes), weights, np.cumsum(number) - number)
+            return stop, _cells(self(nodes), weights, np.cumsum(number) - number)
+        values = self.table if len(self.table) == most else self(np.arange(1, most + 1))
+        return stop, _cells(values, None, stop[:-1])
 
 
-def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
+def _cells(values: FloatArray, mass: FloatArray | None, begin: IntArray) -> FloatArray:
     """Size, mean and standard deviation of cells that begin at some of the values, (3, cells)."""
-    first, size = values[begin], np.add.reduceat(mass, begin)
-    apart = values - np.repeat(first, np.diff(np.r_[begin, len(values)]))
-    mean, square = (np.add.reduceat(mass * apart**k, begin) / size for k in (1, 2))
+    first, length = values[begin], np.diff(np.r_[begin, len(values)])
+    size = length.astype(np.float64) if mass is None else np.add.reduceat(mass, begin)
+    apart = values - np.repeat(first, length)
+    weighted = apart if mass is None else mass * apart
+    mean, square = np.add.reduceat(weighted, begin) / size, np.add.reduceat(weighted * apart, begin) / size
     return np.stack([size, first + mean, np.sqrt(np.maximum(square - mean**2, 0.0))])
 
 
 class Summands:
-    """Groups of c independent summands v x with x in cells.
+    """Groups of c independent summands v x, x in the cells of a segment and, if shared, of the segments before it.
 
-    Args:
-        cells: size, mean and deviation of cells, (3, m).
-        starts: first cells of segments.
-        groups: segment, v, c, best and worst value of each group.
-        low: number of first cells that a group leaves out, if a segment includes the cells of the segments before it;
-            None if each group has its own segment.
-        skewness: bound of the skewness of a cell.
+    ``cells`` are size, mean and deviation; ``starts`` the first cells of segments; ``groups`` segment, v, c, best and
+    worst x; ``skewness`` bounds that of a cell.
     """
 
+    is_negated = False
     moved = 0.0  # how far an atom was moved because its weight was condensed
-    num_listed = 0  # number of values that ``atoms`` of all groups list
 
     def __init__(
         self,
         cells: FloatArray,
         starts: IntArray,
         groups: tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray],
-        low: IntArray | None,
+        shared: bool,
         skewness: float,
     ) -> None:
         self.size, self.mean, self.deviation = cells
         self.segment, self.v, self.c, self.best, self.worst = groups
-        self.starts, self.low, self.skewness, self.shift = starts, low, skewness, 0.0
-        if low is None:  # v (x - best) is in the cells
+        self.starts, self.shared, self.skewness, self.shift = starts, shared, skewness, 0.0
+        self.low: IntArray = np.zeros(len(self.v), dtype=np.int64)  # first cells that a group leaves out
+        if not shared:  # v (x - best) is in the cells
             length = np.diff(np.r_[starts, len(self.size)])
             v, best = np.repeat(self.v, length), np.repeat(self.best, length)
             self.mean, self.deviation = v * (self.mean - best), v * self.deviation
@@ -119,11 +120,29 @@ class Summands:
         self.top, self.bottom = (self.shift + float(self.c @ (self.v * end)) for end in (self.best, self.worst))
         self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
 
+    @cached_property
+    def at_zero(self) -> FloatArray:
+        """Cumulants at 0."""
+        return self.cumulants(0.0)
+
+    def negated(self) -> "Summands":
+        """The distribution of -S."""
+        other = copy(self)
+        other.mean, other.best, other.worst, other.shift = -self.mean, -self.worst, -self.best, -self.shift
+        other.top, other.bottom, other.is_negated = -self.bottom, -self.top, not self.is_negated
+        other.__dict__.pop("at_zero", None)
+        return other
+
+    @cached_property
+    def lengths(self) -> IntArray:
+        """Number of values of a summand of each group."""
+        return np.asarray(np.diff(np.r_[self.starts, len(self.size)]))
+
     def cells_of(self, group: int) -> slice:
         """Cells of a group."""
         segment = int(self.segment[group])
         end = int(self.starts[segment + 1]) if segment + 1 < len(self.starts) else len(self.size)
-        return slice(int(self.starts[segment] if self.low is None else self.low[group]), end)
+        return slice(int(self.low[group] if self.shared else self.starts[segment]), end)
 
     def _rows(self, t: float, *, share: bool) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
         """Row of each group: rows share sums over cells; weight, largest x and sizes of cells of each row.
@@ -135,23 +154,18 @@ class Summands:
             y = 20 * np.abs(t) * self.v * float((self.best - self.worst).max())
             key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1))))
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale
-        low: IntArray = np.zeros(len(self.v), dtype=np.int64) if self.low is None else self.low
-        _, first, row = np.unique(key + 1j * (scale * (low.max() + 1) + low), return_index=True, return_inverse=True)
+        key = key + 1j * (scale * (self.low.max() + 1) + self.low)
+        _, first, row = np.unique(key, return_index=True, return_inverse=True)
         row = row.ravel()
         anchor = np.full(len(first), -np.inf if t >= 0 else np.inf)
         (np.maximum if t >= 0 else np.minimum).at(anchor, row, best)
-        size = np.where(np.arange(len(self.size)) < low[first, None], 0.0, self.size)
+        size = np.where(np.arange(len(self.size)) < self.low[first, None], 0.0, self.size)
         return row, np.bincount(row, self.v) / np.bincount(row), anchor, size
 
     def _sums(self, terms: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sums over the cells of each segment: (..., cells) in, (..., segments) out."""
         sums = np.add.reduceat(terms, self.starts, axis=-1)
-        return sums if self.low is None else sums.cumsum(axis=-1)
-
-    @cached_property
-    def at_zero(self) -> FloatArray:
-        """Cumulants at 0."""
-        return self.cumulants(0.0)
+        return sums.cumsum(axis=-1) if self.shared else sums
 
     def cumulants(self, t: float) -> FloatArray:
         """K(t), its first three derivatives, and the possible error of K because of the cells; by Taylor's theorem."""
@@ -168,6 +182,7 @@ class Summands:
             for power in range(4):
                 k[power] += self._sums(e)[row, self.segment]
                 e *= y
+        k[0] = np.where(k[0] > 1e-280, k[0], np.nan)  # an underflow: t is too large
         k1, k2, k3 = k[1:] / k[0]
         var, third = k2 - k1**2, k3 - 3 * k1 * k2 + 2 * k1**3
         d, v = t * self.v - u[row], self.v
@@ -227,17 +242,20 @@ class Summands:
             t = step if low < step < limit else 2 * t if high == math.inf else (low + high) / 2
         return float(t)
 
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
+    def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Intervals of shortfalls v (best - x) of a group, ascending: lower ends, upper ends, masses."""
+        cells = self.cells_of(group)
+        d = self.v[group] * (self.best[group] - self.mean[cells])
+        if self.deviation[cells].any():
+            return self._intervals(group, short)
+        return d, d, self.size[cells]
+
+    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         raise NotImplementedError
 
     def condensed(self) -> "Summands":
         """Fewer groups, if they are many; the caller corrects the first cumulants."""
         return self
-
-    def negated(self) -> "Summands":
-        """The distribution of -S."""
-        raise NotImplementedError
 
 
 class RankSummands(Summands):
@@ -245,42 +263,57 @@ class RankSummands(Summands):
 
     def __init__(self, values: RankValues, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
         self.values, self.first, self.N, self.given = values, low, N, v
-        ends, best = np.r_[N, low], values(np.r_[low + 1, N]).reshape(2, -1)
-        if values.is_step and len(N) * (len(values.jumps) + 1) <= _CELLS:  # a few atoms for each group
+        ends = values(np.r_[low + 1, N]).reshape(2, -1)
+        shared = not values.is_step or len(N) * (len(values.jumps) + 1) > _CELLS
+        if shared:
+            fine = 4 if c.sum() <= _FEW else 1 if c.sum() <= _SINGLE else 0.5
+            self.stop, cells = values.cells(np.unique(np.r_[low[low > 0], N]), RATIO / fine)
+            last, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
+            starts = np.r_[0, last[:-1]]
+        else:  # a few atoms for each group
             stop, cells = values.cells(np.array([N.max()]), 1.0)
-            size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
-            group, cell = np.nonzero(size > 0)
-            starts = np.searchsorted(group, np.arange(len(N)))
+            size = np.maximum(np.minimum(stop[1:], N[:, None]) - stop[:-1], 0)
+            group, cell = np.nonzero(size)
+            starts, segment = np.searchsorted(group, np.arange(len(N))), np.arange(len(N))
             cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
-            segment, first = np.arange(len(N)), None
-        else:
-            if low.any():  # narrow ranges
-                ends = np.r_[ends, np.rint(np.linspace(low.min(), N.max(), _SINGLE)).astype(np.int64)]
-            stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
-            ends, segment = np.unique(np.searchsorted(stop, N), return_inverse=True)
-            cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(stop, low)
-        super().__init__(cells, starts, (segment.ravel(), v, c, best.max(axis=0), best.min(axis=0)), first, RATIO)
-        self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
+        super().__init__(cells, starts, (segment.ravel(), v, c, ends.max(axis=0), ends.min(axis=0)), shared, RATIO)
+        if shared:
+            self.low, self.lengths = np.searchsorted(self.stop, low), N - low
 
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
-        if not self.is_listed:
-            x = self.values(np.arange(self.first[group] + 1, self.N[group] + 1))
-            return self.v[group] * (self.best[group] - x), np.ones(len(x))
-        cells = self.cells_of(group)
-        return self.v[group] * (self.best[group] - self.mean[cells]), self.size[cells]
+    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        N, (first, last) = int(self.N[group]), self.values(np.array([1, self.N[group]]))
+        sign = -1 if self.is_negated else 1
 
-    def negated(self) -> Summands:
-        """The distribution of -S."""
-        values = RankValues.__new__(RankValues)
-        values.__dict__ |= self.values.__dict__ | {"sign": -self.values.sign}
-        return RankSummands(values, self.first, self.N, self.given, self.c)
+        def shortfall(place: IntArray) -> FloatArray:
+            """Shortfall of the place-th best rank."""
+            ranks = place if sign * first >= sign * last else N + 1 - place
+            return np.asarray(self.v[group] * (self.best[group] - sign * self.values(ranks)))
+
+        if N * len(self.c) <= _LISTED:
+            d = shortfall(np.arange(1, N + 1))
+            return d, d, np.ones(N)
+        cut = bisect_right(range(1, N + 1), short, key=lambda place: shortfall(np.array([place]))[0])
+        far = np.geomspace(_SINGLE, N, _INTERVALS // len(self.c) + _SINGLE).astype(np.int64)
+        stop = np.unique(np.r_[np.arange(_SINGLE), cut, np.minimum(far, N), N])
+        return shortfall(stop[:-1] + 1), shortfall(stop[1:]), np.diff(stop).astype(np.float64)
+
+    def without_large(self, s: float, slack: float, coarse: bool) -> tuple[float, Summands]:
+        """Leave out ranks that reach s by themselves, or many of them; log-probability that there are none."""
+        ends = self.values(np.maximum(self.stop, 1)) if self.shared else np.zeros(1)
+        if ends[0] <= ends[-1] or self.is_negated:
+            return 0.0, self
+        alone = self.stop[np.searchsorted(-ends[1:], -((s - slack - self.bottom) / self.v + self.worst), side="right")]
+        if coarse:  # few distinct ranges, which share cells
+            alone = np.where(alone > 0, np.exp2(np.floor(4 * np.log2(np.maximum(alone, 1))) / 4).astype(np.int64), 0)
+        alone = np.minimum(alone, self.N - 1)
+        log_open = float(self.c @ np.log1p(-alone / self.N))
+        return log_open, RankSummands(self.values, alone, self.N, self.given, self.c) if alone.any() else self
 
     def condensed(self) -> Summands:
         """Near N and near weights as one, if they are many; the caller corrects the first cumulants."""
-        rows = _STEPS if self.low is None else max(_ROWS, _CELLS // len(self.size))
+        rows = max(_ROWS, _CELLS // len(self.size)) if self.shared else _STEPS
         many = len(np.unique(self.given)) > rows or len(np.unique(self.N)) > _COUNTS
-        if not many or (self.low is None and len(self.c) <= 4 * _STEPS):
+        if not many or (not self.shared and len(self.c) <= 4 * _STEPS):
             return self
         spread = float(((self.best - self.worst) * self.v / self.given).max())
         y = self.given * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
@@ -290,9 +323,9 @@ class RankSummands(Summands):
         v = np.bincount(weight, self.c * self.given) / np.bincount(weight, self.c)
         N = np.rint(np.bincount(size, self.c) / np.bincount(size, self.c / self.N)).astype(np.int64)
         c: FloatArray = np.bincount(index.ravel(), self.c).astype(np.float64)
-        few = RankSummands(self.values, self.first[first], N[size[first]], v[weight[first]], c)
+        few: Summands = RankSummands(self.values, self.first[first], N[size[first]], v[weight[first]], c)
         few.moved = float(np.abs(self.given - v[weight]).max()) * spread if self.is_listed else 0.0
-        return few
+        return few.negated() if self.is_negated else few
 
 
 def _binned(x: FloatArray, group: IntArray, most: int) -> IntArray:
@@ -309,25 +342,19 @@ class ListedSummands(Summands):
     """Summands v x, each x with ascending values and their masses."""
 
     def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
-        self.lists, self.given = lists, (v, c)
+        self.lists, self.given = lists, v
         most = max(4 * _STEPS, _CELLS // len({id(one) for one in lists}))
         distinct = {id(one): _cells_of_values(*one, most) for one in lists}
         cells = [distinct[id(one)] for one in lists]
         length = np.array([one.shape[1] for one in cells])
         best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
         groups = np.arange(len(lists)), v, c, best, worst
-        super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, None, 1.0)
-        self.num_listed = sum(len(x) for x, _ in lists)
+        super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, False, 1.0)
 
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
+    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         x, mass = self.lists[group]
-        return self.given[0][group] * (x[-1] - x), mass
-
-    def negated(self) -> Summands:
-        """The distribution of -S."""
-        turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in self.lists}
-        return ListedSummands([turned[id(one)] for one in self.lists], *self.given)
+        d = self.given[group] * (x - x[0] if self.is_negated else x[-1] - x)
+        return d, d, mass
 
 
 def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:
@@ -351,13 +378,8 @@ def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: F
         if shared.is_monotone:
             return RankSummands(shared, np.zeros_like(N), N, v, c)
         functions = dict.fromkeys(np.unique(N).tolist(), shared)
-    lists = {n: merged(values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
+    lists = {}
+    for n, values in functions.items():
+        x, number = np.unique(values(np.arange(1, n + 1)), return_counts=True)
+        lists[n] = x, number.astype(np.float64)
     return ListedSummands([lists[n] for n in N.tolist()], v, c)
-
-
-def merged(x: FloatArray, mass: FloatArray) -> Atoms:
-    """Ascending values, those equal up to rounding as one, with their masses."""
-    order = np.argsort(x, kind="stable")
-    x, mass = x[order], mass[order]
-    first = np.flatnonzero(np.r_[True, np.diff(x) > 1e-13 * np.abs(x[1:])])
-    return x[first], np.add.reduceat(mass, first)
