@@ -47,7 +47,7 @@ def test_a_plain_collection_that_takes_the_metrics_over_updates_them(take, compu
 
 
 @pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
-def test_a_collection_that_was_taken_over_refuses_updates_and_the_other_goes_on(compute_groups):
+def test_a_collection_that_was_taken_over_rejects_updates_and_the_other_goes_on(compute_groups):
     metrics, inner = made(), made()
     plain = MetricCollection([metrics], compute_groups=compute_groups)
     named = MetricCollection({"in": inner})
@@ -68,7 +68,7 @@ def test_a_collection_that_was_taken_over_refuses_updates_and_the_other_goes_on(
             those.reset()
 
 
-def test_metrics_updated_apart_are_told_and_not_lost():
+def test_metrics_updated_separately_warn_and_keep_their_rows():
     for key in ("mrr", "count"):
         metrics = made(1)
         dict(metrics.items())[key].update(*scores(2))

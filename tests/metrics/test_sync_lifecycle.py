@@ -91,7 +91,7 @@ def job_sync_unsync(shard: Shard) -> dict[str, Any]:
     return {"synced": synced, "refusals": refusals, "others": values, "after": bits(metrics.compute())}
 
 
-def test_a_synced_metric_refuses_updates_and_unsync_gives_its_own_rows_back(pool: WorkerPool) -> None:
+def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(pool: WorkerPool) -> None:
     expected = of_one_process([HEAD, TAIL])
     for found in pool.run(job_sync_unsync, [([HEAD],), ([TAIL],), ([],)]):
         assert found["synced"] == 5

@@ -27,17 +27,17 @@ def test_sync_on_compute_false_gives_the_values_of_this_process(pool: WorkerPool
 
 
 def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
-    """Values asked together and one by one, of collections within a pair of the processes, beside it, and both."""
+    """Values computed together and one by one, of collections within a pair of the processes, beside it, and both."""
     pair = dist.new_group([0, 2])
     within, beside, world = collection(process_group=pair), RankCollection([MeanRank(process_group=pair)]), MeanRank()
     beside.add_metrics(MeanReciprocalRank(sync_on_compute=False))
     both = RankCollection([world])
     if rank != 1:
         both.add_metrics({"pair_mr": MeanRank(process_group=pair)})
-    asked = {"both": both} if rank == 1 else {"within": within, "beside": beside, "both": both}
-    for metrics in asked.values():
+    requested = {"both": both} if rank == 1 else {"within": within, "beside": beside, "both": both}
+    for metrics in requested.values():
         update(metrics, BATCHES[rank])
-    return {name: [bits(metrics.compute()), one_by_one(metrics)] for name, metrics in asked.items()}
+    return {name: [bits(metrics.compute()), one_by_one(metrics)] for name, metrics in requested.items()}
 
 
 def test_each_member_gathers_from_its_own_process_group(pool: WorkerPool) -> None:

@@ -40,7 +40,7 @@ LIBRARIES = {
     "lightning": {"integrations"},
     "sklearn": set(),
     "typer": {"cli"},
-    "rich": {"cli"},
+    "rich": set(),
 }
 # files of the package that the definition of a public name imports, directly or not
 CLOSURES = {
