@@ -14,6 +14,8 @@ from torchrankmetrics.validation import check_int
 if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
 
+Table = tuple[Tensor, Tensor | None]
+"""Embeddings (n, d) and their biases (n,)."""
 _TEXT = 1 << 11  # bytes of a message, which is exchanged only after an error
 _NUMBERS = 5  # status, digest, size, offset, num_candidates
 _KINDS: dict[str, type[Exception]] = {
@@ -198,9 +200,9 @@ class Shard:
         """Take each of the numbers (P,) from the process that has candidate ``column``, int64 (P,)."""
         return numbers
 
-    def rows(self, column: Tensor, tables: Sequence[Tensor | None]) -> tuple[list[Tensor | None], Tensor]:
-        """Find tables that contain the rows of candidates (P,) of any shard, and their indices (P,)."""
-        return list(tables), column
+    def rows(self, column: Tensor, table: Table) -> tuple[Table, Tensor]:
+        """Find embeddings and biases that contain candidates (P,) of any shard, and their indices (P,)."""
+        return table, column
 
 
 class _ProcessShard(Shard):
@@ -235,18 +237,15 @@ class _ProcessShard(Shard):
         given = _bytes(numbers).view(len(numbers), numbers.element_size())
         return self._sum_bytes(is_local, given[is_local]).view(numbers.dtype)[:, 0]
 
-    def rows(self, column: Tensor, tables: Sequence[Tensor | None]) -> tuple[list[Tensor | None], Tensor]:
+    def rows(self, column: Tensor, table: Table) -> tuple[Table, Tensor]:
         columns, place = torch.unique(column, return_inverse=True)
         local = self.local(columns)
         is_local = local >= 0
-        given = [table[local[is_local]] for table in tables if table is not None]
-        lines = [_bytes(table if table.ndim == 2 else table[:, None]) for table in given]
-        parts = iter(torch.split(self._sum_bytes(is_local, torch.cat(lines, 1)), [line.shape[1] for line in lines], 1))
-        found: list[Tensor | None] = []
-        for table in tables:
-            numbers = None if table is None else next(parts).contiguous().view(table.dtype)
-            found.append(numbers if table is None or numbers is None or table.ndim == 2 else numbers[:, 0])
-        return found, place
+        given = [part[local[is_local]] for part in table if part is not None]
+        lines = [_bytes(part if part.ndim == 2 else part[:, None]) for part in given]
+        parts = torch.split(self._sum_bytes(is_local, torch.cat(lines, 1)), [line.shape[1] for line in lines], 1)
+        embeddings, *bias = (part.contiguous().view(one.dtype) for part, one in zip(parts, given, strict=True))
+        return (embeddings, bias[0][:, 0] if bias else None), place
 
     def _sum_bytes(self, is_local: Tensor, sent: Tensor) -> Tensor:
         # all processes except the owner send zeros: the sum of bytes has the bits of the owner, of any dtype

@@ -9,11 +9,9 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
-from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_dense
-from torchrankmetrics.ranking.tasks import Target
+from torchrankmetrics.ranking.scores import rank_dense, rank_flat
+from torchrankmetrics.ranking.tasks import Exclude, Target, is_by_row
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -89,8 +87,6 @@ def make_block(
             "passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
-        from torchrankmetrics.ranking.flat import rank_flat
-
         ranks, place = rank_flat(preds, target, indexes, exclude, backend)
         facts = facts.at(place, preds, "group", "weight", "sample_id", "query", "gain")
     elif preds.ndim == 1:
@@ -99,8 +95,8 @@ def make_block(
             "need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
         )
     else:
-        named = facts.query is not None
-        ranks = rank_dense(preds, target, exclude, named=named, backend=backend, name=name)
+        by_query = None if facts.query is None else True
+        ranks = rank_dense(preds, target, exclude, by_query=by_query, backend=backend, name=name)
         if ranks.rows is not None:
             facts = facts.at(ranks.rows[0], preds, "query", *(("group", "weight") if is_by_row(target) else ()))
     return rows_of(ranks, facts, flag_repeats=True)
