@@ -304,7 +304,7 @@ def test_a_name_replaces_candidate_counts():
         (("nations", "test", None, "seen"), "entities must be one of 'all', 'train'; got 'seen'"),
     ],
 )
-def test_unknown_names_are_refused(arguments, message):
+def test_unknown_names_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         candidate_counts(*arguments)
     with pytest.raises(TypeError, match="dataset must be a str"):

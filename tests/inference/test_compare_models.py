@@ -32,7 +32,7 @@ def models(skills=(0.5, 0.3, 0.0), tasks=200, seed=0, sides=False):
     return found
 
 
-def test_every_pair_is_what_two_models_alone_are_but_for_the_adjustment():
+def test_every_pair_has_the_values_of_two_models_except_the_adjustment():
     named = models()
     found = compare(named, ["mrr", "hits@10", "median_rank"])
     assert found.models == ("ours", "theirs", "old")
@@ -167,6 +167,6 @@ def test_names_of_the_models_are_in_every_text():
         (lambda m: compare(m)["mrr", "ours", "x"], KeyError, "were not compared; there are ours, theirs, old"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(call, error, message):
+def test_models_that_cannot_be_compared_raise(call, error, message):
     with pytest.raises(error, match=message):
         call(models())

@@ -142,7 +142,7 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
     assert over_queries == pytest.approx(np.mean(np.concatenate(list(logs.values()))), rel=1e-12)
 
 
-def test_easy_answers_are_no_candidates_and_no_tasks():
+def test_easy_answers_are_neither_candidates_nor_tasks():
     scores = torch.tensor([[5.0, 4.0, 3.0, 2.0]])
     table = rank_complex_queries(lambda q: scores[q], [[2]], [[0]])
     assert lines(table.ranks) == [(2, 2, 3)]
@@ -167,10 +167,10 @@ def test_bad_answers_are_named(hard, more, message):
 @pytest.mark.parametrize("time_aware", [True, False, None])
 def test_facts_with_a_time_by_brute_force(time_aware):
     train, test = graph(n=40, columns=(E, R, E, T)), graph(seed=3, n=12, columns=(E, R, E, T))
-    scores, asked = integers(2, E, R, T, E), []
+    scores, requested = integers(2, E, R, T, E), []
 
     def tails(h, r, time):
-        asked.extend(zip(h.tolist(), r.tolist(), time.tolist(), strict=True))
+        requested.extend(zip(h.tolist(), r.tolist(), time.tolist(), strict=True))
         return scores[0, h, r, time]
 
     known = None if time_aware is None else KnownFacts(train, test, time_aware=time_aware)
@@ -191,7 +191,7 @@ def test_facts_with_a_time_by_brute_force(time_aware):
     assert lines(table.ranks) == expected
     assert table.sample_id.tolist() == list(range(len(test))) * 2
     assert table.group.tolist() == test[:, 1].tolist() * 2
-    assert len(asked) == len(set(asked))
+    assert len(requested) == len(set(requested))
 
 
 def test_bad_facts_are_named():
