@@ -165,7 +165,7 @@ def test_counted_shuffled_and_scaled_tasks_give_the_same(entries, scale):
 @pytest.mark.parametrize("count", [[1, 1, 1, 1], [1, 2, 1]])
 @pytest.mark.parametrize("cluster", [None, [0, 1, 1, 2]])
 def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
-    """The law of the median over all resamples, enumerated."""
+    """The distribution of the median over all resamples, enumerated."""
     rank = np.array([1, 3, 7, 20][: len(count)], dtype=np.int64)
     if cluster is not None and len(count) == 3:
         cluster = cluster[:3]
@@ -176,14 +176,14 @@ def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
         for key, r, c in zip(cluster, rank, count, strict=True):
             by_key.setdefault(key, []).extend([int(r)] * c)
         tasks = list(by_key.values())
-    law: dict[float, float] = {}
+    distribution: dict[float, float] = {}
     for drawn in itertools.product(tasks, repeat=len(tasks)):
         middle = float(np.median(list(itertools.chain(*drawn))))
-        law[middle] = law.get(middle, 0) + len(tasks) ** -len(tasks)
+        distribution[middle] = distribution.get(middle, 0) + len(tasks) ** -len(tasks)
     keys = None if cluster is None else np.array(cluster, dtype=np.int64)
     (found,) = replicate_values(d.MEDIAN_RANK, [sample], "realistic", 1500, 1, keys)
-    assert set(found) <= set(law)
-    for value, p in law.items():
+    assert set(found) <= set(distribution)
+    for value, p in distribution.items():
         assert (found == value).mean() == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 1500))
 
 
@@ -249,7 +249,7 @@ def whole(ranks):
 
 
 def test_wilson_is_widened_where_it_is_too_near_to_zero_or_one():
-    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84%; exact binomial law."""
+    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84%; exact binomial distribution."""
     for n in (20, 60):
         for p in (0.17 / n, 1 - 0.17 / n, 0.5 / n, 1.2 / n, 2.6 / n):
             covered = {"ours": 0.0, "plain": 0.0}

@@ -220,7 +220,7 @@ def job_triples(seed: int) -> None:
         assert torch.equal(table.rows, alone.rows), (kind, seed)
 
 
-def job_laws(cases: int) -> None:
+def job_invariants(cases: int) -> None:
     first = 10_000 * dist.get_world_size()
     for job in (job_exact, job_product, job_chunks):
         job(first, cases)
@@ -232,7 +232,7 @@ def job_laws(cases: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_ranks_are_those_of_one_process(pool: WorkerPool, size: int) -> None:
-    pool.run(job_laws, [(CASES,)] * size)
+    pool.run(job_invariants, [(CASES,)] * size)
 
 
 def job_two_by_two() -> list[tuple[int, dict[str, float]]]:

@@ -1,4 +1,4 @@
-"""The laws on a second device, in a process of its own: hosts would pick a registered device up elsewhere."""
+"""The invariants on a second device, in a process of its own: hosts would pick a registered device up elsewhere."""
 
 import re
 from pathlib import Path

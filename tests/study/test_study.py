@@ -79,7 +79,7 @@ def test_the_mean_over_these_data_sets_has_the_errors_of_all() -> None:
     assert found.here.difference == pytest.approx(np.mean([row.difference for row in found.rows]))
     assert found.here.standard_error == pytest.approx(np.sqrt((errors**2).sum()) / 3)
     half = (found.here.high - found.here.low) / 2
-    assert half > 1.96 * found.here.standard_error  # three seeds: t and not the normal law
+    assert half > 1.96 * found.here.standard_error  # three seeds: t and not the normal distribution
 
 
 @pytest.mark.parametrize(("ranks", "p"), [((4, 5), 2 * 2.0**-9), ((2, 4), 1.0)], ids=["one_way", "cancel"])
