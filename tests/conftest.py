@@ -27,7 +27,7 @@ from worker_pool import WorkerPool
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--inference-mode", action="store_true", help="run every test inside torch.inference_mode()")
-    parser.addoption("--default-device", help="what the library is told is the default device, for example meta")
+    parser.addoption("--default-device", help="the default device for the library, for example meta")
     parser.addoption("--first-cases", action="store_true", help="run the first case of every test function")
 
 

@@ -1,4 +1,4 @@
-"""Bad input of every command: one line that says what is wrong, exit code 2, nothing written."""
+"""Bad input of every command: one line that names the fault, exit code 2, nothing written."""
 
 import shutil
 from pathlib import Path

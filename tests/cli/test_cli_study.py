@@ -1,4 +1,4 @@
-"""``study`` on the command line: one table of many files, in the form that is asked for."""
+"""``study`` on the command line: one table of many files, in the requested format."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line in this process: files to ask about, and what a command prints."""
+"""The command line in this process: files of ranks and triples, and the output of a command."""
 
 import json
 from pathlib import Path

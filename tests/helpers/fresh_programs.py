@@ -78,13 +78,13 @@ def compiled_modules(convert: Convert) -> Iterator[Any]:
 
 def compiled_functions(convert: Convert) -> Iterator[Any]:
     """Every function and every metric within one step."""
-    held = nn.ModuleList(metrics())
+    members_ = nn.ModuleList(metrics())
 
     def step(scores: Tensor, target: Tensor) -> Any:
         scores = 2 * scores
         found: list[Any] = [rank_scores(scores, target).optimistic + 1, accumulate(scores, target)]
         found += [rank_embeddings(scores, scores, target % 5).optimistic + 1, evaluate(scores, target, ["mr"])["mr"]]
-        for metric in held:
+        for metric in members_:
             metric.update(scores, target)
             found += [metric(scores, target), metric.compute()]
         return found
@@ -92,7 +92,7 @@ def compiled_functions(convert: Convert) -> Iterator[Any]:
     step = convert(step)
     for batch in batches():
         yield step(*batch)
-    yield [metric.compute() for metric in held]
+    yield [metric.compute() for metric in members_]
 
 
 class Holder(nn.Module):

@@ -172,7 +172,7 @@ def trainer_shards(devices: int, folder: str) -> Any:
 
 
 def without_ids(devices: int, folder: str) -> Any:
-    """The warnings of two epochs and a validation whose padded samples cannot be told apart."""
+    """The warnings of two epochs and a validation whose padded samples have no ids."""
     trainer, history = trainer_for(devices, folder, max_epochs=2)
     model = lightning_model("steps")
     model.unnamed = True

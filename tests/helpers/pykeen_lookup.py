@@ -7,7 +7,7 @@ QUIET = {"use_tqdm": False, "batch_size": 64}
 
 
 class Lookup(torch.nn.Module):
-    """What PyKEEN's evaluators ask of a model; scores are (relations, heads, tails), integers that are often tied."""
+    """A model for PyKEEN's evaluators; scores are (relations, heads, tails), integers that are often tied."""
 
     use_inverse_triples = can_slice_t = can_slice_h = False
     device = torch.device("cpu")

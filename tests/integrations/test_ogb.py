@@ -155,7 +155,11 @@ BAD = {
         "exclude must be given once",
     ),
     "beside": (lambda: Ranks.from_negatives({"y_pred_pos": P, "y_pred_neg": N}, N), ValueError, "negatives must not"),
-    "both": (lambda: Ranks.from_negatives(P, N, exclude=N > 0, indexes=[0]), ValueError, "give one of them"),
+    "both": (
+        lambda: Ranks.from_negatives(P, N, exclude=N > 0, indexes=[0]),
+        ValueError,
+        "must not be given with indexes",
+    ),
     "mask": (lambda: Ranks.from_negatives(P, N, exclude=N), ValueError, "exclude must be bool \\(2, 3\\)"),
     "indexes": (lambda: Ranks.from_negatives(P, P, indexes=[0]), ValueError, "indexes must be \\(T,\\)"),
     "range": (lambda: Ranks.from_negatives(P, P, indexes=[0, 2]), IndexError, "indexes must lie in \\[0, 2\\)"),

@@ -9,6 +9,7 @@ import torch
 from bits import bits
 from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetric, Ranks, evaluate
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.ranks import trusted
 
 SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4]])
 TARGET = torch.tensor([1, 2])
@@ -37,7 +38,7 @@ BAD_UPDATES = {
     # ranks
     "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
     "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
-    # what is said about the tasks
+    # columns of the tasks
     "side unknown": (ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'", {"side": "both"}),
     "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
     "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),
@@ -104,9 +105,9 @@ def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
 
 
 @pytest.mark.parametrize("kind", list(fault.ERRORS), ids=lambda kind: fault.ERRORS[kind][1].split()[0] + str(kind))
-def test_what_an_accelerator_could_only_flag_is_raised_at_compute(kind):
+def test_flags_of_an_accelerator_raise_at_compute(kind):
     error, text = fault.ERRORS[kind]
-    flagged = Ranks.trusted(torch.tensor([[1, 1, 4]] * 3).T, torch.tensor([0, kind | fault.NAN, kind]))
+    flagged = trusted(torch.tensor([[1, 1, 4]] * 3).T, torch.tensor([0, kind | fault.NAN, kind]))
     for metric in (MeanRank(), MeanRank(storage="counts"), RankCollection(["mrr", "mr"])):
         metric.update(RANKS)
         metric.update(flagged, side="tail")
@@ -122,7 +123,7 @@ def test_what_an_accelerator_could_only_flag_is_raised_at_compute(kind):
 
 def test_faults_survive_compaction_and_merging():
     bad = MeanRank(storage="counts")
-    bad.update(Ranks.trusted(torch.ones(3, 1, dtype=torch.int64), torch.tensor([fault.TARGET_RANGE])))
+    bad.update(trusted(torch.ones(3, 1, dtype=torch.int64), torch.tensor([fault.TARGET_RANGE])))
     good = MeanRank(storage="counts")
     good.update(RANKS)
     good.merge_state(bad)

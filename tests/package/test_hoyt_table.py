@@ -42,10 +42,10 @@ def metric(key):
 
 
 def value(name, view, ranks, counts):
-    asked = metric(reference.key(name, view))
-    asked.reset()
-    asked.update(Ranks(torch.tensor(ranks), None, torch.tensor(counts)))
-    return asked.compute().item()
+    member = metric(reference.key(name, view))
+    member.reset()
+    member.update(Ranks(torch.tensor(ranks), None, torch.tensor(counts)))
+    return member.compute().item()
 
 
 def expected_table(name, view):

@@ -31,11 +31,3 @@ def test_executed_notebook_is_that_of_its_script() -> None:
         output["output_type"] == "display_data" for cell in saved["cells"] for output in cell.get("outputs", [])
     )
     assert drawn == 2
-
-
-def test_page_of_a_notebook_shows_cells_and_outputs() -> None:
-    page = notebook.page(SCRIPT.with_suffix(".ipynb"))
-    assert page.startswith("# From scores to the paper's table")
-    assert "\n\\begin{tabular}{lrrrrrr}\n\\toprule\n" in page
-    assert "\\caption{Test triples of both sides" in page
-    assert page.count("](data:image/png;base64,") == 2

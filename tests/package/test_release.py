@@ -1,4 +1,4 @@
-"""The release: one version and one date, wherever they are told."""
+"""The release has one version and one date in every file."""
 
 import re
 
@@ -9,7 +9,7 @@ CITATION = (ROOT / "CITATION.cff").read_text()
 CHANGES = (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_version_and_its_date_are_told_alike():
+def test_the_version_and_its_date_are_equal_in_every_file():
     released = re.findall(r"^## \[?(\d+\.\d+\.\d+)\]? - (\d{4}-\d\d-\d\d)$", CHANGES, re.MULTILINE)
     assert released == sorted(released, reverse=True)
     assert released[0][0] == __version__
@@ -19,6 +19,6 @@ def test_the_version_and_its_date_are_told_alike():
     assert f"torchrankmetrics {__version__} |" in readme
 
 
-def test_changes_are_under_headings_that_say_what_they_are():
+def test_changes_are_under_standard_headings():
     for title in re.findall(r"^### (.*)$", CHANGES, re.MULTILINE):
         assert title in {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Renamed"}

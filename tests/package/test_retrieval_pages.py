@@ -3,10 +3,10 @@
 import json
 
 from scripts import EXAMPLES, ROOT, fork_script
-from torchrankmetrics.integrations.trec_files import read_qrels, read_run
+from torchrankmetrics.integrations.trec import read_qrels, read_run
 
 
-def test_dense_retrieval_in_chunks_tells_of_ties_in_bfloat16():
+def test_dense_retrieval_in_chunks_reports_ties_in_bfloat16():
     output = fork_script(EXAMPLES / "dense_retrieval.py", "--queries", "40", "--passages", "5000")
     single, half, product = output.split("passages, bfloat16")
     for part in (single, half, product):
@@ -36,11 +36,11 @@ def test_images_and_captions_in_both_directions():
 def test_leave_one_out_among_unseen_items():
     output = fork_script(EXAMPLES / "recommendation.py", "--users", "200", "--items", "120")
     assert output.count("200 ranks among 101 to 101 candidates") == 2  # 20 clicks, one of them held out
-    assert "200 tasks" in output.splitlines()[-1]
+    assert "200 queries" in output.splitlines()[-1]
     assert output.count("success_at_10") == 2
     several = fork_script(EXAMPLES / "recommendation.py", "--users", "200", "--items", "120", "--held", "3")
     assert several.count("600 ranks among 103 to 103 candidates") == 2
-    assert "200 tasks" in several.splitlines()[-1]
+    assert "200 queries" in several.splitlines()[-1]
 
 
 def test_complex_queries_by_pattern():

@@ -110,7 +110,6 @@ def test_any_number_of_targets_of_a_row_is_counted_as_in_plain_torch(seed, dtype
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
         patch.setattr(compiled, "_PER_THREAD", 1)
-        patch.setattr(compiled, "_LEAD", 1)
         arguments = (scores, given_, row, column, excluded)
         expected = plain.count(*arguments)
         assert torch.equal(compiled.count(*arguments), expected)
@@ -137,7 +136,7 @@ def test_any_number_of_targets_of_a_row_is_counted_as_in_plain_torch(seed, dtype
     st.booleans(),
 )
 def test_lists_are_counted_as_matrices_of_one_row_are(way, seed, dtype, lengths, P, is_own, excludes):
-    count_lists = importlib.import_module(f"{counting.__name__}.{way}").count_lists
+    count = importlib.import_module(f"{counting.__name__}.{way}").count
     generator = torch.Generator().manual_seed(seed)
     scores = scores_with_specials(generator, 1, sum(lengths), dtype, "row")[0]
     borders = torch.tensor([0, *lengths]).cumsum(0)
@@ -150,7 +149,7 @@ def test_lists_are_counted_as_matrices_of_one_row_are(way, seed, dtype, lengths,
     true = None if is_own else scores_with_specials(generator, 1, len(row), dtype, "row")[0]
     if is_own:
         column = column.long()
-    got = count_lists(scores, borders, row, true, column, drop)
+    got = count(scores, true, row, column, Excluded(cells=drop), borders)
     for task, i in enumerate(row.tolist()):
         here, place = slice(int(borders[i]), int(borders[i + 1])), torch.tensor([task])
         some, none = scores[here][None], Excluded(cells=None if drop is None else drop[here][None])
@@ -212,9 +211,9 @@ def test_halves_keep_their_order_as_integers(dtype, with_nan):
     every = every[None]
     true = every[0, tasks]
     row = torch.zeros_like(tasks)
-    wide = plain.count(every.double(), true.double(), row, tasks)
-    assert torch.equal(compiled.count(every, true, row, tasks), wide)
-    assert torch.equal(plain.count(every, true, row, tasks), wide)
+    wide = plain.count(every.double(), true.double(), row, tasks, Excluded())
+    assert torch.equal(compiled.count(every, true, row, tasks, Excluded()), wide)
+    assert torch.equal(plain.count(every, true, row, tasks, Excluded()), wide)
 
 
 @needs_numba
@@ -242,22 +241,19 @@ def test_more_than_2_to_the_24_columns(way):
 
 
 class TestChoice:
-    def test_auto_takes_what_is_installed(self, monkeypatch):
-        monkeypatch.setattr(counting, "_has_numba", lambda: False)
-        assert counting.choose(torch.zeros(1, 1)).count_matrix is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
+    def test_auto_uses_an_installed_backend(self, monkeypatch):
+        monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
+        assert counting.chosen(torch.zeros(1, 1)) == "torch"
 
     @needs_numba
     def test_auto_is_numba_on_the_cpu(self):
-        from torchrankmetrics.ranking.counting import numba_backend as compiled
-
-        assert counting.choose(torch.zeros(1, 1)).count_matrix is compiled.count
-        assert counting.choose(torch.zeros(1, 1), "torch").count_matrix is plain.count
-        assert counting.choose(torch.zeros(1, 1, device="meta")).count_matrix is plain.count
+        assert counting.chosen(torch.zeros(1, 1)) == "numba"
+        assert counting.chosen(torch.zeros(1, 1), "torch") == "torch"
+        assert counting.chosen(torch.zeros(1, 1, device="meta")) == "torch"
 
     @needs_numba
     @pytest.mark.parametrize("way", ["torch", "numba"])
-    def test_the_way_asked_for_is_the_one_that_counts(self, monkeypatch, way):
+    def test_the_requested_backend_counts(self, monkeypatch, way):
         used = []
         for name, module in (
             ("torch", plain),
@@ -272,11 +268,11 @@ class TestChoice:
         rank_triples(lambda h, r: scores[h], None, triples, None, backend=way)
         assert set(used) == {counting.chosen(scores, way)} == {way}
 
-    def test_what_is_missing_is_told_with_the_cure(self, monkeypatch):
-        monkeypatch.setattr(counting, "_has_numba", lambda: False)
+    def test_a_missing_backend_raises_with_the_remedy(self, monkeypatch):
+        monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
         with pytest.raises(ImportError, match=r"backend.*pip install .*torchrankmetrics\[fast\]"):
             rank_scores(torch.zeros(1, 1), torch.tensor([0]), backend="numba")
 
     def test_numba_is_for_the_cpu(self):
         with pytest.raises(ValueError, match=r"backend.*CPU, got meta"):
-            counting.choose(torch.zeros(1, 1, device="meta"), "numba")
+            counting.chosen(torch.zeros(1, 1, device="meta"), "numba")

@@ -79,20 +79,18 @@ def test_integers_that_could_be_labels_or_pairs_or_columns_raise_for_every_batch
     labels, columns = torch.eye(B, N).to(dtype), torch.zeros(B, 1, dtype=dtype)
     target = torch.zeros(B, dtype=torch.int64)
     for convert in (torch.Tensor.clone, torch.Tensor.numpy):
-        with pytest.raises(
-            ValueError, match=r"target must be labels or pairs.*target.float\(\), or pairs .*\(rows, columns\)"
-        ):
+        with pytest.raises(ValueError, match=r"target of integers must be pairs.*target.float\(\).*\(rows, columns\)"):
             call(scores, convert(labels), None)
-        with pytest.raises(ValueError, match=r"exclude must be labels or pairs.*exclude > 0, or pairs .*\(rows, col"):
+        with pytest.raises(ValueError, match=r"exclude of integers must be pairs.*exclude > 0.*\(rows, columns"):
             call(scores, target, convert(labels))
         for name, given_ in (("target", (convert(columns), None)), ("exclude", (target, convert(columns)))):
-            with pytest.raises(ValueError, match=rf"{name} must be columns or pairs.*{name}.tolist\(\), or pairs"):
+            with pytest.raises(ValueError, match=rf"{name} of integers must be pairs.*{name}.tolist\(\), or pairs"):
                 call(scores, *given_)
 
 
 @pytest.mark.parametrize("B", [1, 2, 3])
 @pytest.mark.parametrize("point", ENTRY_POINTS)
-def test_what_is_no_form_of_exclude_is_an_error_that_names_one(point, B):
+def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
     scores, target = torch.rand(B, N), torch.zeros(B, dtype=torch.int64)
     bad = {
         "one column per row": (torch.ones(B, dtype=torch.int64), TypeError, "exclude as a mask must be bool"),

@@ -10,14 +10,14 @@ from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_scores
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import read_exclude
 from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.tasks import read_exclude
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_integers_beyond_the_digits_of_a_float_are_told_apart(backend):
+def test_integers_beyond_the_digits_of_a_float_are_distinguished(backend):
     scores = torch.tensor([[2**53, 2**53 + 1, 2**53 - 1]])
     assert flagged_lines(rank_scores(scores, torch.tensor([0]), backend=backend)) == [(2, 2, 3, False)]
 

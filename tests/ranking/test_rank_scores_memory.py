@@ -14,9 +14,9 @@ from ranking_problems import lay_out, problems
 from torchrankmetrics import rank_scores
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import Excluded, slices_of_pairs
-from torchrankmetrics.ranking.forms import Cells
+from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.tasks import Cells, slices_of_pairs
 
 
 @pytest.mark.parametrize("layout", ["row", "column"])
@@ -59,10 +59,9 @@ class TestAcceleratorPaths:
         known = KnownAnswers(*torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T)(torch.arange(B))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plain, "_TILE_ACCELERATOR", tile)
-            total = torch.zeros(4, len(tasks), dtype=torch.int64)
-            compared = plain._Compared(scores, true, row, column, None)
-            plain._add_slices_masked(total, compared, known)
-        assert torch.equal(total, plain._count_slices(compared, known))
+            patch.setattr(plain, "_entries", plain._masked_entries)
+            masked = plain.count(scores, true, row, column, Excluded(known))
+        assert torch.equal(masked, plain.count(scores, true, row, column, Excluded(known)))
 
     @cases(30, 800)
     @given(problems())

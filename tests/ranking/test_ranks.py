@@ -12,6 +12,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.ranks import trusted
 
 VALUES = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 2.0, math.inf, math.nan])
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -84,7 +85,7 @@ def test_on_an_accelerator_values_become_flags():
     def column(*values):
         return torch.tensor(values).as_subclass(Elsewhere)
 
-    ranks = Ranks.trusted(torch.stack([column(1, 0, 3, 1), column(1, 1, 2, 1), column(1, 1, 3, 0)]), None)
+    ranks = trusted(torch.stack([column(1, 0, 3, 1), column(1, 1, 2, 1), column(1, 1, 3, 0)]), None)
     ranks._check_values(ranks.num_candidates)
     assert ranks.flags.tolist() == [
         0,

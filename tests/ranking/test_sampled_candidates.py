@@ -55,7 +55,7 @@ def test_the_printed_tables_say_that_candidates_were_sampled(storage, tmp_path):
 @pytest.mark.parametrize(
     ("num_candidates", "error", "message"),
     [
-        (4, ValueError, "needs num_candidates of all candidates, .*; task 0 has 4 negatives, num_candidates=4"),
+        (4, ValueError, "num_candidates of all candidates, .*; task 0 has 4 negatives, num_candidates=4"),
         (torch.tensor([9]), ValueError, r"num_candidates must have the shape of optimistic, \(2,\); got \(1,\)"),
         (9.0, ValueError, r"num_candidates must be \(tasks,\)"),
         (torch.tensor([9.0, 9.0]), TypeError, "num_candidates must hold integers, got torch.float32"),
@@ -67,5 +67,5 @@ def test_bad_candidate_counts_are_named(num_candidates, error, message):
 
 
 def test_no_estimate_without_negatives():
-    with pytest.raises(ValueError, match="needs a sampled negative in every task; task 1 has 0 negatives"):
+    with pytest.raises(ValueError, match=r"needs a sampled negative in every task.* task 1 has 0 negatives"):
         Ranks([1, 1], None, [5, 1]).full_rank_estimate(9)

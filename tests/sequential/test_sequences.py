@@ -44,7 +44,7 @@ def mean_of(name):
 
 
 def capital_by_hand(values, sizes, total, mean):
-    """The bets of one who says that the mean is above, in a plain loop."""
+    """The bets on a larger mean, in a plain loop."""
     capitals, seen, left, after = [1.0] * len(FRACTIONS), 0.0, total, []
     for x, size in zip(values, sizes, strict=True):
         expected = (total * mean - seen) / left
@@ -145,10 +145,3 @@ def test_the_first_draw_is_unbiased_whatever_the_sizes():
     assert found == pytest.approx(mean_of("queries"))
     assert math.isnan(Drawn(np.empty(0), np.empty(0), 3.0).estimate)
     assert betting_interval(Drawn(np.empty(0), np.empty(0), 3.0), 0.05) == (0.0, 1.0)
-
-
-def test_what_all_units_say_is_answered_in_every_order():
-    for _, values, sizes in orders("queries"):
-        whole = Drawn(values, sizes, float(sizes.sum()))
-        assert side_of(whole, mean_of("queries") - 0.01, 0.01) == 1
-        assert side_of(whole, mean_of("queries") + 0.01, 0.01) == -1

@@ -37,7 +37,7 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking import flags
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.ranks import Ranks, trusted
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
@@ -342,7 +342,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             exclude[:, 0] = False
         ranks = rank_scores(scores.gather(1, candidates), torch.zeros_like(own), exclude=exclude, backend=self.backend)
         marks = torch.zeros_like(own) if ranks.flags is None else ranks.flags
-        return Ranks.trusted(ranks.columns, marks | flags.SAMPLED)
+        return trusted(ranks.columns, marks | flags.SAMPLED)
 
 
 for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):

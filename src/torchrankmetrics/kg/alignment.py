@@ -14,7 +14,7 @@ from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores, unique_rows
 from torchrankmetrics.ranking.embeddings import check_embeddings
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import EntitySide, check_choice, shorten
 
@@ -97,7 +97,7 @@ def rank_alignment(
         with torch.no_grad():
             ranks = one.rank(torch.zeros_like(sample_id), tqdm(disable=True)).ranks
         filtered = ranks.columns.new_full((len(test),), fault.FILTERED)  # counterparts contain the target
-        ranks = Ranks.trusted(ranks.columns, filtered if ranks.flags is None else ranks.flags | filtered)
+        ranks = trusted(ranks.columns, filtered if ranks.flags is None else ranks.flags | filtered)
         tables.append(RankTable.from_ranks(ranks, side=side, sample_id=sample_id, query=test[:, query]))
     return RankTable.concatenate(tables)
 

@@ -9,7 +9,7 @@ import torch
 
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.flags import FILTERED, NAN
-from torchrankmetrics.ranking.flat import rank_listed
+from torchrankmetrics.ranking.scores import rank_listed
 from torchrankmetrics.table.columns import SIDE_CODES, SIDE_WORDS, check_side_codes
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice, check_int
@@ -204,8 +204,8 @@ def _rank(
     _check_whole(columns, owner, num_rows)
     if not higher_is_better:
         scores = -(scores if scores.is_floating_point() else scores.double())
-    given = (torch.from_numpy(part) for part in (true, owner, excluded))
-    ranks, place = rank_listed(scores, *given)
+    relevant, query, gone = (torch.from_numpy(part) for part in (true, owner, excluded))
+    ranks, place = rank_listed(scores, relevant, query, gone)
     at = place.numpy()
     names = ("optimistic", "pessimistic", "num_candidates")
     arrays: Arrays = dict(zip(names, ranks.columns.numpy(), strict=True))

@@ -18,10 +18,9 @@ from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selectio
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.tasks import Target
+from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.table.blocks import TaskFacts, make_block
 from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable

@@ -25,8 +25,7 @@ from torchrankmetrics.metrics.registry import MetricName, as_measure
 from torchrankmetrics.metrics.state import KEY, Gather, RowBuffer, RowOwner, as_values, validated
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
-from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.tasks import Target
+from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import HasRows
 from torchrankmetrics.validation import TaskSide, check_choice

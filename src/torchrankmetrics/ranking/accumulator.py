@@ -8,13 +8,13 @@ from torch import Tensor
 
 from torchrankmetrics.eager import eager
 from torchrankmetrics.ranking.arrays import Array, read_scores
-from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.counting.torch_backend import BITS
-from torchrankmetrics.ranking.exclude import Exclude, Excluded
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.counting import count
+from torchrankmetrics.ranking.counting.torch_backend import at
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.ranks import Ranks, from_counts
 from torchrankmetrics.ranking.scores import check_scores
 from torchrankmetrics.ranking.shards import Shard, ShardSpec
-from torchrankmetrics.ranking.tasks import Target, Tasks, read_tasks
+from torchrankmetrics.ranking.tasks import Exclude, Target, Tasks, read_tasks
 from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:
@@ -81,18 +81,7 @@ class RankAccumulator:
 
     @classmethod
     def of(cls, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> "RankAccumulator":
-        """Begin with tasks that all processes share.
-
-        Args:
-            tasks (Tasks): targets and excluded columns.
-            true (Tensor): (P,) scores of the targets.
-            shard (Shard): the columns of this process.
-            num_rows (int): B.
-            backend (str): as in ``rank_scores``.
-
-        Returns:
-            The accumulator, before the first chunk.
-        """
+        """Begin with tasks that all processes share, and the scores (P,) of the targets."""
         self = cls.__new__(cls)
         self._begin(tasks, true, shard, num_rows, backend)
         return self
@@ -122,26 +111,26 @@ class RankAccumulator:
         Args:
             scores (Tensor or array): (B, n) scores of the next n columns.
         """
-        scores = read_scores(scores, "scores", "scores (B, n)")
+        scores, true = read_scores(scores, "scores", "scores (B, n)"), self._true
         left_over = self._shard.last - self._seen
         if scores.ndim != 2 or len(scores) != self._num_rows or scores.shape[1] > left_over:
             raise ValueError(
                 f"scores must be ({self._num_rows}, n) with n up to the {left_over} columns left, "
                 f"got {tuple(scores.shape)}"
             )
-        if scores.dtype != self._true.dtype:
-            raise TypeError(f"scores must have the dtype of true_scores, {self._true.dtype}; got {scores.dtype}")
-        if scores.device != self._true.device:
-            raise ValueError(f"scores must be on the device of true_scores, {self._true.device}; got {scores.device}")
+        if scores.dtype != true.dtype:
+            raise TypeError(f"scores must have the dtype of true_scores, {true.dtype}; got {scores.dtype}")
+        if scores.device != true.device:
+            raise ValueError(f"scores must be on the device of true_scores, {true.device}; got {scores.device}")
         left, right = self._seen, self._seen + scores.shape[1]
         if left == right:
             return
         column = self._tasks.column
         column = torch.where((column >= left) & (column < right), column - left, -1)
         excluded, rest = self._excluded.split(right - left)
-        count, given = choose(scores, self._backend).count_matrix, (self._tasks.row, column, excluded)
+        counts = count(scores.detach(), true, self._tasks.row, column, excluded, backend=self._backend)
         # a new tensor: a tensor of inference mode must not be written to outside of it
-        self._counts = self._counts + count(scores.detach(), self._true, *given)
+        self._counts = self._counts + counts
         self._excluded, self._seen = rest, right
 
     @eager
@@ -154,14 +143,7 @@ class RankAccumulator:
         return self.rank(())
 
     def rank(self, chunks: Iterable[Tensor]) -> Ranks:
-        """Update with chunks, and compute; an error in a chunk is raised on all processes of the group.
-
-        Args:
-            chunks (iterable of Tensor): (B, n) each, in the order of the columns.
-
-        Returns:
-            One entry per task.
-        """
+        """Update with chunks, and compute; an error in a chunk is raised on all processes of the group."""
         if self._total is None:
             with self._shard.counting(self._others) as counting:
                 for chunk in chunks:
@@ -173,7 +155,7 @@ class RankAccumulator:
                     )
                 counting.counts = self._counts
             self._total = counting.counts
-        return Ranks.from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
+        return from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 
 def settings_of(tasks: Tasks, true: Tensor, num_rows: int, shard: Shard) -> dict[str, object]:
@@ -181,25 +163,17 @@ def settings_of(tasks: Tasks, true: Tensor, num_rows: int, shard: Shard) -> dict
     return {"dtype of the scores": true.dtype, "queries": num_rows, **tasks.fingerprint(shard.total)}
 
 
-def rank_shard(
-    scores: Tensor,
-    target: Target,
-    excluded: Excluded,
-    shard: Shard,
-    *,
-    backend: str,
-) -> Ranks:
-    """Rank as ``rank_dense`` without ``by_query``, by the scores (B, n) of a shard; every process calls it."""
+def rank_shard(scores: Tensor, target: Target, excluded: Excluded, shard: Shard, *, backend: str) -> Ranks:
+    """Rank as ``rank_dense`` with ``by_query=False``, by the scores (B, n) of a shard; every process calls it."""
     scores = scores.detach()
     with shard.agreeing() as agreement:
         check_scores(scores, some=False)
-        shape = (len(scores), shard.total)
-        tasks = read_tasks(target, excluded, shape, scores.device, by_query=False)
+        tasks = read_tasks(target, excluded, (len(scores), shard.total), scores.device, by_query=False)
         column = shard.local(tasks.column)
         is_local = column >= 0
-        bits = scores.view(BITS.get(scores.dtype, scores.dtype))
-        true = bits.new_zeros(len(column))
-        true[is_local] = bits[tasks.row_of_each[is_local], column[is_local]]
+        found = at(scores, tasks.row_of_each[is_local], column[is_local])
+        true = found.new_zeros(len(column))
+        true[is_local] = found
         true = true.view(scores.dtype)
         if agreement is not None:
             agreement.settings = settings_of(tasks, true, len(scores), shard)

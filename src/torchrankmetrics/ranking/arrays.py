@@ -135,6 +135,14 @@ def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns
     return None if wrong is None else int(wrong.nonzero()[0])
 
 
+def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Sort the lists (T,) that flat scores belong to; the order of the scores is None if it is that already."""
+    if not bool((owner[1:] < owner[:-1]).any()):
+        return None, owner
+    owner, order = owner.sort(stable=True)
+    return order, owner
+
+
 def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Find the distinct rows of int64 (n, k), ascending, (u, k), and the index of each row among them, (n,).
 

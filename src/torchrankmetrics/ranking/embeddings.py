@@ -10,10 +10,9 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.ranking.accumulator import RankAccumulator, settings_of
 from torchrankmetrics.ranking.arrays import Array, read_scores
-from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard, ShardSpec
-from torchrankmetrics.ranking.tasks import Target, read_tasks
+from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
 from torchrankmetrics.validation import check_choice, check_int
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Read and store excluded candidates as sorted columns per row, cells, or columns of all rows; backends skip them."""
+"""Excluded candidates: sorted columns per row, cells, or columns of all rows; counting skips them."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import first_outside
-from torchrankmetrics.ranking.forms import Cells, Form, read_form
+_CELLS = 1 << 18  # torch sums booleans through an int64 copy
+_STEP = 8  # a step of a bisection takes as long as the allocation of so many bytes of a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,12 @@ class ExcludedSlices:
 
     def contain(self, row: Tensor, column: Tensor) -> Tensor:
         """Find which cells (row, column), int64 (n,) each, are excluded, bool (n,), without a synchronization."""
+        if row.is_cpu and len(row):
+            shape = len(self), max(self.num_columns, int(column.max()) + 1)
+            if len(row) * self.longest.bit_length() * _STEP > shape[0] * shape[1]:
+                table = torch.zeros(shape, dtype=torch.bool, device=row.device)
+                table[tuple(self.pairs())] = True
+                return table[row, column]
         start, column = self.start[row], column + self.first
         end = start + self.length[row]
         place = self._bisect(start, end, column)
@@ -69,16 +75,12 @@ class ExcludedSlices:
         return task, start[task] + offset
 
 
-Exclude = Form | ExcludedSlices | None
-"""Type of ``exclude`` in ``rank_scores``: a form of ``target``, bool (N,), or the result of a ``KnownTriples``."""
-
-
 class Excluded(NamedTuple):
     """Excluded candidates, checked: the union of its fields.
 
     Attributes:
         slices: of each row; the target of a ranking task stays a candidate of its own task.
-        cells: bool (B, N), likewise; never together with other fields.
+        cells: bool, of the shape of the scores, likewise; never together with other fields.
         columns: bool (N,), of all rows; never the target of a task.
         bad_pairs: bool 0-d, whether pairs were out of range; only on an accelerator.
     """
@@ -90,140 +92,52 @@ class Excluded(NamedTuple):
 
     @property
     def matrix(self) -> Tensor | None:
-        """Cells or columns as a matrix, bool (B, N), or (1, N) for all rows."""
+        """Cells, or columns as a matrix (1, N) for all rows."""
         return self.cells if self.columns is None else self.columns[None]
 
     def lists(self, row: Tensor, column: Tensor) -> Tensor:
         """Find which targets (row, column) are excluded from other tasks of their rows, bool (tasks,)."""
-        listed = torch.zeros_like(column, dtype=torch.bool) if self.cells is None else self.cells[row, column]
-        if self.slices is not None and len(self.slices.columns):
-            listed = listed | self.slices.contain(row, column)
-        return listed
+        if self.cells is not None:
+            return self.cells[row, column]
+        if self.slices is None or not len(self.slices.columns):
+            return torch.zeros_like(column, dtype=torch.bool)
+        return self.slices.contain(row, column)
 
     def split(self, column: int) -> "tuple[Excluded, Excluded]":
         """Split before a column; the second part counts columns from there. Nothing is copied."""
         before, rest = (None, None) if self.slices is None else self.slices.split(column)
         cells, columns = self.cells, self.columns
-        if cells is not None:
-            return Excluded(before, cells[:, :column]), Excluded(rest, cells[:, column:])
-        if columns is not None:
-            return Excluded(before, None, columns[:column]), Excluded(rest, None, columns[column:])
-        return Excluded(before), Excluded(rest)
-
-    def between(self, left: int, right: int) -> tuple[Tensor, Tensor] | None:
-        """Find rows and columns, int64 (n,), of slices in [left, right) that ``columns`` does not exclude anyway."""
-        if self.slices is None:
-            return None
-        rows, place = self.slices.entries()
-        columns = self.slices.columns[place]
-        counted = (columns >= left) & (columns < right)
-        if self.columns is not None:
-            counted &= ~self.columns[columns]
-        return rows[counted], columns[counted]
+        left, right = slice(None, column), slice(column, None)
+        return (
+            Excluded(before, None if cells is None else cells[:, left], None if columns is None else columns[left]),
+            Excluded(rest, None if cells is None else cells[:, right], None if columns is None else columns[right]),
+        )
 
     def num_others(self, row: Tensor, column: Tensor, num_rows: int, left: int, right: int) -> Tensor:
         """Count the candidates of each task in columns [left, right) except its target, int64 (P,)."""
+        part = self.split(left)[1].split(right - left)[0]
         number = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
-        if (cells := self.between(left, right)) is not None:
-            number.index_add_(0, cells[0], torch.ones_like(cells[0]))
-        if (matrix := self.matrix) is not None:
-            number += num_excluded(matrix[:, left:right])
-        own = self.lists(row, column)
-        inside = (column >= left) & (column < right)
-        return right - left - number[row] - (inside & ~own).long()
+        if part.matrix is not None:
+            number += num_excluded(part.matrix)
+        if part.slices is not None:
+            rows, columns = part.slices.pairs()
+            number += torch.bincount(rows if part.columns is None else rows[~part.columns[columns]], minlength=num_rows)
+        inside = (column >= left) & (column < right) & ~self.lists(row, column)
+        return right - left - number[row] - inside.long()
 
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
         """Name the excluded candidates in a canonical order, for processes that must be given the same."""
         pairs = None
         if self.slices is not None:
-            rows, place = self.slices.entries()
-            pairs = (rows * num_columns + self.slices.columns[place]).sort().values
+            rows, columns = self.slices.pairs()
+            pairs = (rows * num_columns + columns).sort().values
         return {"exclude": pairs, "exclude, as a mask,": self.cells, "candidates of all queries": self.columns}
 
 
 NOTHING = Excluded()
-_CELLS = 1 << 18  # torch sums booleans through an int64 copy
 
 
 def num_excluded(matrix: Tensor) -> Tensor:
     """Count the excluded columns of each row of a matrix, bool (B, N): int64 (B,)."""
-    number = torch.zeros(len(matrix), dtype=torch.int64, device=matrix.device)
-    width = max(1, min(matrix.shape[1], _CELLS))
-    height = max(1, _CELLS // width)
-    for left in range(0, matrix.shape[1], width):
-        part = matrix[:, left : left + width]
-        for rows, block in zip(torch.split(number, height), torch.split(part, height), strict=True):
-            rows += block.sum(1)
-    return number
-
-
-def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: torch.device) -> Excluded:
-    """Read ``exclude`` in any form, or in several, for scores of a shape (B, N) on a device."""
-    if exclude is None:
-        return NOTHING
-    if isinstance(exclude, Excluded):  # of a whole evaluation: known positives, and columns for all queries
-        read_exclude(exclude.slices, shape, device)
-        return exclude
-    B, N = shape
-    if isinstance(exclude, ExcludedSlices):
-        if len(exclude) != B:
-            raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
-        if exclude.num_columns > N:
-            raise IndexError(
-                f"exclude holds columns up to {exclude.num_columns - 1}, but scores ({B}, {N}) have columns [0, {N})"
-            )
-        if exclude.start.device != device:
-            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
-        return Excluded(exclude)
-    cells = read_form(exclude, "exclude", shape, device)
-    if isinstance(cells, Cells):
-        slices, bad = slices_of_pairs(cells, B, N)
-        return Excluded(slices, bad_pairs=bad)
-    if cells.dtype != torch.bool:
-        raise TypeError(
-            f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got {cells.dtype} "
-            f"{tuple(cells.shape)}; for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
-        )
-    if cells.shape == shape:
-        return Excluded(cells=cells)
-    if cells.shape == (N,):
-        return Excluded(columns=cells)
-    raise ValueError(f"exclude as bool must be (B, N) = ({B}, {N}) or (N,) = ({N},), got {tuple(cells.shape)}")
-
-
-def slices_of_pairs(
-    cells: Cells, num_rows: int, num_columns: int, *, fixed_shape: bool = False
-) -> tuple[ExcludedSlices, Tensor | None]:
-    """Sort (row, column) pairs into slices; repeated pairs count once.
-
-    Args:
-        cells: the pairs.
-        num_rows: B.
-        num_columns: N.
-        fixed_shape: True on an accelerator: no shape may depend on the data, so that nothing waits for the device.
-
-    Returns:
-        The slices; and of a fixed shape a bool 0-d tensor, whether a pair is out of range (such pairs are dropped).
-
-    Raises:
-        IndexError: if a pair is out of range and the shape is not fixed.
-    """
-    (row, column, _), bad, last = cells, None, num_rows * num_columns
-    if fixed_shape or not row.is_cpu:
-        wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
-        bad = wrong.any()
-        key = torch.where(wrong, last, row * num_columns + column).sort().values
-        repeated = torch.zeros_like(wrong)
-        repeated[1:] = key[1:] == key[:-1]
-        key = torch.where(repeated, last, key).sort().values  # repeats and wrong pairs go behind the last row
-    elif (outside := first_outside(row, column, num_rows, num_columns)) is not None:
-        raise IndexError(
-            f"exclude must hold rows in [0, {num_rows}) and columns in [0, {num_columns}); "
-            f"pair {outside} is ({int(row[outside])}, {int(column[outside])})"
-        )
-    else:
-        key = torch.unique_consecutive((row * num_columns + column).sort().values)
-    border = torch.searchsorted(key, torch.arange(num_rows + 1, device=key.device) * num_columns)
-    length = border.diff()
-    longest = int(length.max()) if bad is None and num_rows else min(len(key), num_columns)
-    return ExcludedSlices(key % num_columns, border[:-1], length, longest, num_columns), bad
+    height = max(1, _CELLS // max(1, matrix.shape[1]))
+    return torch.cat([rows.sum(1) for rows in torch.split(matrix, height)])

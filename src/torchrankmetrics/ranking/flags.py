@@ -35,11 +35,6 @@ ERRORS = {
 }
 
 
-def of_answers(filtered: bool) -> int:
-    """Flag of a task: its target is excluded from the other tasks of its query, or is a candidate there."""
-    return FILTERED if filtered else RAW
-
-
 def raise_faults(flags: npt.NDArray[np.int64]) -> int:
     """Raise the first error that an accelerator could only flag; otherwise return the union of the flags (rows,)."""
     seen = int(np.bitwise_or.reduce(flags)) if len(flags) else 0

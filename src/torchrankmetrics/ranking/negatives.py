@@ -1,4 +1,4 @@
-"""Sampled negatives: counting the candidates of a matrix, a mask, ragged lists, or one list for all queries."""
+"""Sampled negatives: a matrix, ragged or flat lists, or one list for all positives."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.exclude import NOTHING, Excluded
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor, sort_owners
+from torchrankmetrics.ranking.counting import count
+from torchrankmetrics.ranking.exclude import Excluded
 
 Negatives = Numbers | Sequence[Tensor]
 """Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""
@@ -36,7 +36,7 @@ def read_predictions(
         if given is not None and key in predictions:
             raise ValueError(f"{key} must be given once, as an argument or in the dict of predictions")
     positive, negatives = predictions["y_pred_pos"], predictions["y_pred_neg"]
-    if not is_ragged(negatives):
+    if not _is_ragged(negatives):
         positive, negatives = as_tensor(positive, "y_pred_pos"), as_tensor(negatives, "y_pred_neg")
         if positive.is_floating_point() and negatives.is_floating_point():
             wide = torch.promote_types(positive.dtype, negatives.dtype)
@@ -45,8 +45,7 @@ def read_predictions(
     return positive, negatives, predictions.get("exclude", exclude), predictions.get("indexes", indexes)
 
 
-def is_ragged(negatives: object) -> TypeGuard[Sequence[Tensor]]:
-    """Whether negatives are a list of one vector per positive."""
+def _is_ragged(negatives: object) -> TypeGuard[Sequence[Tensor]]:
     return isinstance(negatives, list | tuple) and all(isinstance(part, Tensor | np.ndarray) for part in negatives)
 
 
@@ -61,39 +60,47 @@ def count_negatives(
     positive = as_tensor(positive, "positive")
     if positive.ndim != 1:
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
-    if exclude is not None and indexes is not None:
-        raise ValueError("exclude is for negatives (B, M) and indexes for flat ones (T,): give one of them")
+    if exclude is not None and (indexes is not None or _is_ragged(negatives)):
+        raise ValueError("exclude is for negatives (B, M), and must not be given with indexes or a list of vectors")
     borders: Tensor | None = None
-    if is_ragged(negatives):
-        if exclude is not None or indexes is not None:
-            raise ValueError("negatives as a list of vectors need neither exclude nor indexes")
-        negatives, borders = _flattened(negatives, positive)
+    if _is_ragged(negatives):
+        if indexes is not None:
+            raise ValueError("negatives as a list of vectors need no indexes")
+        negatives, borders = _concatenate(negatives, positive)
     negatives = as_tensor(negatives, "negatives")
     if positive.dtype != negatives.dtype or positive.is_complex():
         raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
     if positive.device != negatives.device:
         raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
-    counting, every = choose(negatives, backend), torch.arange(len(positive), device=positive.device)
+    row = torch.arange(len(positive), device=positive.device)
     if indexes is not None:
-        order, owner = sort_owners(_indexes_of(indexes, positive, negatives))
+        order, owner = sort_owners(_read_indexes(indexes, positive, negatives))
         negatives = negatives if order is None else negatives[order]
         borders = torch.searchsorted(owner, torch.arange(len(positive) + 1, device=owner.device))
-    if borders is not None:
-        return counting.count_lists(negatives, borders, every, positive)
-    if negatives.ndim == 1 and exclude is None:  # one list for all
-        if not negatives.is_cpu:  # sorting would wait for the device
-            return counting.count_matrix(negatives[None], positive, torch.zeros_like(every))
-        borders = torch.tensor([0, len(negatives)], device="cpu")
-        return counting.count_lists(negatives, borders, torch.zeros_like(every), positive)
-    if negatives.ndim != 2 or len(positive) != len(negatives):
+    excluded = Excluded()
+    if negatives.ndim == 1 and borders is None and exclude is None:  # one list for all
+        row = torch.zeros_like(row)
+        if negatives.is_cpu:
+            borders = torch.tensor([0, len(negatives)], device="cpu")
+        else:  # sorting would wait for the device
+            negatives = negatives[None]
+    elif borders is None and (negatives.ndim != 2 or len(positive) != len(negatives)):
         raise ValueError(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
             f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
         )
-    return counting.count_matrix(negatives, positive, excluded=_excluded_of(exclude, negatives))
+    elif exclude is not None:
+        cells = as_tensor(exclude, "exclude")
+        if cells.dtype != torch.bool or cells.shape != negatives.shape:
+            raise ValueError(
+                f"exclude must be bool {tuple(negatives.shape)}, True where a negative is none (padding); "
+                f"got {cells.dtype} {tuple(cells.shape)}"
+            )
+        excluded = Excluded(cells=cells.to(negatives.device))
+    return count(negatives, positive, row, None, excluded, borders, backend=backend)
 
 
-def _flattened(parts: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tensor]:
+def _concatenate(parts: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tensor]:
     """All vectors one after the other, and the borders between them, int64 (B + 1,)."""
     if len(parts) != len(positive):
         raise ValueError(f"negatives must have a vector for each of {len(positive)} positives, got {len(parts)}")
@@ -109,7 +116,7 @@ def _flattened(parts: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tenso
     return torch.cat([positive[:0], *vectors]), borders.to(positive.device)
 
 
-def _indexes_of(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tensor:
+def _read_indexes(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tensor:
     owner: Tensor = as_ids(indexes, "indexes").to(positive.device)
     if negatives.ndim != 1 or owner.shape != negatives.shape:
         raise ValueError(
@@ -121,23 +128,3 @@ def _indexes_of(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tenso
     if low < 0 or high >= len(positive):
         raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {low} to {high}")
     return owner
-
-
-def _excluded_of(exclude: Numbers | None, negatives: Tensor) -> Excluded:
-    if exclude is None:
-        return NOTHING
-    cells = as_tensor(exclude, "exclude")
-    if cells.dtype != torch.bool or cells.shape != negatives.shape:
-        raise ValueError(
-            f"exclude must be bool {tuple(negatives.shape)}, True where a negative is none (padding); "
-            f"got {cells.dtype} {tuple(cells.shape)}"
-        )
-    return Excluded(cells=cells.to(negatives.device))
-
-
-def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Sort the lists (T,) that flat scores belong to; the order of the scores is None if it is that already."""
-    if not bool((owner[1:] < owner[:-1]).any()):
-        return None, owner
-    owner, order = owner.sort(stable=True)
-    return order, owner

@@ -66,61 +66,9 @@ class Ranks:
         self.flags = None
         self._check_values(N)
         if filtered is not None:
-            self.flags = (0 if self.flags is None else self.flags) + torch.full_like(low, fault.of_answers(filtered))
-
-    @classmethod
-    def trusted(
-        cls,
-        columns: Tensor,
-        flags: Tensor | None,
-        rows: tuple[Tensor, int] | None = None,
-        gain: Tensor | None = None,
-    ) -> "Ranks":
-        """Build from int64 (3, tasks) columns that are right by construction, without checking them again.
-
-        Args:
-            columns (Tensor): (3, tasks) int64: optimistic, pessimistic, num_candidates.
-            flags (Tensor): (tasks,) flags of each task, or None.
-            rows (tuple, default None): the query of each task, and the number of queries.
-            gain (Tensor, default None): (tasks,) float64 labels of a graded target; None: all are 1.
-
-        Returns:
-            The ranks.
-        """
-        self = cls.__new__(cls)
-        self.columns, self.flags, self.rows, self.gain = columns, flags, rows, gain
-        return self
-
-    @classmethod
-    def from_counts(
-        cls,
-        counts: Tensor,
-        flags: Tensor | None,
-        rows: tuple[Tensor, int] | None = None,
-        gain: Tensor | None = None,
-    ) -> "Ranks":
-        """Take over the counts of ``counting``, int64 (4, tasks), with the flags (tasks,) and rows found before.
-
-        Args:
-            counts (Tensor): (4, tasks) int64.
-            flags (Tensor): (tasks,) flags of each task, or None.
-            rows (tuple, default None): the query of each task, and the number of queries.
-            gain (Tensor, default None): (tasks,) float64 labels of a graded target; None: all are 1.
-
-        Returns:
-            The ranks.
-        """
-        if counts.is_cpu:
-            numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
-            ranked = numbers[:3]
-            ranked += 1
-            columns, has_nan = torch.from_numpy(ranked), bool(np.count_nonzero(numbers[3]))
-        else:
-            columns, has_nan = counts[:3] + 1, True  # to look would wait for the device
-        if has_nan:
-            nan = (counts[3] > 0) * fault.NAN
-            flags = nan if flags is None else nan + flags
-        return cls.trusted(columns, flags, rows, gain)
+            self.flags = (0 if self.flags is None else self.flags) + torch.full_like(
+                low, fault.FILTERED if filtered else fault.RAW
+            )
 
     @classmethod
     def from_negatives(
@@ -167,7 +115,7 @@ class Ranks:
         if negatives is None:
             raise TypeError("negatives are missing: pass them in addition to positive, or both as a dict")
         counts = count_negatives(positive, negatives, exclude, indexes, backend)
-        return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
+        return from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 
     @property
     def optimistic(self) -> Tensor:
@@ -211,17 +159,14 @@ class Ranks:
         """
         full = _num_candidates(num_candidates, self.optimistic)
         negatives = self.num_candidates - 1
-        for wrong, expected in (
-            (negatives < 1, "a sampled negative in every task"),
-            (
-                full < self.num_candidates,
-                "num_candidates of all candidates, the sampled ones and the true one included",
-            ),
-        ):
-            if wrong.any():
-                first = int(wrong.nonzero()[0])
-                m, N = int(negatives[first]), int(full[first])
-                raise ValueError(f"the estimate needs {expected}; task {first} has {m} negatives, num_candidates={N}")
+        wrong = (negatives < 1) | (full < self.num_candidates)
+        if wrong.any():
+            first = int(wrong.nonzero()[0])
+            raise ValueError(
+                "the estimate needs a sampled negative in every task, and num_candidates of all candidates, the "
+                f"sampled and the true one included; task {first} has {int(negatives[first])} negatives, "
+                f"num_candidates={int(full[first])}"
+            )
         return 1 + (self.realistic - 1) * (full - 1) / negatives
 
     def __len__(self) -> int:
@@ -246,6 +191,32 @@ class Ranks:
                     raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={n}")
         else:
             self.flags = sum(wrong * kind for wrong, kind in faults)  # type: ignore[assignment]
+
+
+def trusted(
+    columns: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None, gain: Tensor | None = None
+) -> Ranks:
+    """Return ranks from their attributes, which are right by construction and not checked again."""
+    ranks = Ranks.__new__(Ranks)
+    ranks.columns, ranks.flags, ranks.rows, ranks.gain = columns, flags, rows, gain
+    return ranks
+
+
+def from_counts(
+    counts: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None, gain: Tensor | None = None
+) -> Ranks:
+    """Return ranks from the counts of ``counting``, int64 (4, tasks), which are overwritten."""
+    if counts.is_cpu:
+        numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
+        ranked = numbers[:3]
+        ranked += 1
+        columns, has_nan = torch.from_numpy(ranked), bool(np.count_nonzero(numbers[3]))
+    else:
+        columns, has_nan = counts[:3] + 1, True  # to look would wait for the device
+    if has_nan:
+        nan = (counts[3] > 0) * fault.NAN
+        flags = nan if flags is None else nan + flags
+    return trusted(columns, flags, rows, gain)
 
 
 def _integer_vector(values: Integers, name: str, like: Tensor | None = None) -> Tensor:

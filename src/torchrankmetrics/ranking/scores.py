@@ -1,14 +1,18 @@
-"""`rank_scores`: filtered ranks from a score matrix."""
+"""`rank_scores`: filtered ranks from a score matrix; and ranks from flat scores."""
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
-from torchrankmetrics.ranking.arrays import Array, read_scores
-from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.exclude import Exclude, Excluded
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.tasks import Target, read_tasks
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Array, as_ids, as_tensor, read_scores, sort_owners
+from torchrankmetrics.ranking.counting import count
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.ranks import Ranks, from_counts
+from torchrankmetrics.ranking.tasks import Exclude, Target, read_gain, read_tasks, warn_of_empty_queries
 
 
 @eager
@@ -67,18 +71,16 @@ def rank_dense(
     exclude: Exclude | Excluded,
     *,
     backend: str = "auto",
-    by_query: bool = True,
-    named: bool = False,
+    by_query: bool | None = None,
     name: str = "scores",
 ) -> Ranks:
-    """Rank as ``rank_scores``; ``by_query`` and ``named`` as in ``read_tasks``, errors call the scores by ``name``."""
+    """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``, errors call the scores by ``name``."""
     check_scores(scores, name)
-    tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query, named=named)
+    tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
     if scores.requires_grad:
         scores = scores.detach()
-    count = choose(scores, backend).count_matrix
-    counts = count(scores, None, tasks.row, tasks.column, tasks.excluded)
-    return Ranks.from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
+    counts = count(scores, None, tasks.row, tasks.column, tasks.excluded, backend=backend)
+    return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
 def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:
@@ -91,3 +93,85 @@ def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> 
         raise ValueError(f"{name} must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
     if scores.is_complex():
         raise TypeError(f"{name} must be real numbers, got {scores.dtype}")
+
+
+def rank_flat(
+    preds: Tensor, target: Any, indexes: Any, exclude: Any = None, backend: str = "auto"
+) -> tuple[Ranks, Tensor]:
+    """Rank the relevant items of queries whose candidates are flat, the input of torchmetrics' retrieval metrics.
+
+    The other relevant items of a query are candidates; ties and NaN as in ``rank_scores``. Waits for an accelerator.
+
+    Args:
+        preds: (T,) scores, higher is better.
+        target: (T,) bool, True for relevant items; or numbers, labels of at least 0.
+        indexes: (T,) integers, the query of each; in any order, every query complete.
+        exclude: bool (T,), True for scores that are not candidates.
+        backend: as in ``rank_scores``.
+
+    Returns:
+        The ranks of the relevant items, in the order given, and their indices (tasks,) among the T.
+    """
+    if preds.ndim != 1 or preds.is_complex():
+        raise ValueError(f"preds must be real and (T,) with indexes, got {preds.dtype} {tuple(preds.shape)}")
+    label = _flat(target, "target", preds)
+    if label.is_complex():
+        raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
+    relevant = label != 0
+    owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
+    scores, places = preds.detach(), None
+    if exclude is not None:
+        excluded = _flat(exclude, "exclude", preds)
+        if excluded.dtype != torch.bool:
+            raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
+        if (excluded & relevant).any():
+            raise ValueError(
+                "exclude must not contain relevant items of target: among flat scores it marks entries that are not "
+                "candidates"
+            )
+        places = (~excluded).nonzero()[:, 0]
+        scores, label, relevant, owner = scores[places], label[places], relevant[places], owner[places]
+    ranks, place = rank_listed(scores, relevant, owner, None, backend)
+    assert ranks.rows is not None
+    warn_of_empty_queries(*ranks.rows)
+    ranks.gain = None if label.dtype == torch.bool else read_gain(label[place])
+    return ranks, place if places is None else places[place]
+
+
+def rank_listed(
+    scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tensor | None, backend: str = "auto"
+) -> tuple[Ranks, Tensor]:
+    """Rank the relevant items of lists of candidates; an excluded item is a candidate of its own task only.
+
+    Args:
+        scores: (T,) real, higher is better.
+        relevant: (T,) bool.
+        query: (T,) int64; every query complete. The queries in ascending order are the rows of the ranks.
+        excluded: bool (T,), or None.
+        backend: as in ``rank_scores``.
+
+    Returns:
+        The ranks of the relevant items, in the order given, and their indices (tasks,) among the T.
+    """
+    place, (order, owner) = relevant.nonzero()[:, 0], sort_owners(query)
+    at = place
+    if order is not None:  # where the sorted scores have the relevant items, in the order given
+        scores, excluded = scores[order], None if excluded is None else excluded[order]
+        at = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))[place]
+    new = torch.ones_like(owner, dtype=torch.bool)
+    new[1:] = owner[1:] != owner[:-1]
+    first = new.nonzero()[:, 0]
+    row = torch.searchsorted(first, at, right=True) - 1
+    borders = torch.cat([first, first.new_tensor([len(owner)])])
+    counts = count(scores, None, row, at - first[row], Excluded(cells=excluded), borders, backend=backend)
+    flags = torch.full_like(place, fault.RAW)
+    if excluded is not None:
+        flags = torch.where(excluded[at], fault.FILTERED, fault.RAW)
+    return from_counts(counts, flags, (row, len(first))), place
+
+
+def _flat(values: Any, name: str, preds: Tensor) -> Tensor:
+    tensor = as_tensor(values, name)
+    if tensor.shape != preds.shape:
+        raise ValueError(f"{name} must be (T,) = {tuple(preds.shape)} as preds, got {tuple(tensor.shape)}")
+    return tensor.to(preds.device)

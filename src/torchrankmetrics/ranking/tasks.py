@@ -1,6 +1,23 @@
-"""Ranking tasks: `target` and `exclude` of every entry point as rows, columns, excluded candidates and flags."""
+"""`target` and `exclude` of every entry point: their forms, read in one place, become ranking tasks.
 
-from typing import NamedTuple
+The type and the dtype decide the form, never the batch size.
+
+| form | meaning |
+|---|---|
+| integers (B,) | one column per row (target only) |
+| bool or floating (B, N) | labels (of exclude: bool) |
+| bool (N,) | columns that are not candidates of any row (exclude only) |
+| SciPy sparse (B, N) | labels |
+| integers (2, P) | pairs (row, column) |
+| tuple of two vectors | (rows, columns) |
+| list | one entry per row: a column, the columns of that row, or a dict {column: label} |
+
+A label is a gain; 0 is not relevant. Integers of the shape of the scores, or (B, 1), could be labels, pairs or columns:
+they raise for every B.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -8,12 +25,31 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_ids, first_outside
-from torchrankmetrics.ranking.exclude import Exclude, Excluded, read_exclude
-from torchrankmetrics.ranking.forms import Cells, Form, is_by_row, read_form, read_gain
+from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, as_tensor, first_outside
+from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices
 
-Target = Form
+_SPARSE = 16  # a mask of which one cell in so many is excluded is read faster as slices
+
+
+class Sparse(Protocol):
+    """A SciPy sparse matrix or array."""
+
+    def tocsr(self) -> Any:
+        """Convert to rows."""
+
+
+Target = Tensor | Array | Sparse | tuple[Integers, Integers] | Sequence[int | Integers | Collection[int]]
 """Type of ``target`` in ``rank_scores``: (B,) columns, labels (B, N), pairs of (row, column), or lists."""
+Exclude = Target | ExcludedSlices | None
+"""Type of ``exclude`` in ``rank_scores``: a form of ``target``, bool (N,), or the result of a ``KnownTriples``."""
+
+
+class Cells(NamedTuple):
+    """Cells of a score matrix: rows (None: cell i is in row i) and columns, int64 (P,); gains, None: all are 1."""
+
+    row: Tensor | None
+    column: Tensor
+    gain: Tensor | None = None
 
 
 class Tasks(NamedTuple):
@@ -42,11 +78,8 @@ class Tasks(NamedTuple):
 
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
         """Name the tasks by content, for processes that must be given the same."""
-        return {
-            "target": torch.stack([self.row_of_each, self.column]),
-            "labels of target": self.gain,
-            **self.excluded.fingerprint(num_columns),
-        }
+        target = torch.stack([self.row_of_each, self.column])
+        return {"target": target, "labels of target": self.gain, **self.excluded.fingerprint(num_columns)}
 
 
 def read_tasks(
@@ -55,8 +88,7 @@ def read_tasks(
     shape: tuple[int, ...],
     device: torch.device,
     *,
-    by_query: bool = True,
-    named: bool = False,
+    by_query: bool | None = None,
 ) -> Tasks:
     """Read target and exclude for scores of a shape (B, N) on a device.
 
@@ -65,65 +97,66 @@ def read_tasks(
         exclude: as in ``rank_scores``, or in several forms.
         shape: (B, N).
         device: of the scores.
-        by_query: keep the row of each task and flag whether its target is excluded from the other tasks of the row,
-            if target has pairs of (row, column).
-        named: flag for every form of target whether it is excluded from the other tasks of its row.
+        by_query: keep the row of each task, and flag whether its target is excluded from the other tasks of the row;
+            None: if target has pairs of (row, column).
     """
-    row, column, wrong, gain = _read_target(target, shape, device)
+    row, column, gain = _read_target(target, shape, device)
     excluded = read_exclude(exclude, shape, device)
-    flags = None if wrong is None else wrong * fault.TARGET_RANGE
+    row, column, wrong = _checked(row, column, *shape)
+    faults = [] if wrong is None else [wrong * fault.TARGET_RANGE]
     if excluded.columns is not None:
         outside = excluded.columns[column]
-        if outside.device.type != "cpu":
-            flags = outside * fault.TARGET_EXCLUDED + (0 if flags is None else flags)
+        if not outside.is_cpu:
+            faults.append(outside * fault.TARGET_EXCLUDED)
         elif outside.any():
             first = int(outside.nonzero()[0])
             raise ValueError(
                 f"target must be a candidate, but column {int(column[first])} of task {first} is excluded for all"
             )
     if excluded.bad_pairs is not None:
-        flags = excluded.bad_pairs * fault.EXCLUDE_RANGE + (torch.zeros_like(column) if flags is None else flags)
-    tasks = Tasks(row, column, excluded, flags, None, gain)
-    if not (named or (by_query and row is not None)):
-        return tasks
-    listed = torch.where(excluded.lists(tasks.row_of_each, column), fault.FILTERED, fault.RAW)
-    rows = None if row is None else (row.clone(), shape[0])
-    return tasks._replace(flags=listed if flags is None else listed + flags, rows=rows)
+        faults.append((excluded.bad_pairs * fault.EXCLUDE_RANGE).expand(len(column)))
+    rows = None
+    if by_query or (by_query is None and row is not None):
+        each = torch.arange(len(column), device=device) if row is None else row
+        faults.append(torch.where(excluded.lists(each, column), fault.FILTERED, fault.RAW))
+        rows = None if row is None else (row.clone(), shape[0])
+    return Tasks(row, column, excluded, torch.stack(faults).sum(0) if faults else None, rows, gain)
 
 
-def _read_target(
-    target: Target, shape: tuple[int, ...], device: torch.device
-) -> tuple[Tensor | None, Tensor, Tensor | None, Tensor | None]:
-    """Rows (None: task i is in row i), columns, on an accelerator whether a task is out of range, and gains, (P,)."""
-    B, N = shape
-    row = gain = None
-    form = target if isinstance(target, Tensor) and target.ndim == 1 else read_form(target, "target", shape, device)
-    if isinstance(form, Tensor) and form.ndim == 2:
-        form = _cells_of_labels(form, shape)
-    if isinstance(form, Cells):
-        row, column, gain = form
-        if len(row) and B == 0:
-            raise IndexError(f"target must lie in the rows of scores ({B}, {N}), which has none; got {len(row)} tasks")
-        if is_by_row(target):
-            warn_of_empty_queries(row, B)
-    else:
-        column = as_ids(form, "target")
-        if column.shape != (B,):
-            raise ValueError(
-                f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}"
-            )
-        if column.device != device:
-            raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
+def _checked(row: Tensor | None, column: Tensor, B: int, N: int) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """Rows and columns in range; on an accelerator those out of range are clamped, and returned as bool (P,)."""
     if column.is_cpu:
         if (first := first_outside(row, column, B, N)) is not None:
             where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"
             raise IndexError(f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}")
-        return row, column, None, gain
+        return row, column, None
     wrong = (column < 0) | (column >= N)
     if row is not None:
         wrong = wrong | (row < 0) | (row >= B)
         row = row.clamp(0, max(B - 1, 0))
-    return row, column.clamp(0, N - 1), wrong, gain
+    return row, column.clamp(0, N - 1), wrong
+
+
+def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -> Cells:
+    B, N = shape
+    form = target if isinstance(target, Tensor) and target.ndim == 1 else _read_form(target, "target", shape, device)
+    if isinstance(form, Tensor) and form.ndim == 2:
+        form = _cells_of_labels(form, shape)
+    if isinstance(form, Cells):
+        assert form.row is not None
+        if len(form.row) and B == 0:
+            raise IndexError(
+                f"target must lie in the rows of scores (0, {N}), which has none; got {len(form.row)} tasks"
+            )
+        if is_by_row(target):
+            warn_of_empty_queries(form.row, B)
+        return form
+    column = as_ids(form, "target")
+    if column.shape != (B,):
+        raise ValueError(f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}")
+    if column.device != device:
+        raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
+    return Cells(None, column)
 
 
 def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
@@ -134,17 +167,186 @@ def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
         raise ValueError(
             f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}{hint}"
         )
-    relevant = labels.bool()  # a quarter of the time of labels != 0
-    if labels.is_cpu and labels.is_contiguous():  # a sixth of the time of torch's where few are relevant
-        place = torch.from_numpy(np.flatnonzero(relevant.numpy()))
-        row = place // labels.shape[1]
-        column = place - row * labels.shape[1]
-    else:
-        row, column = relevant.nonzero().unbind(1)
+    row, column = _cells_of_mask(labels.bool())  # a quarter of the time of labels != 0
     return Cells(row, column, None if labels.dtype == torch.bool else read_gain(labels[row, column]))
+
+
+def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the cells that are True."""
+    if mask.is_cpu and mask.is_contiguous():  # a sixth of the time of torch's where few are
+        place = torch.from_numpy(np.flatnonzero(mask.numpy()))
+        row = place // max(1, mask.shape[1])
+        return row, place - row * mask.shape[1]
+    row, column = mask.nonzero().unbind(1)
+    return row, column
+
+
+def read_gain(label: Tensor) -> Tensor | None:
+    """Read the labels of a target that are not 0 as gains, float64; None: all are 1."""
+    gain = label.to(torch.float64)
+    wrong = ~(gain > 0) | gain.isinf()
+    if wrong.any():
+        raise ValueError(f"target must hold finite labels of at least 0, got {float(gain[wrong][0])}")
+    return None if (gain == 1).all() else gain
+
+
+def is_by_row(values: Any) -> bool:
+    """Whether a form lists the columns of every row: an argument with one entry per query then has B entries."""
+    if isinstance(values, Tensor):
+        return values.dtype == torch.bool or values.is_floating_point()
+    if hasattr(values, "__array__"):
+        return np.asarray(values).dtype.kind in "bfO"
+    return not isinstance(values, tuple)
 
 
 def warn_of_empty_queries(query: Tensor, num_queries: int) -> None:
     """Warn if a query has no relevant item, from the query (P,) of every relevant item; skipped on an accelerator."""
     if query.is_cpu and not torch.bincount(query, minlength=num_queries).all():
         warn("queries without a relevant item are not counted: a row of target has none (see docs/retrieval.md)")
+
+
+def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: torch.device) -> Excluded:
+    """Read ``exclude`` in any form, or in several, for scores of a shape (B, N) on a device."""
+    if exclude is None:
+        return NOTHING
+    if isinstance(exclude, Excluded):  # of a whole evaluation: known positives, and columns for all queries
+        read_exclude(exclude.slices, shape, device)
+        return exclude
+    B, N = shape
+    if isinstance(exclude, ExcludedSlices):
+        if len(exclude) != B:
+            raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
+        if exclude.num_columns > N:
+            raise IndexError(
+                f"exclude holds columns up to {exclude.num_columns - 1}, but scores ({B}, {N}) have columns [0, {N})"
+            )
+        if exclude.start.device != device:
+            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
+        return Excluded(exclude)
+    cells = _read_form(exclude, "exclude", shape, device)
+    if isinstance(cells, Tensor):
+        if cells.dtype != torch.bool or cells.shape not in (shape, (N,)):
+            raise (TypeError if cells.dtype != torch.bool else ValueError)(
+                f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got {cells.dtype} "
+                f"{tuple(cells.shape)}; for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
+            )
+        if cells.ndim == 1:
+            return Excluded(columns=cells)
+        if not cells.is_cpu or np.count_nonzero(cells.numpy()) * _SPARSE > B * N:
+            return Excluded(cells=cells)
+        cells = Cells(*_cells_of_mask(cells))
+    slices, bad = slices_of_pairs(cells, B, N)
+    return Excluded(slices, bad_pairs=bad)
+
+
+def slices_of_pairs(
+    cells: Cells, num_rows: int, num_columns: int, *, fixed_shape: bool = False
+) -> tuple[ExcludedSlices, Tensor | None]:
+    """Sort (row, column) pairs into slices; repeated pairs count once.
+
+    With ``fixed_shape``, as on an accelerator, no shape depends on the data, so that nothing waits for the device:
+    pairs out of range are dropped, and whether there are any is returned as a bool 0-d tensor.
+    """
+    (row, column, _), bad, last = cells, None, num_rows * num_columns
+    assert row is not None
+    if fixed_shape or not row.is_cpu:
+        wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
+        bad = wrong.any()
+        key = torch.where(wrong, last, row * num_columns + column).sort().values
+        repeated = torch.zeros_like(wrong)
+        repeated[1:] = key[1:] == key[:-1]
+        key = torch.where(repeated, last, key).sort().values  # repeats and wrong pairs go behind the last row
+    elif (outside := first_outside(row, column, num_rows, num_columns)) is not None:
+        raise IndexError(
+            f"exclude must hold rows in [0, {num_rows}) and columns in [0, {num_columns}); "
+            f"pair {outside} is ({int(row[outside])}, {int(column[outside])})"
+        )
+    else:
+        key = torch.unique_consecutive((row * num_columns + column).sort().values)
+    border = torch.searchsorted(key, torch.arange(num_rows + 1, device=key.device) * num_columns)
+    length = border.diff()
+    longest = int(length.max()) if bad is None and num_rows else min(len(key), num_columns)
+    return ExcludedSlices(key % num_columns, border[:-1], length, longest, num_columns), bad
+
+
+def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.device) -> Tensor | Cells:
+    """Read a target or what is excluded as cells; a vector or labels as a tensor that is not checked further."""
+    if isinstance(values, tuple):
+        parts = [_on_device(part, name, device) for part in values]
+        if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
+            raise ValueError(
+                f"{name} as a tuple must be (rows, columns), two vectors (P,), got shapes "
+                f"{[tuple(part.shape) for part in parts]}; pass a list for one entry per row, such as "
+                f"{name}=[[0, 2], [1]]"
+            )
+        return Cells(as_ids(parts[0], name), as_ids(parts[1], name))
+    if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
+        return _of_list(list(values), name, shape[0], device)
+    if hasattr(values, "tocsr"):
+        if values.shape != tuple(shape):
+            raise ValueError(f"{name} as a sparse matrix must be (B, N) = {tuple(shape)}, got {values.shape}")
+        found = values.tocsr().tocoo()
+        row, column, label = (_on_device(part, name, device) for part in (found.row, found.col, found.data))
+        return _graded(row.long(), column.long(), label if name == "target" else label != 0)
+    tensor = _on_device(values, name, device)
+    if tensor.ndim != 2 or tensor.dtype == torch.bool or tensor.is_floating_point():
+        return tensor
+    if len(tensor) != 2 or tensor.shape in (shape, (shape[0], 1)):
+        labels = "target.float()" if name == "target" else "exclude > 0"
+        turned = f"{name}.T, " if tensor.shape[1] == 2 else ""
+        raise ValueError(
+            f"{name} of integers must be pairs of (row, column) in the shape (2, P), and neither (B, N) nor (B, 1), "
+            f"got {tensor.dtype} {tuple(tensor.shape)} for scores {tuple(shape)}: pass {turned}labels as {labels}, the "
+            f"columns of every row as a list of lists, {name}.tolist(), or pairs as a tuple (rows, columns)"
+        )
+    return Cells(as_ids(tensor[0], name), as_ids(tensor[1], name))
+
+
+def _graded(row: Tensor, column: Tensor, label: Tensor) -> Cells:
+    """Cells whose label is not 0, with their gains."""
+    keep = label != 0
+    return Cells(row[keep], column[keep], read_gain(label[keep]))
+
+
+def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
+    if not isinstance(values, Tensor | list) and not hasattr(values, "__array__"):
+        raise TypeError(
+            f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, column)), a list "
+            f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}"
+        )
+    tensor = as_tensor(values, name)
+    if not isinstance(values, Tensor):
+        return tensor.to(device)
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on the device of scores, {device}; got {tensor.device}")
+    return tensor
+
+
+def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) -> Tensor | Cells:
+    if values and all(isinstance(part, int | np.integer) and not isinstance(part, bool) for part in values):
+        return as_tensor(np.asarray(values, dtype=np.int64), name).to(device)
+    label: Tensor | None = None
+    if name == "target" and values and all(isinstance(part, Mapping) for part in values):
+        label = as_tensor([one for part in values for one in part.values()], name)
+        values = [list(part) for part in values]
+    if len(values) != num_rows:
+        raise ValueError(
+            f"{name} as a list must have one entry for each of {num_rows} rows of scores, got {len(values)}"
+        )
+    parts = []
+    for i, part in enumerate(values):
+        if not isinstance(part, Collection | Tensor) or isinstance(part, str | Mapping):
+            raise TypeError(f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry {i}")
+        if not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool):
+            raise TypeError(
+                f"{name} as a list must hold columns, got bool in entry {i}: pass labels (B, N) as torch.tensor({name})"
+            )
+        listed: Any = sorted(part) if isinstance(part, set | frozenset) else part
+        column = as_ids(listed, f"{name}[{i}]")
+        if column.ndim != 1:
+            raise ValueError(f"{name}[{i}] must be a vector of columns, got shape {tuple(column.shape)}")
+        parts.append(column.cpu())
+    length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
+    row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
+    row, column = row.to(device), (torch.cat(parts) if parts else row).to(device)
+    return Cells(row, column) if label is None else _graded(row, column, label.to(device))

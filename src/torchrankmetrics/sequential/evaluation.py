@@ -9,8 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers, as_ids
-from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.tasks import Target
+from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.sequential.sequences import Hypothesis
 from torchrankmetrics.sequential.testing import Ranked, SequentialResult, SequentialTest
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block

@@ -9,11 +9,9 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
-from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_dense
-from torchrankmetrics.ranking.tasks import Target
+from torchrankmetrics.ranking.scores import rank_dense, rank_flat
+from torchrankmetrics.ranking.tasks import Exclude, Target, is_by_row
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -37,17 +35,10 @@ Preds = Tensor | Array | Ranks | HasRows
 
 
 class TaskFacts(NamedTuple):
-    """Facts of the ranking tasks of one update.
+    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given.
 
-    Attributes:
-        side: "head", "tail", "relation" or None.
-        group: (tasks,) integers, or one int for all.
-        weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
-        sample_id: (tasks,) integers; repeats of (side, sample id) count once.
-        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the relevant items of one query.
-            None: tasks of one row of scores are, if the ranks have rows; otherwise each task is a query.
-        gain: (tasks,) labels >= 0, or one for all; float64 bits in the row. A label of 0 drops its task. None: those
-            of the ranks, else 1.
+    Without ``query``, tasks of one row of scores are the relevant items of one query if the ranks have rows; otherwise
+    each task is a query. Without ``gain`` it is the label of the ranks, or 1.
     """
 
     side: TaskSide | None = None
@@ -96,8 +87,6 @@ def make_block(
             "passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
-        from torchrankmetrics.ranking.flat import rank_flat
-
         ranks, place = rank_flat(preds, target, indexes, exclude, backend)
         facts = facts.at(place, preds, "group", "weight", "sample_id", "query", "gain")
     elif preds.ndim == 1:
@@ -106,8 +95,8 @@ def make_block(
             "need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
         )
     else:
-        named = facts.query is not None
-        ranks = rank_dense(preds, target, exclude, named=named, backend=backend, name=name)
+        by_query = None if facts.query is None else True
+        ranks = rank_dense(preds, target, exclude, by_query=by_query, backend=backend, name=name)
         if ranks.rows is not None:
             facts = facts.at(ranks.rows[0], preds, "query", *(("group", "weight") if is_by_row(target) else ()))
     return rows_of(ranks, facts, flag_repeats=True)
@@ -126,18 +115,9 @@ def _at(values: Numbers | None, name: str, index: Tensor, preds: Tensor) -> Numb
 
 
 def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Tensor:
-    """Write ranks and facts of their tasks as an int64 (tasks, 10) block.
+    """Write ranks and facts of their tasks as an int64 (tasks, 10) block; errors as ``RankMetric.update``.
 
-    Args:
-        ranks (Ranks): the ranks.
-        facts (TaskFacts): of the tasks.
-        flag_repeats (bool, default False): flag the rows whose sample id came before in these: rows of one update.
-
-    Raises:
-        TypeError: if groups, sample ids or queries are not integers, or weights and gains not numbers.
-        ValueError: if the side is unknown, a shape or device differs, an id does not fit in int64, a query is negative,
-            a weight or gain is negative, infinite, NaN, all weights are zero, or ranks of a graded target get gains (on
-            an accelerator values are checked at ``compute``).
+    ``flag_repeats`` flags the rows of one update whose sample id came before.
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
@@ -148,52 +128,58 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     on_cpu = ranked.is_cpu
     if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
+
+    def check(wrong: Tensor, values: Tensor, text: str, fault_bit: int) -> None:
+        """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
+        nonlocal flags
+        if not on_cpu:
+            flags = wrong * fault_bit if flags is None else flags | wrong * fault_bit
+        elif wrong.any():
+            first = int(wrong.nonzero()[0])
+            raise ValueError(f"{text}, got {values[first].item()} for task {first}")
+
     per_task: dict[str, Tensor] = {}
     if group is not None:
-        per_task["group"] = _integers(group, "group", ranked, scalar=True)
+        per_task["group"] = _integers(group, "group", ranked)
     if sample_id is not None:
         per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
     by_row = ranks.rows if query is None else None
-    if query is None and flags is not None and by_row is None:
-        flags = flags & ~(fault.FILTERED | fault.RAW)
     if query is not None:
-        per_task["query"], wrong = _queries(query, ranked)
-        if wrong is not None:
-            flags = wrong * fault.QUERY if flags is None else flags | wrong * fault.QUERY
-    if weight is not None:
-        number, wrong = _numbers(weight, "weight", ranked)
-        per_task["weight_bits"] = number.view(torch.int64)
-        if wrong is not None:
-            wrong |= (number == 0).all()
-            flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
-        elif len(number) and not number.any():
-            raise ValueError(f"weight must not be zero for every task of an update, got {len(number)} zeros")
-    if gain is not None:
-        if ranks.gain is not None:
-            raise ValueError("gain must not be given with a graded target, whose labels are the gains")
-        number, wrong = _numbers(gain, "gain", ranked)
-        per_task["gain_bits"] = number.view(torch.int64)
-        per_task["weight_bits"] = torch.where(number == 0, 0, per_task.get("weight_bits", ONE))
-        if wrong is not None:
-            flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
+        per_task["query"] = names = _integers(query, "query", ranked)
+        check(names < 0, names, "query must hold ids of at least 0", fault.QUERY)
+    elif flags is not None and by_row is None:
+        flags = flags & ~(fault.FILTERED | fault.RAW)
+    for name, given in (("weight", weight), ("gain", gain)):
+        if given is not None:
+            number = _numbers(given, name, ranked)
+            wrong = ~(number >= 0) | number.isinf()
+            check(wrong, number, f"{name} must be finite and not negative", fault.WEIGHT)
+            per_task[f"{name}_bits"] = number.view(torch.int64)
+    if weight is not None and len(ranks):
+        zero = (per_task["weight_bits"] == 0).all().expand(len(ranks))
+        check(zero, per_task["weight_bits"], "weight must not be zero for every task of an update", fault.WEIGHT)
+    if gain is not None and ranks.gain is not None:
+        raise ValueError("gain must not be given with a graded target, whose labels are the gains")
+    if gain is not None:  # a label of 0 drops its task
+        per_task["weight_bits"] = torch.where(per_task["gain_bits"] == 0, 0, per_task.get("weight_bits", ONE))
     elif ranks.gain is not None:
         per_task["gain_bits"] = ranks.gain.view(torch.int64)
     if flags is not None:
         per_task["side_and_flags"] = (flags << SIDE_BITS) | SIDE_CODES[side]
+    flag_repeats = flag_repeats and sample_id is not None
     if on_cpu:  # NumPy's calls cost a fifth of torch's
         columns = np.empty((WIDTH, len(ranks)), dtype=np.int64)  # in memory by columns, as an analysis reads them
         columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = ranked.numpy(), _UNKNOWN[side]
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()
         block = torch.from_numpy(columns.T)
-        flag_repeats = flag_repeats and sample_id is not None and _has_repeats(columns[PLACES["sample_id"]])
+        flag_repeats = flag_repeats and _has_repeats(columns[PLACES["sample_id"]])
     else:
         block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
         Columns(block).ranks = ranked.T
         for name, column in per_task.items():
             setattr(Columns(block), name, column)
-        flag_repeats = flag_repeats and sample_id is not None  # to look for them would wait for the device
-    if flag_repeats:
+    if flag_repeats:  # on an accelerator always: to look for them would wait for the device
         _mark_repeats(block)
     if by_row is not None:
         name_by_content(block, *by_row)
@@ -226,52 +212,33 @@ def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
     return row
 
 
-def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tensor:
+def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool = True) -> Tensor:
     """Integers of the ranked tasks, with their number and device from the columns (3, tasks) of the ranks."""
     if is_int(values) and scalar:
         if not ABSENT <= values < -ABSENT:
             raise ValueError(f"{name} must fit in int64, got {values}")
         return torch.full_like(ranked[0], values)
-    tensor = as_ids(values, name)
-    tensor = tensor.expand(ranked.shape[1]) if tensor.ndim == 0 and scalar else tensor
-    _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
-    return tensor if isinstance(values, Tensor) else tensor.to(ranked.device)
+    return _of_tasks(as_ids(values, name), name, ranked, isinstance(values, Tensor), scalar)
 
 
-def _queries(values: Integers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Names of the queries; and, on an accelerator, which are wrong."""
-    query = _integers(values, "query", ranked, scalar=True)
-    wrong = query < 0
-    if not query.is_cpu:
-        return query, wrong
-    if wrong.any():
-        first = int(wrong.nonzero()[0])
-        raise ValueError(f"query must hold ids of at least 0, got {int(query[first])} for task {first}")
-    return query, None
-
-
-def _numbers(values: Numbers, name: str, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Weights or gains as float64; and, on an accelerator, which are wrong."""
+def _numbers(values: Numbers, name: str, ranked: Tensor) -> Tensor:
+    """Weights or gains as float64."""
     if not isinstance(values, Tensor) and (number := one_number(values)) is not None:
         values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
     tensor = as_tensor(values, name)
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
-    tensor = tensor.expand(ranked.shape[1]) if tensor.ndim == 0 else tensor
-    _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
-    tensor = tensor.to(device=ranked.device, dtype=torch.float64) + 0.0  # -0.0 and 0.0 have different bits
-    wrong = ~(tensor >= 0) | tensor.isinf()
-    if not tensor.is_cpu:
-        return tensor, wrong
-    if wrong.any():
-        first = int(wrong.nonzero()[0])
-        raise ValueError(f"{name} must be finite and not negative, got {float(tensor[first])} for task {first}")
-    return tensor, None
+    tensor = _of_tasks(tensor, name, ranked, isinstance(values, Tensor))
+    return tensor.to(torch.float64) + 0.0  # -0.0 and 0.0 have different bits
 
 
-def _check_place(tensor: Tensor, name: str, ranked: Tensor, from_tensor: bool) -> None:
+def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool, scalar: bool = True) -> Tensor:
+    """One number for each ranked task, on their device; arrays are moved to it, tensors must be on it."""
     n, device = ranked.shape[1], ranked.device
+    if tensor.ndim == 0 and scalar:
+        tensor = tensor.expand(n)
     if tensor.shape != (n,):
         raise ValueError(f"{name} must be (tasks,) = ({n},), one entry per ranking task; got {tuple(tensor.shape)}")
-    if from_tensor and tensor.device != device:
+    if was_tensor and tensor.device != device:
         raise ValueError(f"{name} must be on the device of the ranks, {device}; got {tensor.device}")
+    return tensor.to(device)

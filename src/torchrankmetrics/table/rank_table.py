@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.ranks import Ranks, trusted
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -260,7 +260,7 @@ class RankTable(HasRows):
     @property
     def ranks(self) -> Ranks:
         """The ranks of the rows; a row may count for several tasks, see ``count``."""
-        return Ranks.trusted(Columns(self.rows).ranks.T, Columns(self.rows).flags)
+        return trusted(Columns(self.rows).ranks.T, Columns(self.rows).flags)
 
     @property
     def group(self) -> Tensor:

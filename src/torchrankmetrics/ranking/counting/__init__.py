@@ -1,61 +1,64 @@
-"""Choose the backend that counts better, tied and NaN candidates of each task; all backends give the same counts.
-
-Every backend has the interface of ``torch_backend``, which is the reference; ``choose`` selects it by device and by
-what is installed.
-"""
+"""Count better, tied and NaN candidates of each task, in plain torch or compiled by Numba, with the same counts."""
 
 import importlib
 import importlib.util
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking.counting import torch_backend as plain
+from torchrankmetrics.ranking.exclude import NOTHING, Excluded
 from torchrankmetrics.validation import check_choice
 
-Count = Callable[..., Tensor]
 
+def count(
+    scores: Tensor,
+    true: Tensor | None = None,
+    row: Tensor | None = None,
+    column: Tensor | None = None,
+    excluded: Excluded = NOTHING,
+    borders: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Compare every candidate of a task, its own column left out, with its true score.
 
-class Backend(NamedTuple):
-    """The functions of ``torch_backend``, or the same compiled."""
+    Both backends have a function ``count`` with these arguments, in this order.
 
-    count_matrix: Count
-    count_lists: Count
+    Args:
+        scores: (B, N), any real dtype and strides; or lists of different lengths, flat (T,). Only read.
+        true: (P,) the true score of each task, same dtype; None: the score in its own column.
+        row: (P,) int64, the row or list each task belongs to; None: task i is row i (P = B).
+        column: (P,) int64, its own column, negative if it is not in the matrix; None: in none.
+        excluded: candidates that are not counted; of lists only ``cells``, bool (T,).
+        borders: (B + 1,) int64, of lists: list i is scores[borders[i] : borders[i + 1]], and ``row`` is given.
+        backend: as in ``chosen``.
 
-
-def choose(scores: Tensor, backend: str = "auto") -> Backend:
-    """Choose how comparisons are counted; errors as ``chosen``."""
+    Returns:
+        int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
+        score included. A NaN candidate is better than any true score, and any candidate is better than a NaN.
+    """
     module = plain if chosen(scores, backend) == "torch" else _compiled()
-    return Backend(module.count, module.count_lists)
+    counts: Tensor = module.count(scores, true, row, column, excluded, borders)
+    return counts
 
 
 def chosen(scores: Tensor, backend: str = "auto") -> str:
-    """Return the backend that counts these scores: "torch" or "numba".
-
-    Args:
-        scores: (B, N), the scores to count.
-        backend: "torch", plain torch on any device; "numba", compiled, on the CPU only; "auto": numba where it is
-            installed and the scores are on the CPU, otherwise torch.
+    """Return the backend that counts these scores: "torch" (any device) or "numba" (on the CPU, if it is installed).
 
     Raises:
-        ValueError: if backend is none of these, or "numba" is requested on another device.
+        ValueError: if backend is not "auto", "torch" or "numba", or "numba" is requested on another device.
         ImportError: if "numba" is requested and not installed, or not usable; "auto" warns of that once.
-
-    >>> import torch
-    >>> chosen(torch.zeros(2, 3), "torch")
-    'torch'
     """
-    on_cpu = scores.is_cpu
-    if backend == "torch" or (backend == "auto" and not (on_cpu and _has_numba())):
+    if backend == "torch" or (backend == "auto" and not (scores.is_cpu and _numba_problem() is None)):
         return "torch"
     check_choice("backend", backend, ("auto", "torch", "numba"))
-    if not on_cpu:
+    if not scores.is_cpu:
         raise ValueError(f'backend="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
-    if not _has_numba():
-        raise ImportError(f'backend="numba" needs numba: pip install "torchrankmetrics[fast]"{_found_unusable() or ""}')
+    if problem := _numba_problem():
+        raise ImportError(f'backend="numba" needs numba: pip install "torchrankmetrics[fast]"; {problem}')
     return "numba"
 
 
@@ -65,20 +68,14 @@ def _compiled() -> Any:
 
 
 @cache
-def _has_numba() -> bool:
+def _numba_problem() -> str | None:
+    """Why Numba cannot be used; None: it can."""
     if importlib.util.find_spec("numba") is None:
-        return False
-    if why := _found_unusable():
-        warn(f"scores are counted by plain torch, which is slower{why}")
-    return why is None
-
-
-@cache
-def _found_unusable() -> str | None:
-    """Why Numba cannot be used although it is installed; None: it can, or is not there."""
-    if importlib.util.find_spec("numba") is not None:
-        try:
-            _compiled()
-        except Exception as error:  # torch counts as well, only slower
-            return f"; numba is installed, but not usable: {error}"
+        return "it is not installed"
+    try:
+        _compiled()
+    except Exception as error:  # torch counts as well, only slower
+        problem = f"numba is installed, but not usable: {error}"
+        warn(f"scores are counted by plain torch, which is slower; {problem}")
+        return problem
     return None

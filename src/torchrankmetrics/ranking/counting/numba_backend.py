@@ -14,7 +14,7 @@ from numba.extending import overload
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import NOTHING, Excluded
+from torchrankmetrics.ranking.exclude import Excluded
 
 
 def cuts(number: int, threads: int) -> list[int]:
@@ -44,177 +44,127 @@ def _pool(workers: int, process: int) -> ThreadPoolExecutor:
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 
-_NUMBERS = {torch.float32, torch.float64, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64}
-_INF = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}  # the bits of infinity; larger magnitudes are NaN
-_NAN = np.uint16(0xFFFF)  # the key of every NaN of 16 bits
+_NUMBERS = {torch.bool, torch.float32, torch.float64, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64}
+_FLOAT16, _BFLOAT16 = 13, 16  # bits of a float32 behind theirs
+_HALVES = {torch.float16: _FLOAT16, torch.bfloat16: _BFLOAT16}
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
-_LEAD = 1 << 18  # comparisons made here until another thread has begun
 _BLOCK = 1 << 14  # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
 _GROUP = 64  # cells that are copied at once if none of them is excluded
 _FEW = 80  # targets of a row: above, a search for each cell is faster than a comparison with each target
-_NONE, _NO_MARKS = np.empty(0, np.int64), np.empty(0, np.uint8)
+_NONE, _NO_MARKS, _NO_HALVES = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.float32)
 _EMPTY_LISTS = (_NONE, _NONE, _NONE, 0)
 
 
 def count(
     scores: Tensor,
     true: Tensor | None,
-    row: Tensor | None = None,
-    column: Tensor | None = None,
-    excluded: Excluded = NOTHING,
+    row: Tensor | None,
+    column: Tensor | None,
+    excluded: Excluded,
+    borders: Tensor | None = None,
 ) -> Tensor:
-    """As ``plain.count``, bit for bit."""
-    N, matrix, slices = scores.shape[1], excluded.matrix, excluded.slices
-    tasks = (scores if row is None else row).shape[0] if true is None else true.shape[0]
-    by_row = N == 1 or (scores.stride(1) == 1 and (matrix is None or matrix.stride(1) == 1))
-    read = (scores.dtype in _INF or scores.dtype in _NUMBERS) and by_row and not scores.is_neg()
-    if tasks == 0 or N == 0 or not read:
-        return plain.count(scores, true, row, column, excluded)
+    """As ``plain.count``, bit for bit, on several threads, which share the tasks."""
+    matrix, slices = excluded.matrix, excluded.slices
+    if borders is not None:
+        scores, matrix = scores.contiguous(), None if matrix is None else matrix.contiguous()
+    parts = (scores, matrix)
+    by_row = all(part is None or part.shape[-1] == 1 or part.stride(-1) == 1 for part in parts)
+    is_read = scores.dtype in _NUMBERS or scores.dtype in _HALVES
+    P = len(scores if row is None else row) if true is None else len(true)
+    if not (P and scores.numel() and is_read and by_row) or scores.is_neg():
+        return plain.count(scores, true, row, column, excluded, borders)
+    rows, columns = (_NONE if part is None else _numbers(part) for part in (row, column))
+    cells, step = _flat(scores)
+    keys = cells[:0] if true is None else _numbers(true)
+    order = None
+    if row is not None and (rows[1:] < rows[:-1]).any():
+        order = rows.argsort(kind="stable")  # a row is read once for all its tasks
+        keys, rows, columns = (part[order] if len(part) else part for part in (keys, rows, columns))
     lists = _EMPTY_LISTS
     if slices is not None:
         lists = slices.start.numpy(), slices.length.numpy(), slices.columns.numpy(), slices.first
     marks = (_NO_MARKS, 0) if matrix is None else _flat(matrix)
-    return _count(scores.dtype, (*_flat(scores), _NONE), (true, row, column), lists, marks, tasks, N)
-
-
-def count_lists(
-    scores: Tensor,
-    borders: Tensor,
-    row: Tensor,
-    true: Tensor | None = None,
-    column: Tensor | None = None,
-    excluded: Tensor | None = None,
-) -> Tensor:
-    """As ``plain.count_lists``, bit for bit."""
-    if not len(row) or not len(scores) or scores.dtype not in _NUMBERS | _INF.keys() | {torch.bool} or scores.is_neg():
-        return plain.count_lists(scores, borders, row, true, column, excluded)
-    marks = _NO_MARKS if excluded is None else _numbers(excluded.contiguous())
-    cells = _numbers(scores.contiguous()), 0, borders.numpy()
-    longest = int(np.diff(cells[2]).max())
-    return _count(scores.dtype, cells, (true, row, column), _EMPTY_LISTS, (marks, 0), len(row), longest)
-
-
-def _count(
-    dtype: torch.dtype,
-    cells: tuple[Any, int, Any],
-    tasks: tuple[Tensor | None, Tensor | None, Tensor | None],
-    lists: tuple[Any, Any, Any, int],
-    marks: tuple[Any, int],
-    P: int,
-    N: int,
-) -> Tensor:
-    """Count on several threads, which share the tasks, or of few tasks the columns."""
-    true, rows, columns = (_NONE if part is None else _numbers(part.contiguous()) for part in tasks)
-    if tasks[0] is None:
-        true = cells[0][:0]
-    order = None
-    if tasks[1] is not None and (rows[1:] < rows[:-1]).any():
-        order = rows.argsort(kind="stable")  # a row is read once for all its tasks
-        true, rows, columns = (part[order] if len(part) else part for part in (true, rows, columns))
-    given = cells, _INF.get(dtype, 0), (true, rows, columns), lists, marks
-    threads = max(1, min(torch.get_num_threads(), P * N // _PER_THREAD))
-    if threads <= P:
-        lead = min(P, _LEAD // N) if threads > 1 else 0
-        ends = [0, *(lead + cut for cut in cuts(P - lead, threads)[1:])]
-        result = np.empty((4, P), np.int64)
-        side_by_side(_count_tasks, [(*given, piece, (0, N, 1), result) for piece in pairwise(ends)])
-    else:
-        spans = [(a, b, int(a == 0)) for a, b in pairwise(cuts(N, threads))]
-        parts = np.empty((threads, 4, P), np.int64)
-        side_by_side(_count_tasks, [(*given, (0, P), *part) for part in zip(spans, parts, strict=True)])
-        result = parts.sum(0)
+    ends, width = (_NONE, scores.shape[1]) if borders is None else (borders.numpy(), int(borders.diff().max()))
+    kind = _NO_HALVES if scores.dtype in _HALVES else cells[:0]
+    result = np.empty((4, P), np.int64)
+    given = (cells, step, ends, width, _HALVES.get(scores.dtype, 0), kind), (keys, rows, columns), lists, marks
+    pieces = pairwise(cuts(P, min(P, P * width // _PER_THREAD)))
+    side_by_side(_count_tasks, [(*given, piece, result) for piece in pieces])
     if order is not None:
         result[:, order] = result.copy()
     return torch.from_numpy(result)
 
 
 def _flat(matrix: Tensor) -> tuple[Any, int]:
-    """Return the memory a row-major matrix spans, as one contiguous vector, and the step from row to row."""
-    rows, width = matrix.shape
-    step = matrix.stride(0) if rows > 1 else 0  # one row of excluded columns serves every task
+    """Return the memory that a row-major matrix spans, as one contiguous vector, and the step from row to row."""
+    step = matrix.stride(0) if len(matrix) > 1 else 0  # one row of excluded columns serves every task
     if matrix.is_contiguous():
-        return _numbers(matrix).ravel(), step
-    return _numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step
+        return _numbers(matrix).reshape(-1), step
+    return _numbers(matrix.as_strided(((len(matrix) - 1) * step + matrix.shape[1],), (1,))), step
 
 
 def _numbers(vector: Tensor) -> Any:
-    if vector.dtype in _INF:
+    if vector.dtype in _HALVES:
         vector = vector.view(torch.uint16)
     elif vector.dtype == torch.bool:
         vector = vector.view(torch.uint8)
-    return vector.numpy()
+    return vector.contiguous().numpy()
 
 
-def _key(cell, inf):
-    """A number in the order of the cells, by their type; of halves, which come as bits, ``_NAN`` for NaN."""
+@numba.njit(inline="always")
+def _widened(half, shift):
+    """A float32 from the bits of a half, in the order of the halves; infinities and NaN are those of a float32."""
+    magnitude = np.uint32(half & 0x7FFF) << np.uint32(shift)
+    if shift == _FLOAT16:
+        if magnitude >= np.uint32(0x0F800000):
+            magnitude |= np.uint32(0x7F800000)
+        elif magnitude > 0:  # away from subnormal numbers, which torch may have set to be read as 0
+            magnitude += np.uint32(0x10000000)
+    return np.uint32(magnitude | (np.uint32(half & 0x8000) << np.uint32(16))).view(np.float32)
 
 
-@overload(_key)
-def _choose_key(cell, inf):
-    def of_half(cell, inf):
-        # sign and magnitude become a two's complement, in which -0 is 0
-        bits = np.int16(cell)
-        sign, magnitude = np.int16(bits >> np.int16(15)), np.int16(bits & np.int16(0x7FFF))
-        number = np.uint16(np.uint16(np.int16(np.int16(magnitude ^ sign) - sign)) ^ np.uint16(0x8000))
-        return np.uint16(number | np.uint16(-np.int16(magnitude > np.int16(inf))))
-
-    return of_half if cell == numba.uint16 else lambda cell, inf: cell
-
-
-def _is_nan(key):
-    """Whether a key is NaN, by its type."""
-
-
-@overload(_is_nan)
-def _choose_is_nan(key):
-    return (lambda key: key == _NAN) if key == numba.uint16 else lambda key: key != key
+@numba.njit(nogil=True, inline="always")
+def _without(line, marks, buffer):
+    """Copy what is not marked to the buffer; a group without a mark is copied at once."""
+    n = np.uint64(0)  # unsigned: an index below zero would be looked for
+    for begin in range(0, len(line), _GROUP):
+        end = min(begin + _GROUP, len(line))
+        if marks[begin:end].sum() == 0:
+            for j in range(begin, end):
+                buffer[n + np.uint64(j - begin)] = line[j]
+            n += np.uint64(end - begin)
+        else:
+            for j in range(begin, end):
+                buffer[n] = line[j]
+                n += np.uint64(1 - marks[j])
+    return buffer[:n]
 
 
-def _line(cells, here, gone, there, number, inf, buffer):
-    """Keys of cells[here : here + number] that gone[there:] does not mark; in the buffer, unless the cells are keys."""
+def _keys(cells, shift, marks, buffer):
+    """Numbers in the order of the cells that are not marked; in the buffer if they are copied."""
 
 
-@overload(_line)
-def _choose_line(cells, here, gone, there, number, inf, buffer):
-    is_half = cells.dtype == numba.uint16
+@overload(_keys)
+def _choose_keys(cells, shift, marks, buffer):
+    def of_halves(cells, shift, marks, buffer):
+        for j in range(len(cells)):
+            buffer[j] = _widened(cells[j], shift)
+        return _without(buffer[: len(cells)], marks, buffer) if len(marks) else buffer[: len(cells)]
 
-    def line(cells, here, gone, there, number, inf, buffer):
-        some = cells[here : here + number]
-        if len(gone) == 0:
-            if is_half:
-                for j in range(number):
-                    buffer[j] = _key(some[j], inf)
-            return buffer[:number] if is_half else some
-        n, marks = np.uint64(0), gone[there : there + number]  # unsigned: an index below zero would be looked for
-        for begin in range(0, number, _GROUP):
-            end = min(begin + _GROUP, number)
-            if marks[begin:end].sum() == 0:
-                for j in range(begin, end):
-                    buffer[n + np.uint64(j - begin)] = _key(some[j], inf)
-                n += np.uint64(end - begin)
-            else:
-                for j in range(begin, end):
-                    buffer[n] = _key(some[j], inf)
-                    n += np.uint64(1 - marks[j])
-        return buffer[:n]
+    def of_numbers(cells, shift, marks, buffer):
+        return _without(cells, marks, buffer) if len(marks) else cells
 
-    return line
+    return of_halves if cells.dtype == numba.uint16 else of_numbers
 
 
 def _compare(line, limit):
-    """Count the numbers of a line below and above a limit, by their type; NaN is neither."""
+    """Count the keys of a line below and above a limit; NaN is neither."""
 
 
 @overload(_compare)
 def _choose_compare(line, limit):
-    # counters as wide as the cells, or else the loop does not vectorise
-    integer = {16: np.int16, 64: np.int64}.get(line.dtype.bitwidth, np.int32)
-
-    @numba.njit(inline="always")
-    def add(key, limit, below, above):
-        # the casts keep Numba from widening them
-        over = (key > limit) & (not _is_nan(key))
-        return integer(below + integer(key < limit)), integer(above + integer(over))
+    # counters as wide as the keys, or else the loop does not vectorise
+    integer: Any = {16: np.int16, 64: np.int64}.get(line.dtype.bitwidth, np.int32)
 
     def compare(line, limit):
         below, above = integer(0), integer(0)
@@ -222,12 +172,16 @@ def _choose_compare(line, limit):
         n = len(line) // 4
         p, q, r, s = line[:n], line[n : 2 * n], line[2 * n : 3 * n], line[3 * n : 4 * n]
         for j in range(n):
-            below, above = add(p[j], limit, below, above)
-            below, above = add(q[j], limit, below, above)
-            below, above = add(r[j], limit, below, above)
-            below, above = add(s[j], limit, below, above)
+            below = integer(below + integer(p[j] < limit))
+            above = integer(above + integer(p[j] > limit))
+            below = integer(below + integer(q[j] < limit))
+            above = integer(above + integer(q[j] > limit))
+            below = integer(below + integer(r[j] < limit))
+            above = integer(above + integer(r[j] > limit))
+            below = integer(below + integer(s[j] < limit))
+            above = integer(above + integer(s[j] > limit))
         for key in line[4 * n :]:
-            below, above = add(key, limit, below, above)
+            below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
         return int(below), int(above)
 
     return compare
@@ -242,7 +196,7 @@ def _begin_search(limits, search):
     ordered, tree, between = search
     number, size = len(limits), 2
     ordered[:number] = np.sort(limits)
-    while number and _is_nan(ordered[number - 1]):
+    while number and ordered[number - 1] != ordered[number - 1]:
         number -= 1
     while size <= number:
         size *= 2
@@ -280,42 +234,45 @@ def _finish_search(limits, number, nan, search, below, above):
             below[i], above[i] = total[2 * place], total[-1] - nan - total[2 * place + 1]
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
-def _count_line(line, limits, first, last, own, sign, out):
-    """Add how many keys of a line are below and above limits [first, last) to out; return how many are NaN.
+@numba.njit(nogil=True, cache=True)
+def _add(line, limits, own, sign, tree, search, below, above):
+    """Add the keys of a line below and above each limit, or subtract them; return the number of NaN.
 
     ``own`` of the keys are equal to the first limit whatever else.
     """
+    number, size = tree
     rest = len(line)
-    for i in range(first, last):
-        below, above = _compare(line, limits[i])
-        out[0, i] += sign * below
-        out[1, i] += sign * above
-        if i == first:
-            rest -= below + above + own
+    if size:
+        _search(line, number, size, sign, search)
+    else:
+        for i in range(len(limits)):
+            less, more = _compare(line, limits[i])
+            below[i] += sign * less
+            above[i] += sign * more
+            if i == 0:
+                rest -= less + more + own
     # what is neither below nor above is tied or NaN: only then another look is worth its time
-    return _num_nan(line) if rest > 0 else 0
+    return sign * _num_nan(line) if rest > 0 else 0
 
 
 @numba.njit(nogil=True, cache=True)
 def _num_nan(line):
     nan = 0
     for key in line:
-        nan += _is_nan(key)
+        nan += key != key
     return nan
 
 
 @numba.njit(nogil=True, cache=True)
-def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
-    """Count the tasks of a piece over a span of the columns into out (4, P)."""
-    (cells, step, borders), (gone, gone_step) = scores, excluded
+def _count_tasks(scores, tasks, lists, excluded, piece, out):
+    """Count the tasks of a piece into out (4, P)."""
+    (cells, step, borders, width, shift, kind), (gone, gone_step) = scores, excluded
     true, rows, columns = tasks
-    start, length, listed, shift = slices
+    start, length, listed, offset = lists
     first, last = piece
-    left, width, counts_own = span
-    buffer, limits, is_candidate = np.empty(_BLOCK, cells.dtype), np.empty(last, cells.dtype), np.empty(last, np.bool_)
+    buffer, limits, own_keys = np.empty(_BLOCK, kind.dtype), np.empty(last, kind.dtype), np.empty(last, kind.dtype)
     most = last - first if last - first > _FEW else 0
-    search = np.empty(most, cells.dtype), np.empty(2 * most + 2, cells.dtype), np.empty(2 * most + 1, np.int64)
+    search = np.empty(most, kind.dtype), np.empty(2 * most + 2, kind.dtype), np.empty(2 * most + 1, np.int64)
     while first < last:
         row, end = rows[first] if len(rows) else first, first + 1
         while end < last and len(rows) and rows[end] == row:
@@ -323,57 +280,50 @@ def _count_tasks(scores, inf, tasks, slices, excluded, piece, span, out):
         line, marks, right = row * step, row * gone_step, width
         if len(borders):
             line = marks = borders[row]
-            right = min(right, borders[row + 1] - line)
-        begin, stop = (start[row], start[row] + length[row]) if len(length) else (0, 0)
+            right = borders[row + 1] - line
+        known = listed[start[row] : start[row] + length[row]] if len(length) else listed[:0]
         for i in range(first, end):
-            column = columns[i] if len(columns) else -1
-            limits[i] = _key(true[i] if len(true) else cells[line + column], inf)
-            is_candidate[i] = left <= column < right and not (len(gone) and gone[marks + column])
-            if is_candidate[i] and begin < stop:
-                place = begin + np.searchsorted(listed[begin:stop], column + shift)
-                is_candidate[i] = place == stop or listed[place] != column + shift
-            out[0, i], out[1, i] = 0, 0
-        own = columns[first] if len(columns) and not (len(true) or _is_nan(limits[first])) else -1
-        if own >= 0 and len(gone) and gone[marks + own]:
+            if len(columns) and 0 <= columns[i] < right:
+                place = line + columns[i]
+                own_keys[i] = _keys(cells[place : place + 1], shift, gone[:0], buffer)[0]
+            limits[i] = _keys(true[i : i + 1], shift, gone[:0], buffer)[0] if len(true) else own_keys[i]
+        some, below, above = limits[first:end], out[0, first:end], out[1, first:end]
+        tree, number, nan, own = (0, 0), 0, 0, columns[first] if len(columns) else -1
+        below[:], above[:] = 0, 0
+        if not (0 <= own < right and own_keys[first] == some[0]) or (len(gone) and gone[marks + own]):
             own = -1
-        number, nan, searched, size = 0, 0, 0, 0
         if end - first > _FEW:
-            searched, size = _begin_search(limits[first:end], search)
-        for here in range(left, right, _BLOCK):
+            tree = _begin_search(some, search)
+        for here in range(0, right, _BLOCK):
             until = min(here + _BLOCK, right)
-            block = _line(cells, line + here, gone, marks + here, until - here, inf, buffer)
-            number += len(block)
-            if size:
-                _search(block, searched, size, 1, search)
-                nan += _num_nan(block)
-            else:
-                nan += _count_line(block, limits, first, end, int(here <= own < until), 1, out)
-        for here in range(begin, stop, _BLOCK):
+            hidden = gone[marks + here : marks + until] if len(gone) else gone
+            keys = _keys(cells[line + here : line + until], shift, hidden, buffer)
+            number += len(keys)
+            nan += _add(keys, some, int(here <= own < until), 1, tree, search, below, above)
+        for here in range(0, len(known), _BLOCK):
             n = 0
-            for place in range(here, min(here + _BLOCK, stop)):
-                column = listed[place] - shift
-                if left <= column < right and not (len(gone) and gone[marks + column]):
-                    buffer[n] = _key(cells[line + column], inf)
+            for column in known[here : here + _BLOCK]:
+                place = column - offset
+                if 0 <= place < right and not (len(gone) and gone[marks + place]):
+                    place += line
+                    buffer[n] = _keys(cells[place : place + 1], shift, gone[:0], buffer[n:])[0]
                     n += 1
             number -= n
-            if size:
-                _search(buffer[:n], searched, size, -1, search)
-                nan -= _num_nan(buffer[:n])
-            else:
-                nan -= _count_line(buffer[:n], limits, first, end, 0, -1, out)
-        if size:
-            _finish_search(limits[first:end], searched, nan, search, out[0, first:end], out[1, first:end])
+            nan += _add(buffer[:n], some, 0, -1, tree, search, below, above)
+        if tree[1]:
+            _finish_search(some, tree[0], nan, search, below, above)
         for i in range(first, end):
-            n, below, not_above, nans = number, out[0, i], number - nan - out[1, i], nan
-            if is_candidate[i]:
-                key = _key(cells[line + columns[i]], inf)
-                n, below, not_above, nans = (
-                    n - 1,
-                    below - (key < limits[i]),
-                    not_above - (key <= limits[i]),
-                    nans - _is_nan(key),
-                )
-            if _is_nan(limits[i]):  # which nothing is below
-                below, not_above, nans = 0, 0, nans + counts_own
-            out[0, i], out[1, i], out[2, i], out[3, i] = n - not_above, n - below, n, nans
+            others, low, high, nans = number, out[0, i], number - nan - out[1, i], nan
+            column = columns[i] if len(columns) else -1
+            if 0 <= column < right and not (len(gone) and gone[marks + column]):
+                place = np.searchsorted(known, column + offset) if len(known) else 0
+                if place == len(known) or known[place] != column + offset:  # a candidate, which is left out
+                    key = own_keys[i]
+                    others -= 1
+                    low -= key < limits[i]
+                    high -= key <= limits[i]
+                    nans -= key != key
+            if limits[i] != limits[i]:  # which nothing is below
+                low, high, nans = 0, 0, nans + 1
+            out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
         first = end

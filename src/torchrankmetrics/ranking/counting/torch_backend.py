@@ -1,145 +1,120 @@
-"""Count better, tied and NaN candidates in plain torch on any device, and skip excluded candidates.
+"""Count in plain torch on any device: the reference of all counting.
 
 Comparisons are written into a small float buffer, which is summed while it is cached.
 Nothing of the size of the scores is allocated. float32 sums of ones are exact below 2^24 columns a tile.
 """
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices, num_excluded
+from torchrankmetrics.ranking.exclude import Excluded, ExcludedSlices, num_excluded
 
 _TILE = 1 << 18  # a thread
 _MOST_THREADS = 8  # tiles in memory at once: 8 MiB
 _TILE_ACCELERATOR = 1 << 23  # there a launch costs more than a tile that fits a CPU's cache
-_ENTRIES = 1 << 18  # of excluded slices, looked at in one go
+_ENTRIES = 1 << 18  # of excluded slices, read at once
 
 Map = Callable[[Tensor], Tensor]
 # what torch neither gathers nor compares, and the type its bits are gathered as
-_EIGHTHS = {getattr(torch, name) for name in dir(torch) if name.startswith("float8_")}
+_FLOAT8 = {getattr(torch, name) for name in dir(torch) if name.startswith("float8_")}
 BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-BITS |= dict.fromkeys(_EIGHTHS, torch.uint8)
+BITS |= dict.fromkeys(_FLOAT8, torch.uint8)
+
+
+def at(scores: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
+    """Scores (P,) in cells of a matrix or a vector, as their bits for dtypes in ``BITS``."""
+    scores = _bits(scores)
+    if scores.ndim == 1:
+        return scores[column]
+    return scores.gather(1, column[:, None])[:, 0] if row is None else scores[row, column]
 
 
 def count(
     scores: Tensor,
     true: Tensor | None,
-    row: Tensor | None = None,
-    column: Tensor | None = None,
-    excluded: Excluded = NOTHING,
+    row: Tensor | None,
+    column: Tensor | None,
+    excluded: Excluded,
+    borders: Tensor | None = None,
 ) -> Tensor:
-    """Compare every candidate of a task, its own column left out, with its true score: the reference of all counting.
-
-    Args:
-        scores: (B, N), any real dtype and strides; only read.
-        true: (P,) the true score of each task, same dtype; None: the score in its own column.
-        row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
-        column: (P,) int64, its own column, negative if it is not in the matrix; None: in none.
-        excluded: candidates of the B rows that are not counted.
-
-    Returns:
-        int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
-        score included. A NaN candidate is better than any true score, and any candidate is better than a NaN.
-    """
-    slices, matrix = excluded.slices, excluded.matrix
-    bits = BITS.get(scores.dtype)
-    in_order = order_of(scores)
-    if bits is not None:
-        scores, true = scores.view(bits), None if true is None else true.view(bits)
-    at_own: Tensor | None = None
-    if column is not None:
-        place = column.clamp(min=0)
-        at_own = in_order(scores.gather(1, place[:, None])[:, 0] if row is None else scores[row, place])
-    assert true is not None or at_own is not None
-    reference = at_own if true is None else in_order(true)
-    assert reference is not None
-    on_cpu = scores.device.type == "cpu"
-    compare = [torch.lt, torch.gt]
-    if reference.is_floating_point() and not on_cpu:
-        compare.append(torch.ne)
-    swept = _sweep(scores, reference, row, matrix, compare, in_order)
-    others = torch.zeros_like(swept[0]) + scores.shape[1]
+    """As ``counting.count``; on an accelerator only lists wait for the device."""
+    in_order, scores = _order_of(scores), _bits(scores)
+    if is_own := true is None:
+        assert column is not None
+        true = at(scores, row, column if borders is None else borders[row] + column)
+    reference, on_cpu = in_order(_bits(true)), scores.is_cpu
+    if borders is not None:
+        assert row is not None
+        return _count_lists(in_order(scores), reference, row, column, excluded.cells, borders)
+    matrix = excluded.matrix
+    compare = [torch.lt, torch.gt] if on_cpu or not reference.is_floating_point() else [torch.lt, torch.gt, torch.ne]
+    below, above, *nans = _sweep(scores, reference, row, matrix, compare, in_order)
+    others = torch.full_like(below, scores.shape[1])
     if matrix is not None:
         number = num_excluded(matrix)
         others -= number if row is None or len(matrix) == 1 else number[row]
-    own_nan = others * 0
-    if column is not None and at_own is not None:
-        own = ((column >= 0) if matrix is None else _own_counts(matrix, row, column)).long()
-        others, own_nan = others - own, (at_own != at_own) * own
-        if true is not None:  # one that was computed elsewhere may be rounded otherwise than the cell in its column
-            swept[0] -= (at_own < reference) * own
-            swept[1] -= (at_own > reference) * own
-    below, not_above = swept[0], swept[0]
-    rest = others - below - swept[1]
-    nan = swept[2] - own_nan if len(swept) == 3 else torch.zeros_like(below)
-    # what is neither below nor above is tied or NaN: only then is a third look worth its time
-    if not on_cpu or rest.any():
-        if reference.is_floating_point() and on_cpu:
-            suspect = rest.nonzero()[:, 0]
-            rows = suspect if row is None else row[suspect]
-            nan[suspect] = _sweep(scores, reference[suspect], rows, matrix, [torch.ne], in_order)[0] - own_nan[suspect]
-        not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
+    own_nan: Tensor | int = 0
+    if column is not None:
+        place = column.clamp(min=0)
+        is_candidate = (column >= 0).long()
+        if matrix is not None:
+            is_candidate *= ~at(matrix.expand(len(scores), -1), row, place)
+        own = reference if is_own else in_order(at(scores, row, place))
+        others -= is_candidate
+        # a true score that was computed elsewhere may be rounded otherwise than the cell in its column
+        below -= (own < reference) * is_candidate
+        above -= (own > reference) * is_candidate
+        own_nan = (own != own) * is_candidate
+    rest = others - below - above
+    nan = nans[0] if nans else torch.zeros_like(below) + own_nan
+    # what is neither below nor above is tied or NaN: only then is a third comparison worth its time
+    if on_cpu and reference.is_floating_point() and rest.any():
+        suspect = rest.nonzero()[:, 0]
+        rows = suspect if row is None else row[suspect]
+        nan[suspect] = _sweep(scores, reference[suspect], rows, matrix, [torch.ne], in_order)[0]
+    nan = nan - own_nan
+    not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
     counts = torch.stack([others - not_above, others - below, others, nan + (reference != reference)])
-    if slices is not None:
-        task_row = torch.arange(len(reference), device=scores.device) if row is None else row
-        own_column = torch.full_like(task_row, -1) if column is None else column
-        counts -= _count_slices(_Compared(scores, reference, task_row, own_column, excluded.columns, in_order), slices)
+    if excluded.slices is not None:
+        counts -= _count_slices(scores, reference, row, column, excluded, in_order)
     return counts
 
 
-def count_lists(
-    scores: Tensor,
-    borders: Tensor,
-    row: Tensor,
-    true: Tensor | None = None,
-    column: Tensor | None = None,
-    excluded: Tensor | None = None,
+def _count_lists(
+    scores: Tensor, true: Tensor, row: Tensor, column: Tensor | None, excluded: Tensor | None, borders: Tensor
 ) -> Tensor:
-    """Count as ``count`` in lists of different lengths, by sorting them; waits for an accelerator.
-
-    Args:
-        scores: (T,), any real dtype: list i is scores[borders[i] : borders[i + 1]].
-        borders: (B + 1,) int64.
-        row: (P,) int64, the list of each task.
-        true: (P,) the true score of each task, which is not in a list; None: it is at ``column``.
-        column: (P,) int64, the place of the true score in the list.
-        excluded: bool (T,), True for scores that are not counted.
-
-    Returns:
-        As ``count``.
-    """
-    in_order = order_of(scores)
-    bits = BITS.get(scores.dtype, scores.dtype)
-    value = in_order(scores.view(bits))
-    own = None if column is None else borders[row] + column
-    reference = in_order(true.view(bits)) if true is not None else value[own]
-    counted = torch.ones_like(value, dtype=torch.bool) if excluded is None else ~excluded
-    is_nan, own_nan = value != value, reference != reference
-    is_candidate = torch.zeros_like(own_nan) if own is None else counted[own]
+    """Count in lists by one sort; waits for an accelerator."""
+    counted = torch.ones_like(scores, dtype=torch.bool) if excluded is None else ~excluded
+    own_nan = true != true
+    is_candidate = torch.zeros_like(own_nan) if column is None else counted[borders[row] + column]
     # ascending places of all numbers, NaN behind them; then one sort of (list, place)
-    code = torch.unique(torch.cat([value, reference]), return_inverse=True)[1]
+    code = torch.unique(torch.cat([scores, true]), return_inverse=True)[1]
     width, owner = len(code) + 1, torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff())
-    key = (owner * width + code[: len(value)])[counted].sort().values
-    ends = row * width, (row + 1) * width, row * width + code[len(value) :], row * width + code[len(value) :] + 1
-    begin, end, low, high = (torch.searchsorted(key, place) for place in ends)
+    key = (owner * width + code[: len(scores)])[counted].sort().values
+    place = row * width + code[len(scores) :]
+    begin, end, low, high = (torch.searchsorted(key, x) for x in (row * width, (row + 1) * width, place, place + 1))
     others = end - begin - is_candidate.long()
     below, not_above = (low - begin) * ~own_nan, (high - begin - is_candidate.long()) * ~own_nan
-    nan = torch.zeros_like(borders[1:]).index_add_(0, owner, (is_nan & counted).long())[row]
+    nan = torch.zeros_like(borders[1:]).index_add_(0, owner, ((scores != scores) & counted).long())[row]
     return torch.stack([others - not_above, others - below, others, nan + (own_nan & ~is_candidate)])
 
 
-def order_of(scores: Tensor) -> Map:
+def _bits(scores: Tensor) -> Tensor:
+    bits = BITS.get(scores.dtype)
+    return scores if bits is None else scores.view(bits)
+
+
+def _order_of(scores: Tensor) -> Map:
     """Return the map from cells of the scores (bits for dtypes in ``BITS``) to numbers of the same order for torch."""
     dtype = scores.dtype
-    if dtype in _EIGHTHS:
+    if dtype in _FLOAT8:
         return lambda cells: cells.view(dtype).float()
     if dtype in BITS:
         return lambda cells: cells ^ torch.iinfo(cells.dtype).min  # the lowest number becomes the lowest with a sign
     # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
-    if dtype in (torch.float16, torch.bfloat16) and scores.device.type == "cpu":
+    if dtype in (torch.float16, torch.bfloat16) and scores.is_cpu:
         return Tensor.float
     return Tensor.resolve_neg
 
@@ -157,38 +132,32 @@ def _sweep(
     total = torch.zeros(len(compare), tasks, dtype=torch.int64, device=scores.device)
     if tasks == 0 or N == 0:
         return total
-    on_cpu = scores.device.type == "cpu"
-    limit = _TILE * min(torch.get_num_threads(), _MOST_THREADS) if on_cpu else _TILE_ACCELERATOR
+    limit = _TILE * min(torch.get_num_threads(), _MOST_THREADS) if scores.is_cpu else _TILE_ACCELERATOR
     # column-major scores are read along their own memory: tiles of a few whole columns instead of a few whole rows
     by_column = scores.stride(0) == 1 and scores.stride(1) > 1
-    width = max(1, limit // tasks) if by_column else limit
-    width = min(width, N)
+    width = min(N, max(1, limit // tasks) if by_column else limit)
     height = min(tasks, max(1, limit // width))
     buffer = torch.empty(height * width, dtype=torch.float32, device=scores.device)
-    for_all = excluded[0] if excluded is not None and excluded.shape[0] == 1 else None
-    by_row = excluded if for_all is None else None
     part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
-    outs = list(zip(*(torch.split(line, height) for line in part), strict=True))
-    references = torch.split(true[:, None], height)
-    flag = buffer[:0]
+    references, outs = torch.split(true[:, None], height), torch.split(part, height, 1)
+    for_all = excluded is not None and len(excluded) == 1
     for left in range(0, N, width):
-        columns = slice(left, min(left + width, N))
-        weight = None if for_all is None else (~for_all[columns]).to(torch.float32)
+        columns = slice(left, left + width)
+        weight = (~excluded[0, columns]).float() if for_all and excluded is not None else None
+        masks = references if for_all or excluded is None else _row_blocks(excluded[:, columns], row, height)
         tiles = _row_blocks(scores[:, columns], row, height)
-        masks = references if by_row is None else _row_blocks(by_row[:, columns], row, height)
         for tile, reference, mask, out in zip(tiles, references, masks, outs, strict=True):
-            if flag.shape != tile.shape:
-                flag = buffer[: tile.numel()]
-                flag = flag.view(tile.shape[::-1]).T if by_column else flag.view(tile.shape)
+            flag = buffer[: tile.numel()]
+            flag = flag.view(tile.shape[::-1]).T if by_column else flag.view(tile.shape)
             tile = in_order(tile)
             for operation, result in zip(compare, out, strict=True):
                 operation(tile, tile if operation is torch.ne else reference, out=flag)
-                if by_row is not None:
-                    flag.masked_fill_(mask, 0)
-                if weight is None:
-                    torch.sum(flag, 1, out=result)
-                else:
+                if weight is not None:
                     torch.mv(flag, weight, out=result)
+                    continue
+                if excluded is not None:
+                    flag.masked_fill_(mask, 0)
+                torch.sum(flag, 1, out=result)
         total += part.long()
     return total
 
@@ -199,59 +168,41 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
     return (matrix.index_select(0, rows) for rows in torch.split(row, height))
 
 
-def _own_counts(excluded: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
-    place = column.clamp(min=0)
-    if len(excluded) == 1:
-        row = torch.zeros_like(place)
-    elif row is None:
-        row = torch.arange(len(place), device=place.device)
-    return (column >= 0) & ~excluded[row, place]
-
-
-class _Compared(NamedTuple):
-    """Tasks and their true scores, as in ``count``, with a row and a column for each."""
-
-    scores: Tensor
-    true: Tensor
-    row: Tensor
-    column: Tensor
-    excluded_columns: Tensor | None
-    in_order: Map = Tensor.resolve_neg
-
-
-def _count_slices(tasks: _Compared, slices: ExcludedSlices) -> Tensor:
+def _count_slices(
+    scores: Tensor, true: Tensor, row: Tensor | None, column: Tensor | None, excluded: Excluded, in_order: Map
+) -> Tensor:
     """What ``count`` counted among the excluded slices of each task, its own column left out: int64 (4, P)."""
-    total = torch.zeros(4, len(tasks.row), dtype=torch.int64, device=tasks.row.device)
-    if tasks.scores.device.type != "cpu":
-        _add_slices_masked(total, tasks, slices)
-        return total
-    task, position = slices.entries(tasks.row)
-    for some, where in zip(torch.split(task, _ENTRIES), torch.split(position, _ENTRIES), strict=True):
-        _add_counts(total, tasks, some, slices.columns[where] - slices.first, None)
+    slices = excluded.slices
+    assert slices is not None
+    row = torch.arange(len(true), device=true.device) if row is None else row
+    total = torch.zeros(4, len(row), dtype=torch.int64, device=row.device)
+    blocks = _entries(slices, row) if scores.is_cpu else _masked_entries(slices, row)
+    for task, place, inside in blocks:
+        # entries that are not inside may lie outside the matrix
+        entry = (slices.columns[place] - slices.first) * inside
+        counted = inside if column is None else inside & (entry != column[task])
+        if excluded.columns is not None:
+            counted = counted & ~excluded.columns[entry]
+        value, reference = in_order(scores[row[task], entry]), true[task]
+        better, not_worse = ~(value <= reference), ~(value < reference)
+        for line, holds in zip(total, (better, not_worse, torch.ones_like(better), value != value), strict=True):
+            line.index_add_(0, task, (holds & counted).long())
     return total
 
 
-def _add_slices_masked(total: Tensor, tasks: _Compared, slices: ExcludedSlices) -> None:
-    """Count them where their number is not known without waiting: blocks of the longest slice, masked."""
-    row, device = tasks.row, tasks.row.device
+def _entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Blocks of the entries of the slices of tasks: their tasks and places in ``columns``, and whether they are."""
+    for task, place in zip(*(torch.split(part, _ENTRIES) for part in slices.entries(row)), strict=True):
+        yield task, place, torch.ones_like(task, dtype=torch.bool)
+
+
+def _masked_entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """As ``_entries`` where their number is not known without waiting: blocks of the longest slice."""
     step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
     start, length = slices.start[row][:, None], slices.length[row][:, None]
-    task = torch.arange(len(row), device=device)[:, None]
+    task = torch.arange(len(row), device=row.device)[:, None]
     for left in range(0, slices.longest, step):
-        offset = torch.arange(left, min(left + step, slices.longest), device=device)
+        offset = torch.arange(left, min(left + step, slices.longest), device=row.device)
         inside = offset < length
-        entry = slices.columns[(start + offset).clamp(max=len(slices.columns) - 1)] - slices.first
-        entry = entry.masked_fill(~inside, 0).reshape(-1)  # entries of other rows or chunks may lie outside the matrix
-        _add_counts(total, tasks, task.expand_as(inside).reshape(-1), entry, inside.reshape(-1))
-
-
-def _add_counts(total: Tensor, tasks: _Compared, task: Tensor, entry: Tensor, inside: Tensor | None) -> None:
-    other = entry != tasks.column[task]
-    if inside is not None:
-        other &= inside
-    if tasks.excluded_columns is not None:
-        other &= ~tasks.excluded_columns[entry]
-    value, reference = tasks.in_order(tasks.scores[tasks.row[task], entry]), tasks.true[task]
-    better, not_worse = ~(value <= reference), ~(value < reference)
-    for line, holds in zip(total, (better & other, not_worse & other, other, (value != value) & other), strict=True):
-        line.index_add_(0, task, holds.long())
+        place = (start + offset).clamp(max=len(slices.columns) - 1)
+        yield task.expand_as(inside).reshape(-1), place.reshape(-1), inside.reshape(-1)
