@@ -1,4 +1,4 @@
-"""p-values against enumeration, exact integer laws and a second, independent way for large sets."""
+"""p-values against enumeration, exact integer distributions and a second, independent way for large sets."""
 
 import itertools
 import math
@@ -135,19 +135,19 @@ def test_three_tasks_with_many_candidates(definition, weights, most):
 
 
 def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
-    # the law of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
+    # the distribution of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
     N, n, size, span = 40943, 6268, 1 << 20, 64.0
     x = size / span / np.arange(1, N + 1)
     left = np.floor(x).astype(int)
     pmf = np.bincount(left, 1 - (x - left), size) + np.bincount(left + 1, x - left, size)
-    law = np.fft.irfft(np.fft.rfft(pmf / N) ** n, size)
+    distribution = np.fft.irfft(np.fft.rfft(pmf / N) ** n, size)
     normal = {}
     for z in (1.645, 3.09, 4.75):
         r = np.arange(1, N + 1.0)
         mean, deviation = (1 / r).mean(), math.sqrt((1 / r).var() / n)
         value = mean + z * deviation
         p = p_value(d.MEAN_RECIPROCAL_RANK, value, [N] * n)
-        assert p == pytest.approx(law[math.ceil(value * n * size / span) :].sum(), rel=3e-3)
+        assert p == pytest.approx(distribution[math.ceil(value * n * size / span) :].sum(), rel=3e-3)
         normal[z] = math.erfc(z / math.sqrt(2)) / 2 / p
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
@@ -177,7 +177,7 @@ COUNTS = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
 
 
 @pytest.mark.parametrize(("closed", "k"), [(d.MEAN_RANK, None), (d.hits_at(3), 3)], ids=["mr", "hits"])
-def test_closed_law_and_sum_over_ranks_agree(closed, k):
+def test_closed_distribution_and_sum_over_ranks_agree(closed, k):
     summed = d.RankDefinition("user", f=(lambda r: r + 0) if k is None else (lambda r: (r <= k).double()))
     for value in (5.0, 6.0, 6.9, 7.5) if k is None else (0.2, 70 / 231, 0.5):
         assert log_p_value(summed, value, COUNTS) == pytest.approx(log_p_value(closed, value, COUNTS), rel=1e-8)
@@ -234,7 +234,7 @@ def test_better_values_are_rarer(definition):
 
 @pytest.mark.parametrize(("definition", "few"), [(d.MEAN_RANK, 400), (d.MEAN_RECIPROCAL_RANK, 30)], ids=["mr", "mrr"])
 def test_uniform_under_the_null(definition, few):
-    # P(p <= a) <= a, and close to it where the law is fine
+    # P(p <= a) <= a, and close to it where the distribution is fine
     rng = np.random.default_rng(0)
     N = np.full(200, 60)
     number = cases(few, 2000).max_examples
@@ -251,7 +251,7 @@ def test_which_metrics_have_a_p_value():
 
 
 @pytest.mark.parametrize("definition", WITHOUT, ids=name)
-def test_without_a_law_there_is_an_error(definition):
+def test_without_a_distribution_there_is_an_error(definition):
     with pytest.raises(ValueError, match=definition.name):
         log_p_value(definition, 1.0, [3, 4])
 

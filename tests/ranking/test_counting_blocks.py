@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from fuzzing import cases
 from torchrankmetrics.ranking.exact.counting import choose_intervals
-from torchrankmetrics.ranking.exact.tiles import rounding_norms, upper_norms
+from torchrankmetrics.ranking.exact.problem import rounding_norms, upper_norms
 
 WAYS = ["torch", *(["numba"] if importlib.util.find_spec("numba") else [])]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -22,10 +22,9 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
     st.sampled_from([1, 3, 700, 2500]),
     st.sampled_from([1, 64, 1024, 5000]),
     st.sampled_from([0, 2, 50, 5000]),
-    st.sampled_from([0, 3, 100, 10**6]),
     st.sampled_from([1, 3]),
 )
-def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, spare, threads):
+def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, threads):
     generator = torch.Generator().manual_seed(seed)
     rows, tasks = int(torch.randint(1, 6, (), generator=generator)), int(torch.randint(1, 12, (), generator=generator))
     cells = torch.randint(-9, 10, (rows, width), generator=generator).float()
@@ -39,7 +38,7 @@ def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, spare,
             from torchrankmetrics.ranking.exact import kernels as compiled_intervals
 
             patch.setattr(compiled_intervals, "_PER_THREAD", 1)
-        counter = choose_intervals(cells, way).counter((row, low, high), limit, spare)
+        counter = choose_intervals(cells, way).counter((row, low, high), limit)
         for left in range(0, width, block):
             counter.add(cells[:, left : left + block].contiguous(), left)
         found = counter.found()
@@ -49,16 +48,13 @@ def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, spare,
     for task, column in zip(found.task.tolist(), found.column.tolist(), strict=True):
         listed[task].append(column)
     for i, columns in enumerate(listed):
-        few = found.complete or len(inside[i]) <= limit
-        assert sorted(columns) == (sorted(inside[i]) if few else [])
-    many = sum(len(columns) for columns in inside if len(columns) > limit)
-    assert found.complete or many > spare // 3
-    asked = torch.rand(tasks, generator=generator) < 0.5
-    part = found.of(asked)
-    assert torch.equal(part.inside, found.inside[asked])
-    places = asked.nonzero()[:, 0][part.task].tolist()
+        assert sorted(columns) == (sorted(inside[i]) if len(inside[i]) <= limit else [])
+    requested = torch.rand(tasks, generator=generator) < 0.5
+    part = found.of(requested)
+    assert torch.equal(part.inside, found.inside[requested])
+    places = requested.nonzero()[:, 0][part.task].tolist()
     assert sorted(zip(places, part.column.tolist(), strict=True)) == sorted(
-        (i, j) for i, j in zip(found.task.tolist(), found.column.tolist(), strict=True) if asked[i]
+        (i, j) for i, j in zip(found.task.tolist(), found.column.tolist(), strict=True) if requested[i]
     )
 
 
@@ -88,7 +84,7 @@ def test_norms_are_upper_bounds_and_close_and_zero_for_zeros_alone(seed, dtype):
 
 @cases(60, 2000)
 @given(st.integers(0, 10**6), st.sampled_from(FLOATS), st.sampled_from([torch.bfloat16, torch.float32]))
-def test_what_rounding_changes_is_bounded_and_zero_where_it_changes_nothing(seed, dtype, to):
+def test_errors_of_rounding_are_bounded_and_zero_without_rounding(seed, dtype, to):
     given_ = vectors(seed, dtype)
     rounded, bounds = rounding_norms(given_, to)
     assert torch.equal(rounded, given_.to(to))
@@ -102,6 +98,6 @@ def test_what_rounding_changes_is_bounded_and_zero_where_it_changes_nothing(seed
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_norms_of_what_is_no_number_are_none(dtype):
+def test_norms_of_values_that_are_not_numbers_are_none(dtype):
     given_ = torch.tensor([[1.0, torch.inf], [torch.nan, 1.0], [1.0, 2.0]]).to(dtype)
     assert upper_norms(given_).isfinite().tolist() == [False, False, True]

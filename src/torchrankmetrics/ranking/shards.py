@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, distributed as dist
@@ -14,6 +14,8 @@ from torchrankmetrics.validation import check_int
 if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
 
+Table = tuple[Tensor, Tensor | None]
+"""Embeddings (n, d) and their biases (n,)."""
 _TEXT = 1 << 11  # bytes of a message, which is exchanged only after an error
 _NUMBERS = 5  # status, digest, size, offset, num_candidates
 _KINDS: dict[str, type[Exception]] = {
@@ -23,41 +25,26 @@ _KINDS: dict[str, type[Exception]] = {
 
 @dataclass
 class Exchange:
-    """Values that a ``with`` block sets on every process, and the values of all processes after the block.
+    """Values that a ``with`` block sets on every process, and the values of all processes after the block."""
 
-    Attributes:
-        size: number of candidates on this process.
-        settings: values by name that must be equal on all processes; tensors are compared by their digests.
-        numbers: of this process, then of all processes.
-        shard: shard of this process, after ``ShardSpec.joining``.
-        counts: int64 (4, P), of this shard, then of all candidates.
-    """
-
-    size: int = 0
-    settings: dict[str, object] = field(default_factory=dict)
-    numbers: list[list[int]] = field(default_factory=list)
-    shard: "Shard" = field(init=False)
-    counts: Tensor = field(init=False)
+    size: int = 0  # candidates on this process
+    settings: dict[str, object] = field(default_factory=dict)  # must be equal on all processes; tensors by digest
+    numbers: list[list[int]] = field(default_factory=list)  # of this process, then of all
+    shard: "Shard" = field(init=False)  # of this process, after ``ShardSpec.joining``
+    counts: Tensor = field(init=False)  # int64 (4, P), of this shard, then of all candidates
 
 
 class Communicator:
-    """The processes of a group, which call the same methods in the same order.
-
-    Raises:
-        TypeError: if ``group`` is not a process group.
-        ValueError: if this process is not part of it.
-    """
+    """The processes of a group, which call the same methods in the same order."""
 
     def __init__(self, group: "ProcessGroup") -> None:
         outside = getattr(getattr(dist, "GroupMember", None), "NON_GROUP_MEMBER", None)
-        if outside is not None and group is outside:
-            raise ValueError("process_group must be a group that this process is part of")
-        if not dist.is_available() or not isinstance(group, dist.ProcessGroup):
+        is_outside = outside is not None and group is outside
+        if not is_outside and (not dist.is_available() or not isinstance(group, dist.ProcessGroup)):
             raise TypeError(f"process_group must be a torch.distributed.ProcessGroup, got {type(group).__name__}")
-        rank = dist.get_rank(group)
-        if rank < 0:
+        if is_outside or dist.get_rank(group) < 0:
             raise ValueError("process_group must be a group that this process is part of")
-        self.rank, self.names = rank, dist.get_process_group_ranks(group)
+        self.rank, self.names = dist.get_rank(group), dist.get_process_group_ranks(group)
         self._group, self._device = group, group_device(group)
 
     def __len__(self) -> int:
@@ -111,9 +98,7 @@ class Communicator:
         dist.all_gather(parts, mine, group=self._group)
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
 
-    def _gather(
-        self, numbers: Sequence[int], width: int = _NUMBERS, dtype: torch.dtype = torch.int64
-    ) -> list[list[int]]:
+    def _gather(self, numbers: Sequence[int], width: int = _NUMBERS, dtype: Any = torch.int64) -> list[list[int]]:
         mine = torch.zeros(width, dtype=dtype, device=self._device)
         mine[: len(numbers)] = torch.tensor(list(numbers), dtype=dtype, device=self._device)
         rows = [torch.empty_like(mine) for _ in self.names]
@@ -198,9 +183,9 @@ class Shard:
         """Take each of the numbers (P,) from the process that has candidate ``column``, int64 (P,)."""
         return numbers
 
-    def rows(self, column: Tensor, tables: Sequence[Tensor | None]) -> tuple[list[Tensor | None], Tensor]:
-        """Find tables that contain the rows of candidates (P,) of any shard, and their indices (P,)."""
-        return list(tables), column
+    def rows(self, column: Tensor, table: Table) -> tuple[Table, Tensor]:
+        """Find embeddings and biases that contain candidates (P,) of any shard, and their indices (P,)."""
+        return table, column
 
 
 class _ProcessShard(Shard):
@@ -235,18 +220,15 @@ class _ProcessShard(Shard):
         given = _bytes(numbers).view(len(numbers), numbers.element_size())
         return self._sum_bytes(is_local, given[is_local]).view(numbers.dtype)[:, 0]
 
-    def rows(self, column: Tensor, tables: Sequence[Tensor | None]) -> tuple[list[Tensor | None], Tensor]:
+    def rows(self, column: Tensor, table: Table) -> tuple[Table, Tensor]:
         columns, place = torch.unique(column, return_inverse=True)
         local = self.local(columns)
         is_local = local >= 0
-        given = [table[local[is_local]] for table in tables if table is not None]
-        lines = [_bytes(table if table.ndim == 2 else table[:, None]) for table in given]
-        parts = iter(torch.split(self._sum_bytes(is_local, torch.cat(lines, 1)), [line.shape[1] for line in lines], 1))
-        found: list[Tensor | None] = []
-        for table in tables:
-            numbers = None if table is None else next(parts).contiguous().view(table.dtype)
-            found.append(numbers if table is None or numbers is None or table.ndim == 2 else numbers[:, 0])
-        return found, place
+        given = [part[local[is_local]] for part in table if part is not None]
+        lines = [_bytes(part if part.ndim == 2 else part[:, None]) for part in given]
+        parts = torch.split(self._sum_bytes(is_local, torch.cat(lines, 1)), [line.shape[1] for line in lines], 1)
+        embeddings, *bias = (part.contiguous().view(one.dtype) for part, one in zip(parts, given, strict=True))
+        return (embeddings, bias[0][:, 0] if bias else None), place
 
     def _sum_bytes(self, is_local: Tensor, sent: Tensor) -> Tensor:
         # all processes except the owner send zeros: the sum of bytes has the bits of the owner, of any dtype
@@ -269,13 +251,7 @@ class ShardSpec(NamedTuple):
 
     @contextmanager
     def joining(self) -> Iterator[Exchange]:
-        """Find the shard of this process from the ``size`` that the block sets; raise its errors on all processes.
-
-        Raises:
-            TypeError: if the group is not a process group, or a number is not an integer.
-            ValueError: if this process is not part of the group; without a group, if offset or num_candidates are
-                given; on all processes, if the shards do not cover the candidates once.
-        """
+        """Find the shard of this process from the ``size`` that the block sets; raise its errors on all processes."""
         self._check()
         if self.process_group is None:
             exchange = Exchange()

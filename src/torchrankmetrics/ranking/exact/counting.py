@@ -1,7 +1,9 @@
 """Counting against an interval instead of a score, and products of single pairs, in plain torch on any device."""
 
 import importlib
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -13,74 +15,18 @@ _PAIRS = 1 << 18  # numbers gathered at once
 
 
 class Between(NamedTuple):
-    """Numbers of cells above and inside the interval of each task, int64 (T,), and a list of the latter.
-
-    Attributes:
-        above: int64 (T,).
-        inside: int64 (T,).
-        task: int64 (n,), of each cell that is listed, by its place among the tasks.
-        column: int64 (n,).
-        complete: whether all cells inside are listed, or only the cells of tasks with few.
-    """
+    """Cells above and inside the interval of each task, int64 (T,); task and column (n,) of the latter where few."""
 
     above: Tensor
     inside: Tensor
     task: Tensor
     column: Tensor
-    complete: bool
 
     def of(self, selected: Tensor) -> "Between":
         """The same of some of the tasks, bool (T,)."""
         keep = selected[self.task]
         place = (selected.cumsum(0) - 1)[self.task[keep]]
-        return Between(self.above[selected], self.inside[selected], place, self.column[keep], self.complete)
-
-
-class Form(NamedTuple):
-    """Map from products to scores: a number (n,) of each candidate to divide by, and one to add; None: neither."""
-
-    length: Tensor | None
-    bias: Tensor | None
-
-
-class PairTasks(NamedTuple):
-    """Tasks as pairs are compared for: their rows, own columns (int64), and intervals in float64, (T,) each."""
-
-    row: Tensor
-    own: Tensor
-    low: Tensor
-    high: Tensor
-
-
-class ErrorBounds(NamedTuple):
-    """Bounds of int8 products for each task, float32 (T,); ``exact.kernels`` has the formula.
-
-    All in steps of the query's int8 scale: the true score, one, and the factors of the errors of a column.
-    """
-
-    true: Tensor
-    step: Tensor
-    by_error: Tensor
-    by_norm: Tensor
-    slack: Tensor
-
-
-class ColumnBounds(NamedTuple):
-    """Bounds for each column, float32 (n,), in steps of its int8 scale: one, bounds of rounding and norm, a bias."""
-
-    unit: Tensor
-    error: Tensor
-    norm: Tensor
-    shift: Tensor | None
-
-
-class IntervalBackend(NamedTuple):
-    """A way to count: this module, or the same compiled, which also rounds to int8."""
-
-    counter: Callable[..., "IntervalCounter"]
-    products: Callable[..., Tensor]
-    compare: Callable[..., tuple[Tensor, Tensor]]
-    rounded_to_int8: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None
+        return Between(self.above[selected], self.inside[selected], place, self.column[keep])
 
 
 class IntervalCounter:
@@ -88,15 +34,14 @@ class IntervalCounter:
 
     Args:
         tasks: (row, low, high) of T tasks: int64 row of the cells, and interval in their dtype.
-        limit: tasks with more cells inside need not be listed.
-        spare: limit of the cells of all such tasks together; beyond it, `found` lists none of them.
+        limit: tasks with more cells inside are not listed.
     """
 
-    def __init__(self, tasks: Sequence[Tensor], limit: int, spare: int = 0) -> None:
+    def __init__(self, tasks: Sequence[Tensor], limit: int) -> None:
         self._row, self._low, self._high = tasks
-        self._limit, self._spare = limit, spare
+        self._limit = limit
         self._above, self._inside = torch.zeros_like(self._row), torch.zeros_like(self._row)
-        self._listed: list[tuple[Tensor, Tensor]] = []
+        self._listed = [(self._row[:0], self._row[:0])]
 
     def add(self, cells: Tensor, left: int) -> None:
         """Count a block (rows, n) of float32 or float64 without NaN, whose first column is ``left``."""
@@ -106,21 +51,18 @@ class IntervalCounter:
         inside = torch.ge(lines, low, out=flag).sum(1).long() - above
         self._above += above
         self._inside += inside
-        beyond = self._inside > self._limit
-        self._spare -= int(inside[beyond].sum())
-        some = (inside > 0) & (~beyond | (self._spare >= 0))
-        few = some.nonzero()[:, 0]
+        few = ((inside > 0) & (self._inside <= self._limit)).nonzero()[:, 0]
         place, column = ((lines[few] >= low[few]) & (lines[few] <= high[few])).nonzero().unbind(1)
         self._listed.append((few[place], column + left))
 
     def found(self) -> Between:
         """Return the counts so far."""
-        listed = self._listed or [(self._row[:0], self._row[:0])]
-        task, column = (torch.cat(part) for part in zip(*listed, strict=True))
-        if self._spare < 0:
-            keep = self._inside[task] <= self._limit
-            task, column = task[keep], column[keep]
-        return Between(self._above, self._inside, task, column, self._spare >= 0)
+        task, column = (torch.cat(part) for part in zip(*self._listed, strict=True))
+        keep = self._inside[task] <= self._limit
+        return Between(self._above, self._inside, task[keep], column[keep])
+
+
+counter = IntervalCounter
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -133,15 +75,18 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def compare(
-    queries: Tensor, candidates: Tensor, form: Form, tasks: PairTasks, entry: Tensor, column: Tensor
+    operands: tuple[Tensor, Tensor],
+    form: tuple[Tensor | None, Tensor | None],
+    tasks: tuple[Tensor, Tensor, Tensor, Tensor],
+    entry: Tensor,
+    column: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Compare single pairs in float64 with the intervals of their tasks.
 
     Args:
-        queries: (B, d) float32 or float64.
-        candidates: (n, d), of the same dtype.
-        form: how a score is made of a product.
-        tasks: some tasks.
+        operands: queries (B, d) and candidates (n, d) of one dtype.
+        form: as ``Tile.form``.
+        tasks: row and own column, int64, and the ends of the interval, float64, of T tasks.
         entry: int64 (m,), the task of each pair, by its place among them.
         column: int64 (m,), the candidate.
 
@@ -149,20 +94,20 @@ def compare(
         How many candidates are above the interval of each task, int64; and which pairs are inside, bool (m,). The own
         column of a task is neither.
     """
-    scores = products(queries, candidates, tasks.row[entry], column)
-    if form.length is not None:
-        scores /= form.length[column]
-    if form.bias is not None:
-        scores += form.bias[column]
-    other = column != tasks.own[entry]
-    above = other & (scores > tasks.high[entry])
-    number = torch.zeros_like(tasks.row).index_add_(0, entry, above.long())
-    return number, other & ~above & ~(scores < tasks.low[entry])
+    (length, bias), (row, own, low, high) = form, tasks
+    scores = products(*operands, row[entry], column)
+    if length is not None:
+        scores /= length[column]
+    if bias is not None:
+        scores += bias[column]
+    other = column != own[entry]
+    above = other & (scores > high[entry])
+    number = torch.zeros_like(row).index_add_(0, entry, above.long())
+    return number, other & ~above & ~(scores < low[entry])
 
 
-def choose_intervals(scores: Tensor, backend: str = "auto") -> IntervalBackend:
-    """Choose how exact ranks are counted; errors as ``chosen``."""
+def choose_intervals(scores: Tensor, backend: str = "auto") -> ModuleType:
+    """Choose how exact ranks are counted, by this module, or compiled, which also rounds to int8."""
     if chosen(scores, backend) == "torch":
-        return IntervalBackend(IntervalCounter, products, compare)
-    kernels = importlib.import_module("torchrankmetrics.ranking.exact.kernels")  # late: numba takes half a second
-    return IntervalBackend(kernels.CompiledIntervalCounter, kernels.products, kernels.compare, kernels.rounded_to_int8)
+        return sys.modules[__name__]
+    return importlib.import_module("torchrankmetrics.ranking.exact.kernels")  # late: numba takes half a second

@@ -1,11 +1,7 @@
-"""Counting against an interval, compiled by Numba for the CPU; as ``exact.counting``.
-
-Cells are float32, float64, or products of int8 vectors.
-"""
+"""Counting against an interval, compiled by Numba for the CPU: the functions of ``exact.counting``, and int8."""
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numba
 import numpy as np
@@ -14,7 +10,7 @@ from numba.extending import overload
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting.numba_backend import cuts, side_by_side
-from torchrankmetrics.ranking.exact.counting import Between, ColumnBounds, Form, PairTasks
+from torchrankmetrics.ranking.exact.counting import Between
 
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
@@ -26,68 +22,53 @@ _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
 
 
 class CompiledIntervalCounter:
-    """Compiled ``IntervalCounter``, also for products of int8 vectors.
+    """Compiled ``IntervalCounter``, also for products of int8 vectors, whose cells are int32.
 
-    With bounds of columns the cells are int32 products of int8 vectors, the least integer where nothing counts. A cell
-    is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit. It is inside if the
-    difference is not larger either way. The names are fields of ``ErrorBounds`` of the task and ``ColumnBounds`` of
-    the column.
+    Then tasks are (row, true, step, by_error, by_norm, slack) and columns (unit, error, norm, shift), see
+    ``exact.levels``. A cell is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit.
+    It is inside if the difference is not larger either way. The least integer is never counted.
     """
 
-    def __init__(
-        self, tasks: Sequence[Tensor], limit: int, spare: int = 0, columns: ColumnBounds | None = None
-    ) -> None:
-        self._tasks = tuple(part.numpy() for part in tasks)
-        self._limit, self._spare = limit, spare
-        self._columns: tuple[Any, ...] = ()
-        if columns is not None:
-            shift = columns.unit[:0] if columns.shift is None else columns.shift
-            self._columns = tuple(part.numpy() for part in (*columns[:3], shift))
+    def __init__(self, tasks: Sequence[Tensor], limit: int, columns: Sequence[Tensor] = ()) -> None:
+        self._tasks, self._columns = (tuple(part.numpy() for part in parts) for parts in (tasks, columns))
+        self._limit = limit
         self._totals = np.zeros((2, len(tasks[0])), np.int64)  # cells above and inside
-        self._pieces: list[tuple[int, int]] | None = None
         self._listed = [np.empty((2, 0), np.int32)]
 
     def add(self, cells: Tensor, left: int) -> None:
         """Count a block of cells; the tasks are scanned side by side."""
         numbers = cells.numpy()
         tasks, width = self._totals.shape[1], numbers.shape[1]
-        if self._pieces is None:
-            self._pieces = list(pairwise(cuts(tasks, tasks * width // _PER_THREAD)))
-            self._beyond = [0] * len(self._pieces)
-            self._lists = [np.empty((2, 0), np.int32)] * len(self._pieces)
-        spare = self._spare // len(self._pieces)
         columns = tuple(part[left : left + width] for part in self._columns)
         pieces = []
-        for i, (first, last) in enumerate(self._pieces):
-            most = (last - first) * min(self._limit, width) + spare + 8
-            if self._lists[i].shape[1] < most:
-                self._lists[i] = np.empty((2, most), np.int32)
-            limits = left, self._limit, spare, self._beyond[i]
-            pieces.append((numbers, self._tasks, columns, limits, (first, last), self._totals, self._lists[i]))
-        for i, (number, beyond) in enumerate(side_by_side(_scan, pieces)):
-            self._beyond[i] = beyond
+        for first, last in pairwise(cuts(tasks, tasks * width // _PER_THREAD)):
+            listed = np.empty((2, (last - first) * min(self._limit, width) + 8), np.int32)
+            limits = left, self._limit, first, last
+            pieces.append((numbers, self._tasks, columns, limits, self._totals, listed))
+        for number, (*_, listed) in zip(side_by_side(_scan, pieces), pieces, strict=True):
             if number:
-                self._listed.append(self._lists[i][:, :number].copy())
+                self._listed.append(listed[:, :number].copy())
 
     def found(self) -> Between:
         """Return the counts so far."""
         listed = np.concatenate(self._listed, axis=1)
-        complete = self._pieces is None or all(beyond <= self._spare // len(self._pieces) for beyond in self._beyond)
-        if not complete:
-            listed = listed[:, (self._totals[1] <= self._limit)[listed[0]]]
-        task, column = torch.from_numpy(listed.astype(np.int64))
+        listed = listed[:, (self._totals[1] <= self._limit)[listed[0]]]
         above, inside = torch.from_numpy(self._totals)
-        return Between(above, inside, task, column, complete)
+        task, column = torch.from_numpy(listed.astype(np.int64))
+        return Between(above, inside, task, column)
+
+
+counter = CompiledIntervalCounter
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan(tile, tasks, columns, limits, piece, totals, entries):
-    left, limit, spare, beyond = limits
+def _scan(tile, tasks, columns, limits, totals, entries):
+    left, limit, first, last = limits
     rows, above, inside = tasks[0], totals[0], totals[1]
     n = 0
     flags = np.zeros((2, _BLOCK), np.uint8)
     words = flags.view(np.uint64)
-    for task in range(piece[0], piece[1]):
+    for task in range(first, last):
         line = tile[rows[task]]
         over, between = 0, inside[task]
         for begin in range(0, line.shape[0], _BLOCK):
@@ -99,13 +80,11 @@ def _scan(tile, tasks, columns, limits, piece, totals, entries):
             over += _ones(words[0])
             more = _ones(words[1])
             between += more
-            if between > limit:
-                beyond += more
-            if more and (between <= limit or beyond <= spare):
+            if more and between <= limit:
                 n = _list(words[1], task, left + begin, entries, n)
         above[task] += over
         inside[task] = between
-    return n, beyond
+    return n
 
 
 def _mark_block(block, here, task, tasks, columns, flags):
@@ -121,10 +100,7 @@ def _choose_mark_block(block, here, task, tasks, columns, flags):
         _, true, step, by_error, by_norm, slack = tasks
         about = true[task], step[task], by_error[task], by_norm[task], slack[task]
         unit, error, norm, shift = columns
-        if shift.shape[0]:
-            _mark_shifted(block, unit[here], error[here], norm[here], shift[here], about, flags[0], flags[1])
-        else:
-            _mark_int8(block, unit[here], error[here], norm[here], about, flags[0], flags[1])
+        _mark_int8(block, unit[here], error[here], norm[here], shift[here], about, flags[0], flags[1])
 
     return of_interval if len(tasks) == 3 else of_bounds
 
@@ -140,19 +116,12 @@ def _mark(cells, least, most, above, inside):
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"})
-def _mark_int8(cells, unit, error, norm, about, above, inside):
-    true, _, by_error, by_norm, slack = about
-    for j in range(cells.shape[0]):
-        apart = np.float32(cells[j]) - true * unit[j]
-        bound = by_error * error[j] + by_norm * norm[j] + slack * unit[j]
-        above[j], inside[j] = np.uint8(apart > bound), np.uint8(abs(apart) <= bound)
-
-
-@numba.njit(nogil=True, cache=True, fastmath={"contract"})
-def _mark_shifted(cells, unit, error, norm, shift, about, above, inside):
+def _mark_int8(cells, unit, error, norm, shift, about, above, inside):
     true, step, by_error, by_norm, slack = about
     for j in range(cells.shape[0]):
-        apart = np.float32(cells[j]) - (true * unit[j] - step * shift[j])
+        apart = np.float32(cells[j]) - true * unit[j]
+        if shift.shape[0]:
+            apart += step * shift[j]
         bound = by_error * error[j] + by_norm * norm[j] + slack * unit[j]
         above[j], inside[j] = np.uint8(apart > bound), np.uint8(abs(apart) <= bound)
 
@@ -179,9 +148,8 @@ def _list(words, task, left, entries, n):
     for i in place[:some]:
         word = words[i]
         while word:
-            lowest = word & (
-                ~word + np.uint64(1)
-            )  # 2^8j for the byte j, which the product brings to its first three bits
+            # 2^8j for the byte j, which the product brings to its first three bits
+            lowest = word & (~word + np.uint64(1))
             entries[0, n], entries[1, n] = task, left + 8 * i + np.int64((lowest * _BYTES) >> np.uint64(61))
             n += 1
             word ^= lowest
@@ -247,8 +215,6 @@ def _squares(numbers, whole, scale):
 
 
 _PAIRS_PER_THREAD = 1 << 9  # pairs that are worth a thread
-_CACHE = 1 << 18  # bytes of candidates that pairs are compared with at once
-_WIDE = 128  # numbers in a candidate from where on that pays
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -260,20 +226,13 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     return torch.from_numpy(out)
 
 
-def compare(
-    queries: Tensor,
-    candidates: Tensor,
-    form: Form,
-    tasks: PairTasks,
-    entry: Tensor,
-    column: Tensor,
-    single: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """As ``exact.counting.compare``; ``single``: products are summed in float32, for intervals of that precision."""
-    arrays = [[np.empty(0) if part is None else part.numpy() for part in given] for given in (form, tasks)]
-    given = (queries.numpy(), candidates.numpy()), *map(tuple, arrays), (entry.numpy(), column.numpy()), single
+def compare(operands, form, tasks, entry, column):
+    """As ``exact.counting.compare``."""
+    vectors, numbers = tuple(part.numpy() for part in operands), tuple(part.numpy() for part in tasks)
+    parts = tuple(np.empty(0) if part is None else part.numpy() for part in form)
+    given = vectors, parts, numbers, (entry.numpy(), column.numpy())
     pieces = list(pairwise(cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
-    above = np.zeros((len(pieces), len(tasks.row)), np.int64)
+    above = np.zeros((len(pieces), len(tasks[0])), np.int64)
     open_ = np.empty(len(entry), np.bool_)
     side_by_side(_compare, [(*given, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
     return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
@@ -288,51 +247,24 @@ def _product(q, e):
     return total
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _product_single(q, e):
-    total = np.float32(0)
-    for k in range(q.shape[0]):
-        total += np.float32(q[k]) * np.float32(e[k])
-    return np.float64(total)
-
-
 @numba.njit(nogil=True, cache=True)
 def _products(queries, candidates, row, column, out, first, last):
     for i in range(first, last):
         out[i] = _product(queries[row[i]], candidates[column[i]])
 
 
-@numba.njit(nogil=True, cache=True)
-def _near(column, size):
-    """Order of columns in which they come from one slice of so many after the other."""
-    begin = np.zeros(column.max() // size + 2 if len(column) else 2, np.int64)
-    for j in column:
-        begin[j // size + 1] += 1
-    for i in range(1, len(begin)):
-        begin[i] += begin[i - 1]
-    order = np.empty(len(column), np.int64)
-    for i in range(len(column)):
-        order[begin[column[i] // size]] = i
-        begin[column[i] // size] += 1
-    return order
-
-
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(vectors, form, tasks, pairs, single, first, last, above, open_):
+def _compare(vectors, form, tasks, pairs, first, last, above, open_):
     queries, candidates = vectors
     scale, shift = form
     row, own, low, high = tasks
     entry, column = pairs
-    size = max(1, _CACHE // max(1, candidates.itemsize * candidates.shape[1]))
-    near = _near(column[first:last], size) if candidates.shape[1] >= _WIDE else np.arange(last - first)
-    for i in near:
-        i += first
+    for i in range(first, last):
         task, place = entry[i], column[i]
         open_[i] = False
         if place == own[task]:
             continue
-        q, e = queries[row[task]], candidates[place]
-        score = _product_single(q, e) if single else _product(q, e)
+        score = _product(queries[row[task]], candidates[place])
         if scale.shape[0]:
             score /= scale[place]
         if shift.shape[0]:

@@ -1,38 +1,30 @@
-"""The levels of exact ranks: the precisions that pay, and the counts that each one decides."""
+"""The levels of exact ranks: the precisions that pay, and the counts that each one decides.
+
+Products of int8 vectors, integers up to 127 times a scale, have no error; what remains is the rounding of the vectors,
+bounded for every pair. docs/mathematics.md, "Exact ranks", has the proof.
+"""
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact import int8
-from torchrankmetrics.ranking.exact.counting import IntervalCounter
-from torchrankmetrics.ranking.exact.problem import Problem
+from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8, Problem, Tile
 from torchrankmetrics.ranking.exact.target_scores import TargetScores
-from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, INT8, Tile
 
 _WIDTH, _QUERIES = 64, 64  # from here on a copy in int8 pays
 _ROWS, _COLUMNS, _RUNS = 256, 2048, 3
 _SHARE = 0.7  # of the time of the float32 product
 _WIDEST = 1 << 16  # products of int8 vectors are int32 numbers
+_BEGUN = 3 << 27  # multiplications in float32 that must be saved for int8 to begin
 
 
 def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
-    """Precisions of the products, in order; the last is float64. The ranks never depend on them.
-
-    Args:
-        width (int): d of the embeddings.
-        num_queries (int): of this call.
-        on_cpu (bool): whether they are there.
-        compiled (bool): whether cells are counted by Numba, without which int8 is slow to count.
-
-    Returns:
-        From int8, if it pays, to float64.
-    """
+    """Precisions of the products, from int8 if it pays to float64. The ranks never depend on them."""
     found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
     large = _WIDTH <= width <= _WIDEST and num_queries >= _QUERIES
     if on_cpu and compiled and large and _int8_pays(width, torch.get_num_threads()):
@@ -57,26 +49,14 @@ def _int8_pays(width: int, threads: int) -> bool:
     expected = (one[0].long() * other.long()).sum(1)
     try:
         for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 2), (1, 1), (17, 33)):
-            if not bool((multiplied(one[:rows], other[:columns]) == expected[:columns]).all()):
+            if not bool((torch._int_mm(one[:rows], other[:columns].T) == expected[:columns]).all()):
                 return False
-        out = torch.empty(_ROWS, _COLUMNS, dtype=torch.int32, device="cpu")
-        took = _least(lambda: multiplied(one, other, out))
+        whole = torch.empty(_ROWS, _COLUMNS, dtype=torch.int32, device="cpu")
+        took = _least(lambda: torch._int_mm(one, other.T, out=whole))
     except (AttributeError, RuntimeError):  # torch has no such product everywhere
         return False
-    return took < _SHARE * _least_of_float32(width)
-
-
-def multiplied(one: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
-    """Integer products (n, m) of int8 rows (n, d) with rows (m, d)."""
-    if out is None:
-        return torch._int_mm(one, other.T)
-    return torch._int_mm(one, other.T, out=out)
-
-
-def _least_of_float32(width: int) -> float:
-    one, other = (torch.ones(size, width, device="cpu") for size in (_ROWS, _COLUMNS))
-    out = torch.empty(_ROWS, _COLUMNS, device="cpu")
-    return _least(lambda: torch.mm(one, other.T, out=out))
+    left, right, out = one.float(), other.float(), whole.float()
+    return took < _SHARE * _least(lambda: torch.mm(left, right.T, out=out))
 
 
 def _least(run: Any) -> float:
@@ -92,9 +72,7 @@ def _least(run: Any) -> float:
 
 # for plans, which change no rank: whether a precision is worth it at all is measured in ``precisions``. In products of
 # numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
-_COSTS = {INT8: (0.22, 15.0), FLOAT32: (1.0, 12.0), FLOAT64: (2.0, 12.0), None: (3.0, 2300.0)}
-_PREPARED = 30.0  # int8, for each number of the candidates
-_BEGUN = 1 << 28  # int8 at all, a sample of the candidates included
+_COSTS = {INT8: (0.22, 15.0), FLOAT32: (1.0, 12.0), None: (3.0, 2300.0)}
 
 
 def cost(dtype: torch.dtype | None, width: int) -> float:
@@ -103,35 +81,21 @@ def cost(dtype: torch.dtype | None, width: int) -> float:
     return each * width + beside
 
 
-def cost_of_int8(width: int, number: int, is_reused: bool) -> float:
-    """Of candidates rounded to int8, in the same: reused candidates have them already."""
-    return _BEGUN + (0 if is_reused else _PREPARED * width * number)
-
-
 def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
     """Precisions without int8, if it would save little even if it left nothing open."""
     saved = (cost(FLOAT32, width) - cost(INT8, width)) * scores
-    return [x for x in precisions if x != INT8 or saved > 1.5 * _BEGUN]
+    return [x for x in precisions if x != INT8 or saved > _BEGUN]
 
 
 class Level(ABC):
-    """One precision.
-
-    Attributes:
-        dtype: of the operands.
-        nothing: a score below all others, for cells that are not counted.
-    """
+    """One precision; ``nothing`` is a score below all others, for cells that are not counted."""
 
     nothing: ClassVar[float]
 
     def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
         self.dtype, self._problem, self._targets = dtype, problem, targets
+        self.is_coarse = dtype == INT8  # below float32: decides only scores that are far from the true score
         self._buffer: Tensor | None = None
-
-    @property
-    def is_coarse(self) -> bool:
-        """Whether it is below float32, and decides only scores that are far from the true score."""
-        return self.dtype == INT8
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
@@ -146,7 +110,7 @@ class Level(ABC):
         """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
 
     @abstractmethod
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> IntervalCounter:
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         """Return the counter of the scores of tasks, whose rows among the scores are given."""
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
@@ -164,63 +128,124 @@ class _FloatLevel(Level):
         return self._targets.error(tile, self.dtype).isfinite()
 
     def queries(self, rows: Tensor) -> Tensor:
-        return _rows(self._problem.queries.rounded(self.dtype), rows)
+        return _rows(self._problem.queries.rounded(self.dtype)[0], rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
         return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
 
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> IntervalCounter:
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         low, high = self._targets.interval(tile, self.dtype)
-        tasks = place, low.index_select(0, task), high.index_select(0, task)
-        return self._problem.intervals.counter(tasks, limit, spare)
-
-
-class _Int8Level(Level):
-    """Products of int8 vectors, with an error bound for every pair."""
-
-    nothing = int8.LEAST
-
-    def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
-        super().__init__(dtype, problem, targets)
-        assert problem.intervals.rounded_to_int8 is not None
-        self._rounding = problem.intervals.rounded_to_int8
-        self._of: Tile | None = None
-
-    @cached_property
-    def _queries(self) -> int8.QuantizedRows:
-        return int8.QuantizedRows.of(self._problem.queries.given, self._rounding)
-
-    def ready(self, tile: Tile) -> Tensor:
-        if self._of is not tile:
-            self._of, self._columns = tile, int8.columns_of(tile, self._rounding)
-            if self._columns is None:
-                self._ready = torch.zeros_like(self._targets.kind, dtype=torch.bool)
-            else:
-                self._bounds, self._ready = int8.bounds_of(
-                    self._queries, self._columns, self._problem.row, self._targets.scores, self._targets.errors
-                )
-        return self._ready
-
-    def queries(self, rows: Tensor) -> Tensor:
-        return _rows(self._queries.matrix, rows)
-
-    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
-        assert self._columns is not None
-        out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
-        return multiplied(queries, self._columns.matrix[columns], out)
-
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> IntervalCounter:
-        assert self._columns is not None
-        tasks = place, *(part.index_select(0, task) for part in self._bounds)
-        return self._problem.intervals.counter(tasks, limit, spare, self._columns.scales)
-
-
-def levels(precisions: Sequence[torch.dtype], problem: Problem, targets: TargetScores) -> list[Level]:
-    """One level for each precision."""
-    return [(_Int8Level if dtype == INT8 else _FloatLevel)(dtype, problem, targets) for dtype in precisions]
+        return self._problem.intervals.counter((place, low[task], high[task]), limit)
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
     """Rows in ascending order, without a copy where there is none between them."""
     first, last = int(rows[0]), int(rows[-1])
     return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix.index_select(0, rows)
+
+
+_MORE = 1 + 2.0**-18  # for the rounding of float32 computations
+_STEP = 2.0**-20  # relative error of a score and of a true one, as the kernel computes them
+_RANGE = 2.0**60  # scales between its inverse and it neither overflow nor vanish
+_LARGEST = 2.0**29  # so that a cell that is not counted stays below everything
+_RATIO = 2.0**-10  # vectors so much shorter than the longest are zeros
+
+
+class QuantizedRows(NamedTuple):
+    """Vectors as int8 (n, d), their scales, and upper bounds of their norms and of the norms of the rounding."""
+
+    matrix: Tensor
+    scale: Tensor
+    norm: Tensor
+    error: Tensor
+
+    @classmethod
+    def of(cls, vectors: Tensor, rounding: Callable[[Tensor], tuple[Tensor, ...]]) -> "QuantizedRows":
+        """Round floats (n, d); the bounds are float64 (n,)."""
+        matrix, scale, square, error = rounding(vectors.float())
+        terms = vectors.shape[1] + 8
+        norm = square.sqrt() * (1 + 2.0**-22) + 2.0**-100
+        bound = error.double().sqrt() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
+        return cls(matrix, scale.double(), norm, bound)
+
+
+class _Int8Level(Level):
+    """Products of int8 vectors, with an error bound for every pair.
+
+    In steps of its int8 scale, a column has the number one (unit), bounds of its rounding and norm, and its bias
+    (shift); a task its true score, one (step), and the factors of these bounds.
+    """
+
+    nothing = -(1 << 31)
+
+    def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
+        super().__init__(dtype, problem, targets)
+        self._of: Tile | None = None
+
+    @cached_property
+    def _queries(self) -> QuantizedRows:
+        return QuantizedRows.of(self._problem.queries.given, self._problem.intervals.rounded_to_int8)
+
+    def ready(self, tile: Tile) -> Tensor:
+        if self._of is not tile:
+            if INT8 not in tile.prepared:
+                tile.prepared[INT8] = self._columns_of(tile)
+            self._of, self._columns = tile, tile.prepared[INT8]
+            if self._columns is None:
+                self._ready = torch.zeros_like(self._targets.kind, dtype=torch.bool)
+            else:
+                self._bounds, self._ready = self._bounds_of(tile, self._columns[1])
+        return self._ready
+
+    def queries(self, rows: Tensor) -> Tensor:
+        return _rows(self._queries.matrix, rows)
+
+    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
+        return torch._int_mm(queries, self._columns[0][columns].T, out=out)
+
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
+        tasks = place, *(part[task] for part in self._bounds)
+        return self._problem.intervals.counter(tasks, limit, self._columns[1])
+
+    def _columns_of(self, tile: Tile) -> tuple[Tensor, list[Tensor]] | None:
+        """A tile in int8, and (unit, error, norm, shift) of its columns; None if its numbers are out of range."""
+        matrix, scale, norm, error = QuantizedRows.of(tile.given, self._problem.intervals.rounded_to_int8)
+        wide = tile.sizes(FLOAT64)
+        has_numbers = norm > 2.0**-99  # zeros have a scale of 1
+        if tile.similarity == "cosine":
+            scale, error = scale / tile.length, error / tile.length * _MORE + wide.error
+            norm = torch.ones_like(norm) * _MORE
+        if tile.special is not None:  # not counted here: any numbers do
+            scale, norm, error = (part.index_fill(0, tile.special, 0.0) for part in (scale, norm, error))
+        scale = torch.where(has_numbers, scale, 0.0)
+        longest = float(scale.max())
+        if not 1 / _RANGE < longest < _RANGE or not wide.error < torch.inf:
+            return None
+        short = scale < longest * _RATIO
+        if bool(short.any()):
+            matrix[short] = 0
+        scale, error = torch.where(short, longest, scale), torch.where(short, norm + error, error)
+        shift = scale[:0] if tile.bias is None else tile.bias / scale
+        if tile.bias is not None and tile.special is not None:
+            shift = shift.index_fill(0, tile.special, 0.0)
+        return matrix, [part.float() for part in (1 / scale, error / scale * _MORE, norm / scale * _MORE, shift)]
+
+    def _bounds_of(self, tile: Tile, columns: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """(true, step, by_error, by_norm, slack) of each task, (P,), and whether the bound holds for its numbers."""
+        row, true, error = self._problem.row, self._targets.scores, self._targets.errors
+        scale, norm, lost = (part[row] for part in self._queries[1:])
+        wide, norm = tile.sizes(FLOAT64), norm + lost
+        unit, by_error, by_norm = (float(part.max()) * _MORE for part in columns[:3])
+        spread = true.abs() + wide.bias
+        slack = (error + wide.bias_error + _STEP * spread) / scale * _MORE + _STEP / float(columns[0].min()) * _MORE
+        step = _STEP * norm
+        given = [true / scale, 1 / scale, (norm + step) / scale * _MORE, (lost + step) / scale * _MORE, slack]
+        reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
+        ready = (reach < _LARGEST) & (scale > 1 / _RANGE) & (scale < _RANGE) & norm.isfinite()
+        return [part.float() for part in given], ready
+
+
+def levels(precisions: Sequence[torch.dtype], problem: Problem, targets: TargetScores) -> list[Level]:
+    """One level for each precision."""
+    return [(_Int8Level if dtype == INT8 else _FloatLevel)(dtype, problem, targets) for dtype in precisions]

@@ -7,21 +7,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.counting import PairTasks
-from torchrankmetrics.ranking.exact.problem import Counts, Problem, rows_of
+from torchrankmetrics.ranking.exact.problem import FLOAT64, Counts, Problem, Tile, rows_of
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, operands
-from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Tile
 
 Vector = npt.NDArray[np.float64]
 
 
 class RationalScores:
-    """Scores of one query, exact: any floats, no overflow, no rounding.
-
-    Args:
-        query: (d,) finite float64.
-        similarity: "dot", "l2" (2 q.e - |e|^2 + bias) or "cosine" (the sign and the square of q.e / |e|).
-    """
+    """Scores of one query, (d,) finite float64, exact: dot, l2 as 2 q.e - |e|^2 + bias, cosine as its signed square."""
 
     def __init__(self, query: Vector, similarity: str) -> None:
         self._query, self._unit = _integers(query)
@@ -57,7 +50,6 @@ def _power(exponent: int) -> Fraction:
 
 
 _LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
-_MANY = 1 << 20  # numbers of pairs from where on a comparison in float32 before pays
 _OPEN = 1 << 20  # pairs of a tile that wait to be compared
 _PENDING = 1 << 20  # pairs that wait for the last level
 
@@ -88,15 +80,10 @@ class Pairs:
             return
         task, column = (torch.cat(part) for part in zip(*self._open, strict=True))
         self._open, self._num_open = [], 0
-        given = operands(self._problem.queries, tile)
-        # sums in float32 decide nearly all of them, in a third of the time
-        many = len(task) * self._problem.width > _MANY
-        if many and self._problem.intervals.rounded_to_int8 is not None and given[0].dtype == FLOAT32:
-            open_ = self._compare(tile, given, task, column, FLOAT32)
-            task, column = task[open_], column[open_]
-            if not len(task):
-                return
-        open_ = self._compare(tile, given, task, column, FLOAT64)
+        problem, (low, high) = self._problem, self._targets.interval(tile, FLOAT64)
+        tasks = problem.row, problem.column - tile.left, low, high
+        above, open_ = problem.intervals.compare(operands(problem, tile), tile.form, tasks, task, column)
+        self._counts.above += above
         if not bool(open_.any()):
             return
         task, column = self._count_certain(tile, task[open_], column[open_])
@@ -105,17 +92,6 @@ class Pairs:
             task, column = self._count_certain(tile, task, column)
         if len(task):
             self._leave(task, column + tile.left)
-
-    def _compare(
-        self, tile: Tile, given: tuple[Tensor, Tensor], task: Tensor, column: Tensor, dtype: torch.dtype
-    ) -> Tensor:
-        """Count what sums in a precision decide; which pairs they do not, bool (n,)."""
-        low, high = self._targets.interval(tile, dtype, FLOAT64)  # what is added to a product may be beyond float32
-        tasks = PairTasks(self._problem.row, self._problem.column - tile.left, low, high)
-        options = {"single": True} if dtype == FLOAT32 else {}
-        above, open_ = self._problem.intervals.compare(*given, tile.form, tasks, task, column, **options)
-        self._counts.above += above
-        return open_
 
     def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Count what the bound of each candidate decides; the others are returned."""
@@ -136,10 +112,10 @@ class Pairs:
         elif self._targets.looked:
             tied = torch.zeros_like(task, dtype=torch.bool)
         else:
-            given, bias, own = self._problem.candidates.embeddings, self._problem.candidates.bias, targets.place[task]
-            tied = (given[column] == targets.embeddings[own]).all(1)
-            if bias is not None and targets.bias is not None:
-                tied &= bias[column] == targets.bias[own]
+            candidates, (given, bias), own = self._problem.candidates, targets.table, targets.place[task]
+            tied = (candidates.embeddings[column] == given[own]).all(1)
+            if bias is not None and candidates.bias is not None:
+                tied &= candidates.bias[column] == bias[own]
         self._count(task[tied], self._counts.tied)
         self._pending.append((task[~tied], column[~tied]))
         self._num_pending += len(self._pending[-1][0])
@@ -155,20 +131,18 @@ class Pairs:
         tables, group = self._problem.tables, self._targets.group
         order = self._problem.row[task].argsort(stable=True)
         last = -1
-        known: dict[int, Fraction] = {}
         for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
             row, own = int(self._problem.row[one]), int(self._problem.targets.among[one])
             if row != last:
-                query = RationalScores(
-                    self._problem.queries.given[row].double().cpu().numpy(), self._problem.similarity
-                )
-                last, known = row, {}
+                given = self._problem.queries.given[row].double().cpu().numpy()
+                query, known = RationalScores(given, self._problem.similarity), dict[int, Fraction]()
+                last = row
             scores = []
             for candidate in (other, own):
                 key = candidate if group is None else int(group[candidate])
                 if key not in known:
-                    given, bias = rows_of(tables, torch.tensor([candidate], device=task.device))
-                    known[key] = query.score(given[0].double().cpu().numpy(), 0.0 if bias is None else float(bias))
+                    (numbers,), bias = rows_of(tables, torch.tensor([candidate], device=task.device))
+                    known[key] = query.score(numbers.double().cpu().numpy(), 0.0 if bias is None else float(bias))
                 scores.append(known[key])
             self._counts.above[one] += scores[0] > scores[1]
             self._counts.tied[one] += scores[0] == scores[1]

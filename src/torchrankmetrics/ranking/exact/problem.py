@@ -1,58 +1,198 @@
-"""What one call of exact ranks compares: queries, candidates with their structure, targets, excluded cells, counts."""
+"""What one call of exact ranks compares: queries, tiles of candidates with their bounds, targets, excluded cells."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.counting import IntervalBackend
-from torchrankmetrics.ranking.exact.tiles import (
-    FLOAT32,
-    FLOAT64,
-    Tile,
-    are_finite,
-    rounding_norms,
-    upper_norms,
-)
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.ranking.shards import Shard, Table
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
 
 Fill = Callable[[Tensor, slice, float], None]
 """Writes a value into cells of scores (rows, n), which are some columns of a tile."""
+INT8, FLOAT32, FLOAT64 = torch.int8, torch.float32, torch.float64
 CELLS = 1 << 20  # scores computed at once
 BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
-_ROWS = 1 << 12
+_NUMBERS = 1 << 17  # read at once, so that intermediate results stay in the cache
+_SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 _EXPONENT, _FRACTION = (1 << 11) - 1, (1 << 52) - 1
 
 
-class Structure(NamedTuple):
-    """Equal candidates, and the power of two that all numbers are multiples of.
+def _parts(vectors: Tensor) -> Sequence[Tensor]:
+    return torch.split(vectors, max(1, _NUMBERS // max(vectors.shape[1], 1)))
 
-    Attributes:
-        group: int64 (N,), over the rows of all tables, equal for candidates of equal embeddings and bias (-0 and 0 are
-            equal); None: all differ.
-        lattice_step: every finite number of the embeddings is a multiple of it; 0: unknown, inf: all are zero.
+
+def are_finite(norms: Tensor) -> bool:
+    """Whether all norms (n,) are, which is one read of them."""
+    return not len(norms) or float(norms.amax()) < torch.inf
+
+
+def upper_norms(vectors: Tensor) -> Tensor:
+    """Bounds of the norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
+    wide = vectors if vectors.dtype == FLOAT64 else vectors.float()
+    norm = torch.linalg.vector_norm(wide, dim=1).double()
+    if wide.dtype == FLOAT32 and not are_finite(norm):
+        norm = torch.linalg.vector_norm(wide.double(), dim=1)
+    zeros = (norm == 0).nonzero()[:, 0]
+    return _bounds(norm, vectors.shape[1], wide.dtype, zeros[~(vectors[zeros] != 0).any(1)] if len(zeros) else zeros)
+
+
+def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Round vectors (n, d) to a precision; bound the norms of what that changes, as ``upper_norms`` does."""
+    rounded = vectors.to(dtype)
+    if torch.finfo(dtype).eps <= torch.finfo(vectors.dtype).eps:  # it holds all of them
+        return rounded, torch.zeros(len(vectors), dtype=FLOAT64, device=vectors.device)
+    parts = zip(_parts(vectors), _parts(rounded), strict=True)
+    # a difference that needs no rounding
+    norm = torch.cat([torch.linalg.vector_norm(one.double() - other.double(), dim=1) for one, other in parts])
+    zeros = (norm == 0).nonzero()[:, 0]
+    zeros = zeros[(rounded[zeros].double() == vectors[zeros]).all(1)]
+    return rounded, _bounds(norm, vectors.shape[1], FLOAT64, zeros)
+
+
+def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
+    # the rounding of the sum, and squares that vanish
+    step, lost = (2.0**-50, 2.0**-510) if dtype == FLOAT64 else (2.0**-22, 2.0**-62)
+    bound: Tensor = norm * (1 + (d + 4) * step) + lost * d**0.5
+    return bound.index_fill_(0, zeros, 0.0) if len(zeros) else bound
+
+
+class Sizes(NamedTuple):
+    """Terms of the error bound: maxima over the candidates of a tile, floats; or of each candidate, tensors."""
+
+    norm: Any  # of the factor of the queries, before it is rounded
+    error: Any  # norm of the rounding
+    bias: Any  # magnitude of the addend
+    bias_error: Any  # its rounding
+    longest: Any  # of the vectors that are multiplied, which cosine divides by their lengths later
+    shortest: Any  # the least length they are divided by, or 1
+
+
+class Tile:
+    """Candidates [left, right), their scores q.e + bias, or q.e / |e| for cosine; l2 is half of 2 q.e - |e|^2 + bias.
+
+    Each property is computed on first use and stored.
     """
 
-    group: Tensor | None
-    lattice_step: float
+    def __init__(self, embeddings: Tensor, bias: Tensor | None, columns: slice, similarity: str) -> None:
+        self.left, self.right = int(columns.start), int(columns.stop)
+        self.given, self.similarity = embeddings[columns], similarity
+        self.prepared: dict[Any, Any] = {}  # in int8
+        self._bias = None if bias is None else bias[columns].double()
 
-    @classmethod
-    def of(cls, *tables: tuple[Tensor, Tensor | None]) -> "Structure":
-        """Look for it in embeddings with their biases: one read of them, and a second of what may be equal."""
-        return cls(_equal_rows(tables), min(lattice_step_of(embeddings) for embeddings, _ in tables))
+    def __len__(self) -> int:
+        return self.right - self.left
+
+    @cached_property
+    def norm(self) -> Tensor:
+        """Upper bounds of the norms, float64 (n,); inf and NaN where a number is."""
+        return upper_norms(self.given)
+
+    @cached_property
+    def special(self) -> Tensor | None:
+        """Columns of the tile, int64, whose scores are not finite for any query; None: no columns."""
+        odd = torch.zeros_like(self.norm, dtype=torch.bool)
+        if not are_finite(self.norm):
+            odd |= ~self.given.double().isfinite().all(1)
+        if self.similarity == "cosine" and not bool((self.length > 0).all()):
+            odd |= ~(self.given != 0).any(1)
+        if self._bias is not None:
+            odd |= ~self._bias.isfinite()
+        return odd.nonzero()[:, 0] if bool(odd.any()) else None
+
+    @cached_property
+    def _square(self) -> Tensor:
+        return torch.cat([part.double().square().sum(1) for part in _parts(self.given)])
+
+    @cached_property
+    def length(self) -> Tensor:
+        """Lengths, float64 (n,): within (d + 4) 2^-53, relatively, where ``_SAFE``."""
+        return self._square.sqrt()
+
+    @cached_property
+    def bias(self) -> Tensor | None:
+        """The addend to q.e, float64 (n,)."""
+        if self.similarity != "l2":
+            return self._bias
+        return -self._square / 2 if self._bias is None else (self._bias - self._square) / 2
+
+    @property
+    def form(self) -> tuple[Tensor | None, Tensor | None]:
+        """How a score is made of a product in float64: divided by a number of each candidate, and one added."""
+        return self.length if self.similarity == "cosine" else None, self.bias
+
+    def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
+        """Compute scores (rows, n) in the precision of the queries, which come from ``Queries.rounded``."""
+        matrix = self.given[columns].to(queries.dtype)
+        if self.bias is not None:
+            return torch.addmm(self.bias[columns].to(queries.dtype)[None], queries, matrix.T, out=out)
+        torch.mm(queries, matrix.T, out=out)
+        return out.div_(self.length[columns].to(queries.dtype)) if self.similarity == "cosine" else out
+
+    def sizes(self, dtype: torch.dtype) -> Sizes:
+        """Return the terms of the error bound for scores in a precision."""
+        return self._sizes_float32 if dtype == FLOAT32 else self._sizes_float64
+
+    @cached_property
+    def each(self) -> Sizes:
+        """The terms of the error bound of each candidate in float64: tensors (n,)."""
+        d, norm = self.given.shape[1], self.norm
+        none, one = torch.zeros_like(norm), torch.ones_like(norm)
+        if self.similarity == "cosine":
+            safe = (self.length > 1 / _SAFE) & (norm < _SAFE)
+            error = torch.where(safe, (d + 4) * 2.0**-51, torch.inf)
+            return Sizes(one * (1 + 2.0**-20), error, none, none, norm, torch.where(safe, self.length, 1.0))
+        if self.bias is None:
+            return Sizes(norm, none, none, none, norm, one)
+        bias = self.bias.abs()
+        rounding = (d + 4) * 2.0**-51 * (norm * norm + bias) + d * 2.0**-1020 if self.similarity == "l2" else none
+        return Sizes(norm, none, bias, rounding, norm, one)
+
+    @cached_property
+    def _sizes_float64(self) -> Sizes:
+        largest = Sizes(*(self._largest(numbers) for numbers in self.each))
+        return largest._replace(shortest=-self._largest(-self.each.shortest, -1.0))
+
+    @cached_property
+    def _sizes_float32(self) -> Sizes:
+        wide = self._sizes_float64
+        error = wide.error + (2.0**-20 if self.similarity == "cosine" else 0.0)
+        if self.given.dtype == FLOAT64 and bool((rounding := self.given - self.given.float().double()).any()):
+            error += (self._largest(torch.linalg.vector_norm(rounding, dim=1)) * 1.01 + 2.0**-500) / wide.shortest
+        return wide._replace(error=error, bias_error=wide.bias_error + wide.bias * 2.0**-23)
+
+    def _largest(self, numbers: Tensor, of_special: float = 0.0) -> float:
+        if self.special is not None:
+            numbers = numbers.index_fill(0, self.special, of_special)
+        return float(numbers.max())
+
+
+def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, is_reused: bool) -> Iterable[Tile]:
+    """Slices of so many candidates, in order, the first perhaps shorter; stored in candidates that are reused."""
+    N = len(candidates)
+    borders = [0, *range(first, N, width), N] if N else [0]
+    columns = (slice(left, right) for left, right in pairwise(borders))
+    made = (Tile(candidates.embeddings, candidates.bias, part, similarity) for part in columns)
+    if not is_reused:
+        return made
+    if (similarity, width, first) not in candidates.prepared:
+        candidates.prepared[similarity, width, first] = list(made)
+    found: list[Tile] = candidates.prepared[similarity, width, first]
+    return found
 
 
 def lattice_step_of(numbers: Tensor) -> float:
     """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
     lattice_step, largest = torch.inf, 0.0
-    for part in torch.split(numbers, _ROWS):
+    for part in _parts(numbers):
         wide = part.double()
         wide = wide.masked_fill(~wide.isfinite(), 0)
         bits = wide.view(torch.int64)
@@ -71,25 +211,22 @@ def lattice_step_of(numbers: Tensor) -> float:
     return lattice_step
 
 
-def _equal_rows(tables: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
+def _equal_rows(tables: Sequence[Table]) -> Tensor | None:
+    """Group equal rows of all tables (-0 and 0 are equal), int64 (N,); None: all differ."""
     # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
-    parts = [part for embeddings, _ in tables for part in torch.split(embeddings, _ROWS)]
+    parts = [part for embeddings, _ in tables for part in _parts(embeddings)]
     norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in parts])
     norm, order = norm.sort(stable=True)
     suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
-    if not len(suspect):
-        return None
     same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
-    for some in torch.split(suspect, _ROWS):
+    for some in torch.split(suspect, 1 << 12):
         (one, bias), (other, other_bias) = (rows_of(tables, order[place]) for place in (some, some + 1))
         equal = (one.double() == other.double()).all(1)
         same[some + 1] = equal if bias is None else equal & (bias == other_bias)
-    if not bool(same.any()):
-        return None
-    return torch.empty_like(order).index_put_((order,), (~same).cumsum(0))
+    return torch.empty_like(order).index_put_((order,), (~same).cumsum(0)) if bool(same.any()) else None
 
 
-def rows_of(tables: Sequence[tuple[Tensor, Tensor | None]], index: Tensor) -> tuple[Tensor, Tensor | None]:
+def rows_of(tables: Sequence[Table], index: Tensor) -> Table:
     """Return embeddings and biases of rows (n,) of one table, or of two numbered one after the other."""
     (embeddings, bias), *more = tables
     if not more:
@@ -102,61 +239,35 @@ def rows_of(tables: Sequence[tuple[Tensor, Tensor | None]], index: Tensor) -> tu
     return found, added
 
 
-def structure_of(candidates: "Candidates") -> Structure:
-    """Structure of all candidates; stored in them."""
-    if "structure" not in candidates.prepared:
-        candidates.prepared["structure"] = Structure.of((candidates.embeddings, candidates.bias))
-    found: Structure = candidates.prepared["structure"]
-    return found
-
-
-def tiles_of(candidates: "Candidates", similarity: str, width: int, is_reused: bool) -> Iterable[Tile]:
-    """Slices of so many candidates, in order; stored in candidates that are reused, otherwise created one by one."""
-    N = len(candidates)
-    columns = (slice(left, min(left + width, N)) for left in range(0, N, width))
-    made = (Tile(candidates.embeddings, candidates.bias, part, similarity) for part in columns)
-    if not is_reused:
-        return made
-    if (similarity, width) not in candidates.prepared:
-        candidates.prepared[similarity, width] = list(made)
-    found: list[Tile] = candidates.prepared[similarity, width]
-    return found
-
-
 class ExcludedTiles:
-    """Excluded cells of a (B, n) part of a matrix that never exists, tile by tile.
+    """Excluded cells of a (B, n) shard of a matrix that never exists, tile by tile.
 
     Attributes:
         own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
-        others: int64 (P,), the candidates of a task in this part, its true one left out.
-        total: int64 (P,), the same of all parts.
+        others: int64 (P,), the candidates of a task in this shard, its true one left out.
+        total: int64 (P,), the same of all shards.
     """
 
     def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, part: Shard) -> None:
         self._part = (excluded.split(part.first)[1] if part.first else excluded).split(len(part))[0]
-        self._columns, self._tile = slice(0, len(part)), self._part
+        self._last = slice(0, len(part)), self._part
         self.own = excluded.lists(row, column)
         self.others = self.total = excluded.num_others(row, column, num_rows, part.first, part.last)
         if not part.is_whole:
             self.total = excluded.num_others(row, column, num_rows, 0, part.total)
 
-    def of(self, columns: slice, rows: Tensor) -> Fill:
-        """Return a function that overwrites the excluded scores (rows, n) of some columns of a tile.
-
-        Args:
-            columns: of the tile.
-            rows: int64, ascending, of the scores.
-        """
-        if columns != self._columns:
-            _, rest = self._part.split(columns.start)
-            self._columns, self._tile = columns, rest.split(columns.stop - columns.start)[0]
-        slices, of_all = self._tile.slices, self._tile.columns
-        cells = None if self._tile.cells is None else self._tile.cells[rows]
+    def of(self, tile: slice, rows: Tensor) -> Fill:
+        """Return a function that overwrites the excluded scores of some rows, int64, ascending, and a tile."""
+        if self._last[0] != tile:
+            self._last = tile, self._part.split(tile.start)[1].split(tile.stop - tile.start)[0]
+        excluded = self._last[1]
+        slices, of_all = excluded.slices, excluded.columns
+        cells = None if excluded.cells is None else excluded.cells[rows]
         row = column = block = rows[:0]
         if slices is not None:
             row, place = slices.entries(rows)
             column = slices.columns[place] - slices.first
-            small = torch.int16 if columns.stop - columns.start < 1 << 15 else torch.int64  # sorted faster
+            small = torch.int16 if tile.stop - tile.start < 1 << 15 else torch.int64  # sorted faster
             block, order = (column // BLOCK).to(small).sort(stable=True)
             row, column = row[order], column[order]
 
@@ -166,11 +277,8 @@ class ExcludedTiles:
             if cells is not None:
                 scores.masked_fill_(cells[:, columns], value)
             if len(row):
-                here = slice(
-                    *torch.searchsorted(
-                        block, block.new_tensor([columns.start // BLOCK, -(-columns.stop // BLOCK)])
-                    ).tolist()
-                )
+                ends = block.new_tensor([columns.start // BLOCK, -(-columns.stop // BLOCK)])
+                here = slice(*torch.searchsorted(block, ends).tolist())
                 place = row[here] * scores.shape[1] + (column[here] - columns.start)
                 scores.view(-1).index_fill_(0, place, value)
 
@@ -201,64 +309,40 @@ class Queries:
         """In float32, or float64 where they are given so, rows beside each other in memory: as pairs are compared."""
         return self.given.to(FLOAT64 if self.given.dtype == FLOAT64 else FLOAT32).contiguous()
 
-    def rounded(self, dtype: torch.dtype) -> Tensor:
-        """(B, d) in a precision."""
-        return self._of(dtype)[0]
+    def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """(B, d) in a precision, and upper bounds of the norms of the rounding."""
+        if dtype not in self._rounded:
+            self._rounded[dtype] = rounding_norms(self.given, dtype)
+        return self._rounded[dtype]
 
     def sizes(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Upper bounds of the norms of what ``rounded`` gives, and of its rounding; as ``norm``."""
         if dtype == FLOAT64:
             return self.norm, torch.zeros_like(self.norm)
-        error = self._of(dtype)[1]
+        error = self.rounded(dtype)[1]
         return self.norm + error, error
-
-    def _of(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        if dtype not in self._rounded:
-            self._rounded[dtype] = rounding_norms(self.given, dtype)
-        return self._rounded[dtype]
 
 
 class Targets(NamedTuple):
-    """The true candidates: among the candidates, or next to them if some belong to other processes.
+    """The true candidates: the candidates, or next to them if some belong to other processes."""
 
-    Attributes:
-        embeddings: (M, d).
-        bias: (M,) or None.
-        place: int64 (P,), the place of each task's target among them.
-        among: int64 (P,), the same place if they follow the candidates: N + place; or place, if they are the
-            candidates.
-    """
-
-    embeddings: Tensor
-    bias: Tensor | None
-    place: Tensor
-    among: Tensor
+    table: Table
+    place: Tensor  # int64 (P,), of each task's target in the table
+    among: Tensor  # int64 (P,), the same if the table follows the candidates
 
 
 class Problem(NamedTuple):
-    """Tasks in ascending order of their rows.
-
-    Attributes:
-        queries: (B, d).
-        candidates: (N, d), of the same dtype.
-        similarity: "dot", "l2" or "cosine".
-        row: int64 (P,), ascending.
-        column: int64 (P,), the true candidates, negative where they are not among these candidates.
-        targets: embeddings and biases of the true candidates.
-        excluded: excluded candidates, tile by tile.
-        intervals: how cells and pairs are counted.
-        backend: how scores that are not finite are counted, as in ``rank_scores``.
-    """
+    """Tasks in ascending order of their rows."""
 
     queries: Queries
     candidates: "Candidates"
-    similarity: str
-    row: Tensor
-    column: Tensor
+    similarity: str  # "dot", "l2" or "cosine"
+    row: Tensor  # int64 (P,), ascending
+    column: Tensor  # int64 (P,), the true candidates, negative where they are not among these candidates
     targets: Targets
     excluded: ExcludedTiles
-    intervals: IntervalBackend
-    backend: str
+    intervals: ModuleType  # how cells and pairs are counted: ``exact.counting``, or the same compiled
+    backend: str  # how scores that are not finite are counted, as in ``rank_scores``
 
     @property
     def width(self) -> int:
@@ -266,14 +350,19 @@ class Problem(NamedTuple):
         return self.queries.given.shape[1]
 
     @property
-    def tables(self) -> list[tuple[Tensor, Tensor | None]]:
+    def tables(self) -> list[Table]:
         """The candidates, and the true ones where they are beside them: what ``Targets.among`` counts."""
         own = self.candidates.embeddings, self.candidates.bias
-        return [own] if self.targets.embeddings is own[0] else [own, self.targets[:2]]
+        return [own] if self.targets.table[0] is own[0] else [own, self.targets.table]
 
-    def structure(self) -> Structure:
-        """Structure of both; stored if the candidates are all."""
-        return structure_of(self.candidates) if len(self.tables) == 1 else Structure.of(*self.tables)
+    def structure(self) -> tuple[Tensor | None, float]:
+        """Groups of equal rows of the tables, and the lattice step of their numbers; stored in all candidates."""
+        stored = self.candidates.prepared if len(self.tables) == 1 else {}
+        if "structure" not in stored:
+            steps = [lattice_step_of(embeddings) for embeddings, _ in self.tables]
+            stored["structure"] = _equal_rows(self.tables), min(steps)
+        found: tuple[Tensor | None, float] = stored["structure"]
+        return found
 
 
 class Counts:

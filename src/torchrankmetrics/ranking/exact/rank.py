@@ -12,11 +12,21 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_int8, levels, precisions, worth
+from torchrankmetrics.ranking.exact.levels import Level, cost, levels, precisions, worth
 from torchrankmetrics.ranking.exact.pairs import Pairs
-from torchrankmetrics.ranking.exact.problem import Counts, ExcludedTiles, Problem, Queries, Targets, tiles_of
+from torchrankmetrics.ranking.exact.problem import (
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    Counts,
+    ExcludedTiles,
+    Problem,
+    Queries,
+    Targets,
+    Tile,
+    tiles_of,
+)
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials
-from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks, from_counts
 from torchrankmetrics.ranking.shards import Shard
@@ -25,95 +35,55 @@ from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
 
-# open candidates of a task in a tile that are compared one by one in any case
-_LEAST = 16
+_LEAST = 16  # open candidates of a task in a tile that are compared one by one in any case
 _AGAIN = 16  # tiles after which the first precision is tried again
-_SHARE, _SAMPLE = 128, (64, 512)  # one candidate in so many is looked at for a plan, at least and at most so many
-_SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
+_WIDTH, _FIRST = 16384, 512  # candidates of a tile; of the first one, which shows whether int8 decides enough
+_FEW = 16  # queries whose product with a tile costs no less than that of one query, which reads the candidates
+_LONG = 4  # times the usual limit: listed in int8, in case only few queries have as many
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
 
 
 class Cascade:
-    """Exact counts.
+    """Exact counts of a problem, tile by tile, in precisions of which the last is float64."""
 
-    Args:
-        problem: queries, candidates and tasks.
-        tiles: slices of the candidates, in order.
-        precisions: of the products, the last of them float64.
-        is_reused: whether the tiles serve more calls.
-    """
-
-    def __init__(
-        self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype], is_reused: bool
-    ) -> None:
-        self._problem, self._tiles = problem, tiles
-        self._is_reused, self._counts, self._targets = is_reused, Counts(problem.row), TargetScores(problem)
+    def __init__(self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype]) -> None:
+        self._problem, self._tiles, self._counts, self._targets = (
+            problem,
+            tiles,
+            Counts(problem.row),
+            TargetScores(problem),
+        )
         self._ordinary = (self._targets.kind == 0).nonzero()[:, 0]
-        scores = len(self._ordinary) * len(problem.candidates)
-        self._levels = levels(worth(precisions, problem.width, scores), problem, self._targets)
+        self._levels = levels(precisions, problem, self._targets)
         self._pairs = Pairs(problem, self._targets, self._counts)
-        self._pair = cost(None, problem.width)
-        self._in_pairs = cost(FLOAT32, problem.width) / self._pair  # a score
-        self._first = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
+        self._in_pairs = cost(FLOAT32, problem.width) / cost(None, problem.width)  # a score
+        self._start = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
 
     def counts(self) -> Tensor:
         """As ``counting.plain.count`` of the exact scores: int64 (4, P)."""
-        if self._levels[0].is_coarse and len(self._problem.candidates):
-            self._plan()
-        start = self._first.clone()
         for number, tile in enumerate(self._tiles):
             if number % _AGAIN == 0:
-                start.copy_(self._first)
+                self._start.fill_(0)
             count_specials(self._problem, self._targets.kind, self._counts, tile)
-            self._count_tile(tile, start)
+            self._count_tile(tile)
         self._pairs.finish()
         counts, kind, others = self._counts, self._targets.kind, self._problem.excluded.others
         # a target score that is not finite is above or below all of them
         above = counts.above + (others - counts.special) * ~(kind > -torch.inf)
         return torch.stack([above, above + counts.tied, others, counts.nan + kind.isnan()])
 
-    def _plan(self) -> None:
-        """Choose the first precision of each task: count a sample of the candidates in int8."""
-        level, candidates, width, task = self._levels[0], self._problem.candidates, self._problem.width, self._ordinary
-        N = len(candidates)
-        self._first.fill_(1)
-        prepared = cost_of_int8(width, N, self._is_reused)
-        saved = cost(self._levels[1].dtype, width) - cost(level.dtype, width)  # for each score
-        if saved * len(task) * N < prepared:
-            return
-        number = min(N, max(_SAMPLE[0], min(_SAMPLE[1], N // _SHARE)))
-        some = torch.linspace(0, N - 1, number, dtype=torch.float64, device=task.device).long()
-        bias = None if candidates.bias is None else candidates.bias.index_select(0, some)
-        sample = Tile(candidates.embeddings.index_select(0, some), bias, slice(0, number), self._problem.similarity)
-        task = task[level.ready(sample).index_select(0, task)]
-        parts = torch.split(task, max(1, sizes.CELLS // number)) if len(task) else ()
-        open_ = [self._count_sample(sample, part, level) for part in parts]
-        saving = saved - (torch.cat([*open_, self._targets.errors[:0]]) + 1) * (self._pair / number)
-        if float(saving.clamp(min=0).sum()) * N >= prepared:
-            self._first[task[saving > 0]] = 0
-
-    def _count_sample(self, sample: Tile, task: Tensor, level: Level) -> Tensor:
-        """How many candidates of the sample a precision leaves open, float64 (T,)."""
-        rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
-        counter = level.counter(sample, task, place, 0, 0)
-        counter.add(level.scores(sample, level.queries(rows), slice(0, len(sample))), 0)
-        return counter.found().inside.double()
-
-    def _count_tile(self, tile: Tile, start: Tensor) -> None:
+    def _count_tile(self, tile: Tile) -> None:
         task = self._ordinary
         for place, level in enumerate(self._levels):
-            if not len(task):
-                break
-            begins = start[task] <= place
+            begins = self._start[task] <= place
             if not bool(begins.any()):
                 continue
-            ready = begins & level.ready(tile).index_select(0, task)
-            some, others = (task, task[:0]) if bool(ready.all()) else (task[ready], task[~ready])
-            left = [others, *self._count_tasks(tile, some, level)]
+            ready = begins & level.ready(tile)[task]
+            left = [task[~ready], *self._count_tasks(tile, task[ready], level)]
             for open_ in left[1:]:
-                start[open_] = place + 1
-            task = torch.cat(left).sort().values if len(left) > 1 else left[0]
+                self._start[open_] = place + 1
+            task = torch.cat(left).sort().values
         for one in task.tolist():  # not even float64 holds their scores
             self._compare_all(tile, one)
         self._pairs.decide(tile)
@@ -147,27 +117,31 @@ class Cascade:
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
         limit = self._limit(tile)
-        spare = int(_SMALL * self._in_pairs) if level.is_coarse else 0
-        found = self._scan(tile, task, level, len(tile) if listed else limit, spare)
-        many, exact = found.inside > limit, None if level.is_coarse else self._targets.exact(tile, level.dtype)
-        if exact is not None:
-            exact = exact.index_select(0, task)
+        listing = len(tile) if listed else _LONG * limit if level.is_coarse else limit
+        found = self._scan(tile, task, level, listing)
+        many = found.inside > limit
+        if level.is_coarse:
+            hard = found.inside > limit // 2  # their pairs cost most of what int8 saves
+            if int(hard.sum()) > _FEW:
+                self._start[task if 4 * int(hard.sum()) > len(task) else task[hard]] = 1
+            elif int(found.inside[many].sum()) <= _FEW * limit:
+                many = found.inside > listing
+        else:
+            exact = self._targets.error(tile, level.dtype)[task] == 0
             many &= ~exact
-        if not (level.is_coarse or self._targets.looked) and bool(many.any()):
-            self._targets.look()  # there may be a reason for so many
-            yield from self._count_tasks(tile, task, level)
-            return
-        if exact is not None:  # what is equal where nothing is rounded is tied
-            self._counts.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
-            self._counts.above.index_add_(0, task, found.above * exact)
-            task, found, many = task[~exact], found.of(~exact), many[~exact]
-        if level.is_coarse and found.complete:  # few at all
-            many.fill_(False)
-        elif bool(many.any()):
+            if not self._targets.looked and bool(many.any()):
+                self._targets.look()  # there may be a reason for so many
+                yield from self._count_tasks(tile, task, level)
+                return
+            if bool(exact.any()):  # what is equal where nothing is rounded is tied
+                self._counts.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
+                self._counts.above.index_add_(0, task, found.above * exact)
+                task, found, many = task[~exact], found.of(~exact), many[~exact]
+        if bool(many.any()):
             yield self._count_equal(tile, task[many], found.of(many), level.dtype) if listed else task[many]
             task, found = task[~many], found.of(~many)
         self._counts.above.index_add_(0, task, found.above)
-        self._pairs.add(tile, task.index_select(0, found.task), found.column)
+        self._pairs.add(tile, task[found.task], found.column)
 
     def _count_equal(self, tile: Tile, task: Tensor, found: Between, dtype: torch.dtype) -> Tensor:
         """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
@@ -180,7 +154,7 @@ class Cascade:
         number = torch.bincount(entry[~equal], minlength=len(task))
         many = number > (len(tile) if dtype == FLOAT64 else self._limit(tile))
         counted = other & ~many[entry]
-        tied = task[entry[equal & counted]]
+        tied = own[equal & counted]
         self._counts.tied.index_add_(0, tied, torch.ones_like(tied))
         self._counts.above.index_add_(0, task, found.above * ~many)
         rest = ~equal & counted
@@ -189,19 +163,19 @@ class Cascade:
 
     def _compare_all(self, tile: Tile, task: int) -> None:
         """All candidates of a tile as single pairs."""
-        one = torch.tensor([task], device=self._first.device)
+        one = torch.tensor([task], device=self._start.device)
         cells = torch.zeros(1, len(tile), device=one.device)
         self._excluded(tile, self._problem.row[one])(cells, slice(0, len(tile)), 1.0)
         column = (cells[0] == 0).nonzero()[:, 0]
         self._pairs.add(tile, one.expand(len(column)), column)
 
-    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int) -> Between:
+    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int) -> Between:
         """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
 
         What is not to be counted is filled with the least number.
         """
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
-        queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
+        queries, counter = level.queries(rows), level.counter(tile, task, place, limit)
         fill = self._excluded(tile, rows)
         width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for left in range(0, len(tile), width):
@@ -209,7 +183,8 @@ class Cascade:
             scores = level.scores(tile, queries, columns)
             fill(scores, columns, level.nothing)
             counter.add(scores, left)
-        return counter.found()
+        found: Between = counter.found()
+        return found
 
     def _excluded(self, tile: Tile, rows: Tensor) -> sizes.Fill:
         """Return a function that overwrites cells that are not counted: excluded candidates and special scores."""
@@ -233,9 +208,6 @@ class Cascade:
         return max(_LEAST, int(len(tile) * self._in_pairs))
 
 
-_WIDTH = 16384
-
-
 def rank_exactly(
     queries: Tensor,
     candidates: "Candidates",
@@ -250,50 +222,45 @@ def rank_exactly(
     by_query: bool | None = None,
 ) -> Ranks:
     """Rank as ``rank_embeddings``; every process of a group calls it. Candidates that are reused store their tiles."""
-    width = max(1, min(chunk_size or _WIDTH, len(candidates)))
+    N = len(candidates)
     with torch.no_grad():
         with shard.agreeing() as agreement:
             candidates.check_unchanged()
             compiled = chosen(queries, backend) == "numba"
-            shape = (len(queries), shard.total)
-            tasks = read_tasks(target, exclude, shape, queries.device, by_query=by_query)
+            tasks = read_tasks(target, exclude, (len(queries), shard.total), queries.device, by_query=by_query)
             row, column, order = tasks.row_of_each, tasks.column, None
             if tasks.row is not None:
                 row, order = row.sort(stable=True)
                 column = column[order]
-            tiles = ExcludedTiles(tasks.excluded, row, column, len(queries), shard)
-            embeddings, bias = candidates.embeddings, candidates.bias
+            excluded = ExcludedTiles(tasks.excluded, row, column, len(queries), shard)
+            own = candidates.embeddings, candidates.bias
             if agreement is not None:
                 agreement.settings = {
-                    "candidates": (embeddings.dtype, embeddings.shape[1:]),
-                    "bias": None if bias is None else bias.dtype,
+                    "candidates": (own[0].dtype, own[0].shape[1:]),
+                    "bias": None if own[1] is None else own[1].dtype,
                     "queries": queries,
                     **tasks.fingerprint(shard.total),
                 }
-        tables, place = shard.rows(column, (embeddings, bias))
-        with shard.counting(tiles.total) as counting:
+        table, place = shard.rows(column, own)
+        with shard.counting(excluded.total) as counting:
             problem = Problem(
                 Queries(queries.detach().resolve_neg()),
                 candidates,
                 similarity,
                 row,
                 shard.local(column),
-                _targets_of(candidates, tables, place),
-                tiles,
+                Targets(table, place, place if table[0] is own[0] else place + N),
+                excluded,
                 choose_intervals(queries, backend),
                 backend,
             )
             ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
-            prepared = tiles_of(candidates, similarity, width, is_reused)
-            counting.counts = Cascade(problem, prepared, ladder, is_reused).counts()
+            ladder = worth(ladder, problem.width, len(row) * N)
+            width = max(1, min(chunk_size or _WIDTH, N))
+            first = min(width, _FIRST) if ladder[0] == INT8 else width
+            tiles = tiles_of(candidates, similarity, width, first, is_reused)
+            counting.counts = Cascade(problem, tiles, ladder).counts()
     counts = counting.counts
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
     return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
-
-
-def _targets_of(candidates: "Candidates", tables: list[Tensor | None], place: Tensor) -> Targets:
-    embeddings, bias = tables
-    assert embeddings is not None
-    beside = embeddings is not candidates.embeddings
-    return Targets(embeddings, bias, place, place + len(candidates) if beside else place)

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exact import problem as sizes
-from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries, lattice_step_of
-from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Sizes, Tile
+from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, Counts, Problem, Sizes, Tile, lattice_step_of
 from torchrankmetrics.ranking.exclude import Excluded
 
 # of what sums are made in: twice the unit of rounding, the least normal number, what stays clear of overflow
@@ -20,18 +19,10 @@ _MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
 
 
 def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, lattice_step: float) -> Tensor:
-    """Bound |computed - exact| for scores of a precision.
+    """Bound |computed - exact| for scores in a precision, (B,) float64: 0 where they are exact, inf for an overflow.
 
-    Args:
-        dtype: the precision.
-        d: width of the embeddings.
-        sizes: of the candidates: of a tile, or of each one, then (B,) tensors.
-        norm: (B,) float64, upper bounds of the norms of the rounded queries.
-        error: (B,) float64, the same of their rounding.
-        lattice_step: all products and biases are multiples of it; 0: unknown.
-
-    Returns:
-        (B,) float64: 0 where the computation is exact, inf where it may overflow.
+    ``norm`` and ``error`` (B,) bound the norms of the rounded queries and of their rounding. All products and biases
+    are multiples of the lattice step, if it is known (not 0).
     """
     unit, tiny, terms = _UNIT[dtype], _TINY[dtype], d + 8
     rounded, flushed = sizes.norm + sizes.error, 2 * tiny / sizes.shortest
@@ -72,14 +63,7 @@ def _rounded(numbers: Tensor, up: bool) -> Tensor:
 
 
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
-    """Count the scores of a tile that are not finite: all scores of some queries and of some candidates.
-
-    Args:
-        problem: queries, candidates and tasks.
-        kind: (P,) of the true scores: 0 for a finite one, else NaN, inf or -inf.
-        counts: where it is counted.
-        tile: some of the candidates.
-    """
+    """Count the scores of a tile that are not finite: all scores of some queries and of some candidates."""
     finite = problem.queries.finite
     if not bool(finite.all()):
         every = torch.arange(len(tile), device=finite.device)
@@ -131,17 +115,6 @@ def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity
     return scores.masked_fill(scores.isfinite(), 0.0)
 
 
-def class_of_pairs(
-    queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str, row: Tensor, odd: Tensor
-) -> Tensor:
-    """``classes`` of the queries in rows (n,) with candidate i each: (n,); those that are not odd, bool (n,), are 0."""
-    found = torch.zeros(len(row), device=queries.device)
-    for i in odd.nonzero()[:, 0].tolist():
-        own, one = row[i : i + 1], slice(i, i + 1)
-        found[i] = classes(queries[own], candidates[one], None if bias is None else bias[one], similarity)[0, 0]
-    return found
-
-
 def _signs(numbers: Tensor) -> Tensor:
     """Finite numbers as -1, 0 and 1, float32."""
     wide = numbers.double()  # not float32, where small ones would vanish and large ones be infinite
@@ -158,112 +131,103 @@ class TargetScores:
         scores: float64 (P,), 0 for those that are not finite.
         errors: bounds of their errors, float64 (P,).
         kind: float32 (P,), 0 for a finite score, else NaN, inf or -inf.
-        group: as ``Structure.group``, once it has been looked for.
-        looked: whether it has.
+        group: groups of equal candidates, once ``look`` has looked for them.
     """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._lattice_step, self.looked = 0.0, False
-        self._tile: Tile | None = None
         self.group: Tensor | None = None
-        self._bounds: dict[torch.dtype, Tensor] = {}
-        self._intervals: dict[tuple[torch.dtype, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._forget()
         none = problem.queries.norm[:0]
         scores, kinds, errors = [none], [none.float()], [none]
         for task, tile, bias in self._tiles():
             row, place = problem.row[task], torch.arange(len(task), device=task.device)
             scores.append(scores_of_pairs(problem, tile, row, place))
+            errors.append(self._error_of(row, tile.each))
             odd = ~problem.queries.finite[row]
             if tile.special is not None:
                 odd[tile.special] = True
-            kinds.append(class_of_pairs(problem.queries.given, tile.given, bias, problem.similarity, row, odd))
-            errors.append(self._error_of(tile, row))
+            kind = torch.zeros(len(row), device=row.device)
+            for i in odd.nonzero()[:, 0].tolist():
+                one = slice(i, i + 1)
+                added = None if bias is None else bias[one]
+                kind[i] = classes(problem.queries.given[row[one]], tile.given[one], added, problem.similarity)[0, 0]
+            kinds.append(kind)
         self.scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
         self.errors = torch.cat(errors)
 
-    def _error_of(self, tile: Tile, row: Tensor, column: Tensor | None = None) -> Tensor:
-        """Bound of the errors in float64 of the scores of rows with the candidates of a tile, or with some of them."""
-        sizes = tile.each if column is None else Sizes(*(numbers[column] for numbers in tile.each))
-        norm, error = self._problem.queries.sizes(FLOAT64)
-        return error_bound(
-            FLOAT64,
-            self._problem.width,
-            sizes,
-            norm.index_select(0, row),
-            error.index_select(0, row),
-            self._lattice_step,
-        )
+    def _error_of(self, row: Tensor, sizes: Sizes) -> Tensor:
+        """Bound of the errors in float64 of the scores of rows with one candidate each."""
+        norm, error = (part[row] for part in self._problem.queries.sizes(FLOAT64))
+        return error_bound(FLOAT64, self._problem.width, sizes, norm, error, self._lattice_step)
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
-        targets = self._problem.targets
-        given, bias = targets.embeddings, targets.bias
+        given, bias = self._problem.targets.table
         every = torch.arange(len(self._problem.row), device=self._problem.row.device)
         for task in torch.split(every, _TASKS):
-            own = targets.place[task]
-            added = None if bias is None else bias.index_select(0, own)
+            own = self._problem.targets.place[task]
+            added = None if bias is None else bias[own]
             yield task, Tile(given.index_select(0, own), added, slice(0, len(own)), self._problem.similarity), added
+
+    def _forget(self, tile: Tile | None = None) -> None:
+        # the bounds and intervals of one tile at a time
+        self._tile = tile
+        self._bounds: dict[torch.dtype, Tensor] = {}
+        self._intervals: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
         """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
-        if self._tile is not tile:  # of one tile at a time
-            self._tile, self._bounds, self._intervals = tile, {}, {}
+        if self._tile is not tile:
+            self._forget(tile)
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step)
-            self._bounds[dtype] = bound.index_select(0, self._problem.row) + self.errors
+            self._bounds[dtype] = bound[self._problem.row] + self.errors
         return self._bounds[dtype]
 
-    def exact(self, tile: Tile, dtype: torch.dtype) -> Tensor | None:
-        """Of which tasks scores of the tile in a precision are not rounded, bool (P,); None: of none."""
+    def interval(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the interval of scores of a tile that a precision does not decide, (P,) each."""
         error = self.error(tile, dtype)
-        exact = error == 0
-        return exact if bool(exact.any()) else None
-
-    def interval(self, tile: Tile, dtype: torch.dtype, numbers: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-        """Return the interval of scores of a tile that a precision does not decide, (P,) each.
-
-        If ``numbers`` is given, they are compared in that dtype instead of the precision.
-        """
-        error, key = self.error(tile, dtype), (dtype, numbers or dtype)
-        if key not in self._intervals:
-            self._intervals[key] = interval(key[1], self.scores, error)
-        return self._intervals[key]
+        if dtype not in self._intervals:
+            self._intervals[dtype] = interval(dtype, self.scores, error)
+        return self._intervals[dtype]
 
     def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
         row = self._problem.row[task]
-        bound = self._error_of(tile, row, column) + self.errors[task]
+        each = Sizes(*(numbers[column] for numbers in tile.each))
+        bound = self._error_of(row, each) + self.errors[task]
         low, high = interval(FLOAT64, self.scores[task], bound)
         scores = scores_of_pairs(self._problem, tile, row, column)
         return (scores > high).to(torch.int8) - (scores < low).to(torch.int8), bound == 0
 
     def look(self) -> None:
         """Look for equal candidates, and for numbers so coarse that products are exact."""
-        problem, structure = self._problem, self._problem.structure()
-        self.looked, self.group = True, structure.group
-        lattice_step = lattice_step_of(problem.queries.given)
-        if problem.similarity != "cosine" and 0 < structure.lattice_step < torch.inf and 0 < lattice_step < torch.inf:
-            lattice_step *= structure.lattice_step
+        problem, (self.group, step) = self._problem, self._problem.structure()
+        self.looked = True
+        of_queries = lattice_step_of(problem.queries.given)
+        if problem.similarity != "cosine" and 0 < step < torch.inf and 0 < of_queries < torch.inf:
+            of_products = step * of_queries
             if problem.similarity == "l2":
-                lattice_step = min(lattice_step, structure.lattice_step**2 / 2)
-            for _, bias in problem.tables:
-                if bias is not None:
-                    lattice_step = min(lattice_step, lattice_step_of(bias[:, None]) / 2)
-            self._lattice_step = lattice_step
-            errors = [self._error_of(tile, problem.row[task]) for task, tile, _ in self._tiles()]
-            self.errors, self._tile = torch.cat([self.errors[:0], *errors]), None
+                of_products = min(of_products, step**2 / 2)
+            biases = [bias[:, None] for _, bias in problem.tables if bias is not None]
+            self._lattice_step = min([of_products, *(lattice_step_of(bias) / 2 for bias in biases)])
+            errors = [self._error_of(problem.row[task], tile.each) for task, tile, _ in self._tiles()]
+            self.errors = torch.cat([self.errors[:0], *errors])
+            self._forget()
 
 
 def scores_of_pairs(problem: Problem, tile: Tile, row: Tensor, column: Tensor) -> Tensor:
     """Scores of pairs of rows and candidates of a tile, in float64."""
-    scores = problem.intervals.products(*operands(problem.queries, tile), row, column)
+    scores: Tensor = problem.intervals.products(*operands(problem, tile), row, column)
     length, bias = tile.form
     scores = scores if length is None else scores / length[column]
     return scores if bias is None else scores + bias[column]
 
 
-def operands(queries: Queries, tile: Tile) -> tuple[Tensor, Tensor]:
+def operands(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor]:
     """Queries and candidates as single products take them."""
-    return queries.wide, tile.given.to(queries.wide.dtype).contiguous()
+    queries = problem.queries.wide
+    return queries, tile.given.to(queries.dtype).contiguous()
