@@ -241,7 +241,8 @@ def _by_series(
             upper = lower = float((inside * (span / -np.expm1(-z * span) if span else 1 / z)).real.sum())
         else:
             step, rest = length / len(z), 1 - np.arange(len(z)) / len(z)
-            slope = t * step * (1 / np.expm1(z * step) - 1 / math.expm1(t * step)) / (2j * math.pi)
+            inverse = -np.exp(-z * step) / np.expm1(-z * step)  # 1 / expm1(z step), which may overflow
+            slope = t * step * (inverse - inverse[0]) / (2j * math.pi)
             shifted, above = np.exp(z * sums.moved), rest / -np.expm1(-z * step) - slope
             upper = step * float(((inside * above + weights * beyond * rest) * shifted).real.sum())
             lower = step * float(((inside * above - weights * rest) / shifted).real.sum())
