@@ -11,7 +11,7 @@ from torchrankmetrics import RankCollection, evaluate, rank_scores
 from torchrankmetrics.audit import CHECKS, MAX_CANDIDATES, assert_evaluator, audit
 from torchrankmetrics.audit.cases import CASES, ORDINARY, largest, ranked
 
-SMALL = 100_000  # candidates; what needs 2^24 is asked in the tests that are about it
+SMALL = 100_000  # candidates; cases of 2^24 have tests of their own
 
 
 def realistic(scores, target, exclude):
@@ -370,7 +370,7 @@ def test_repeats_of_pairs_are_found():
     ],
     ids=["accumulates", "lower is better", "raises", "one wrong value"],
 )
-def test_what_is_wrong_without_anything_odd_ends_the_audit(evaluator, check):
+def test_a_fault_in_plain_cases_ends_the_audit(evaluator, check):
     report = audit(evaluator, max_candidates=SMALL)
     assert [finding.check for finding in report.failures] == [check]
     skipped = [finding for finding in report.findings if finding.message.startswith("not run: ")]
@@ -394,7 +394,7 @@ def test_a_nan_that_counts_as_missed_helps_nobody(answers):
     assert {report["nan_truth"].status, report["all_nan"].status} == {"passed"}
 
 
-def test_an_error_is_told_with_its_words_and_is_no_failure_where_it_is_as_good_as_an_answer():
+def test_an_error_is_reported_and_not_a_failure_where_it_is_allowed():
     def picky(scores, target, exclude):
         if scores.isnan().any():
             raise ValueError("scores must not be NaN")
@@ -439,7 +439,7 @@ def test_json_holds_numbers_that_json_lacks_as_words():
     assert next(check for check in loaded["checks"] if check["check"] == "values")["got"] == "nan"
 
 
-def test_assert_evaluator_is_silent_or_tells_all():
+def test_assert_evaluator_is_silent_or_reports_all():
     assert assert_evaluator(realistic, max_candidates=SMALL) is None
     assert assert_evaluator(realistic, ties="realistic", max_candidates=SMALL) is None
     with pytest.raises(AssertionError, match=r"(?s)fails 3 of 26 checks.*nan_truth.*rank 1, not 2.*all_nan"):
@@ -450,7 +450,7 @@ def test_assert_evaluator_is_silent_or_tells_all():
         assert_evaluator(realistic, ties="optimistic", max_candidates=SMALL)
 
 
-def test_bad_arguments_are_told():
+def test_bad_arguments_raise():
     with pytest.raises(TypeError, match="evaluator must be a function"):
         audit(3)
     with pytest.raises(ValueError, match="ties must be one of 'realistic'"):

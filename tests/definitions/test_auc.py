@@ -93,9 +93,9 @@ def test_one_candidate_has_no_auc_and_changes_nothing():
 
 
 def test_without_any_task_of_two_candidates_it_is_undefined():
-    with pytest.warns(RankMetricWarning, match="auc is undefined") as told:
+    with pytest.warns(RankMetricWarning, match="auc is undefined") as reported:
         assert all(math.isnan(x) for x in evaluate([1, 1], [1, 1], ["auc", "adjusted_auc", "p_auc"]).values())
-    assert len(told) == 1
+    assert len(reported) == 1
     moments = MeanAUC().moments([1, 1])
     assert math.isnan(moments.mean)
     assert moments.variance == 0
@@ -107,7 +107,7 @@ def test_without_any_task_of_two_candidates_it_is_undefined():
         compare(Ranks([1], None, 1), Ranks([1], None, 1), "auc")
 
 
-def test_a_best_value_that_depends_on_the_candidates_is_refused():
+def test_a_best_value_that_depends_on_the_candidates_is_rejected():
     with pytest.raises(ValueError, match="rank 1 the same value for every number of candidates"):
         RankDefinition("relative", f=WithCandidates(lambda r, n: r / n))
     free = RankDefinition("relative", f=WithCandidates(lambda r, n: r / n), optimum=None, higher_is_better=False)

@@ -5,7 +5,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Allocations(TorchDispatchMode):
-    """Bytes of every new storage; no operator is asked to tell."""
+    """Bytes of every new storage."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models of a small graph that know it as well as they are told to, for evaluations that end early."""
+"""Models of a small graph with a given amount of noise, for evaluations that end early."""
 
 import torch
 
@@ -13,21 +13,21 @@ QUIET = {"progress": False}
 
 
 class Model:
-    """Scores that know the truth as well as they are told to, with ties, and a record of what was asked."""
+    """Scores of the truth with a given amount of noise, with ties, and a record of the queries."""
 
     def __init__(self, skill, seed=0):
         noise = torch.randint(-3, 4, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
         h, r, t = TRIPLES.T
         noise[0, h, r, t] += skill
         noise[1, t, r, h] += skill
-        self.noise, self.asked = noise, []
+        self.noise, self.requested = noise, []
 
     def tails(self, heads, relations):
-        self.asked += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
+        self.requested += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
         return self.noise[0, heads, relations]
 
     def heads(self, relations, tails):
-        self.asked += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
+        self.requested += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
         return self.noise[1, tails, relations]
 
     def hrt(self, triples):

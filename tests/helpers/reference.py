@@ -1,7 +1,7 @@
 """Every metric, exact and slow: Fractions, plain loops, enumeration, from the papers; nothing from the library.
 
 Formulas: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914). To have a new metric tested
-against every law, add it to ``METRICS``.
+against every invariant, add it to ``METRICS``.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Tasks spread over processes, and what one process says of all of them: the data and the oracle of test_sync*.py."""
+"""Tasks spread over processes, and and their values on one process: the data and the oracle of test_sync*.py."""
 
 import functools
 import warnings
@@ -35,7 +35,7 @@ def update(metric: Any, *batches: Batch) -> None:
 
 
 def one_by_one(metrics: RankCollection) -> dict[str, str]:
-    """The members' values as Lightning asks for them."""
+    """The members' values as Lightning computes them."""
     return bits({str(key): member.compute() for key, member in metrics.items(copy_state=False)})
 
 

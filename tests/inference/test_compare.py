@@ -191,7 +191,7 @@ def test_two_tasks_give_the_widest_interval_and_warn():
         compare(Ranks([1], None, 40), Ranks([4], None, 40), "hits@1")
 
 
-def test_the_number_of_flips_and_their_error_are_told():
+def test_the_number_of_flips_and_their_error_are_printed():
     rng = np.random.default_rng(1)
     a = rng.integers(1, 60, 50)
     x, y, worse = (Ranks(r, None, 100) for r in (a, np.clip(a + rng.integers(-9, 12, 50), 1, 100), a + 40))
@@ -286,12 +286,12 @@ def test_clusters_of_copies_count_once():
         (Ranks([], None, 40), Ranks([], None, 40), "a contains no ranking tasks"),
     ],
 )
-def test_what_does_not_fit_is_told(a, b, message):
+def test_models_that_do_not_fit_raise(a, b, message):
     with pytest.raises(ValueError, match=message):
         compare(a, b)
 
 
-def test_bad_options_are_refused():
+def test_bad_options_are_rejected():
     a, b = Ranks(A, None, 40), Ranks(B, None, 40)
     for metric, message in (
         ("count", "cannot be compared"),

@@ -32,7 +32,7 @@ def models(skills=(0.5, 0.3, 0.0), tasks=200, seed=0, sides=False):
     return found
 
 
-def test_every_pair_is_what_two_models_alone_are_but_for_the_adjustment():
+def test_every_pair_has_the_values_of_two_models_except_the_adjustment():
     named = models()
     found = compare(named, ["mrr", "hits@10", "median_rank"])
     assert found.models == ("ours", "theirs", "old")
@@ -123,12 +123,8 @@ def test_the_best_is_found_in_the_data_and_pays_for_all_pairs():
     assert {row.models[0] for row in compare(called, "mrr", baseline="best").rows} == {"best"}  # its name
 
 
-def test_metrics_of_one_side_and_clusters_share_the_flips_of_their_tasks():
-    named = models(sides=True)
-    alone = compare(named, ["tail_mrr"])
-    both = compare(named, ["tail_mrr", "mrr"])
-    assert all(a.p_adjusted <= b.p_adjusted + 0.02 for a, b in zip(alone.rows, both["tail_mrr"].rows, strict=True))
-    clustered = compare(named, ["tail_mrr", "mrr"], cluster="sample_id")
+def test_clusters_share_the_flips_of_their_tasks():
+    clustered = compare(models(sides=True), ["tail_mrr", "mrr"], cluster="sample_id")
     assert {row.num_clusters for row in clustered.rows} == {100}
     assert all(row.p_adjusted >= row.p_value for row in clustered.rows)
     assert "100 clusters" in str(clustered)
@@ -167,6 +163,6 @@ def test_names_of_the_models_are_in_every_text():
         (lambda m: compare(m)["mrr", "ours", "x"], KeyError, "were not compared; there are ours, theirs, old"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(call, error, message):
+def test_models_that_cannot_be_compared_raise(call, error, message):
     with pytest.raises(error, match=message):
         call(models())

@@ -44,8 +44,8 @@ def test_random_flips_vary_as_much_as_stated(n):
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (0, 1), (3, 9), (12, 4), (7, 7)])
 def test_mcnemar_is_a_binomial_tail_on_both_sides(only_a, only_b):
     n = only_a + only_b
-    law = [Fraction(math.comb(n, k), 2**n) for k in range(n + 1)]
-    expected = sum(p for p in law if p <= law[only_a])
+    distribution = [Fraction(math.comb(n, k), 2**n) for k in range(n + 1)]
+    expected = sum(p for p in distribution if p <= distribution[only_a])
     assert share_difference_p_value(only_a, only_b, n + 30, 0.0) == pytest.approx(float(expected))
 
 
@@ -56,7 +56,7 @@ def test_holm_is_closed_testing_with_bonferroni():
         assert adjusted == pytest.approx(max(min(1, len(s) * min(p[j] for j in s)) for s in subsets if i in s))
 
 
-def test_holm_takes_a_family_of_any_shape_and_leaves_out_what_was_not_tested():
+def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
     p = np.random.default_rng(0).random((3, 2, 4)) ** 4
     np.testing.assert_array_equal(holm(p).ravel(), holm(p.ravel()))
     some = np.append(p.ravel(), np.nan)

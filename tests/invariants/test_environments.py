@@ -34,7 +34,7 @@ class TestUnusableNumba:
             ("Numba needs NumPy 2.3 or less", {}, "Numba needs NumPy"),
         ],
     )
-    def test_torch_counts_and_one_warning_says_so(self, tmp_path, before, environment, why):
+    def test_torch_counts_with_one_warning(self, tmp_path, before, environment, why):
         pytest.importorskip("numba")
         if before:
             (tmp_path / "numba").mkdir()

@@ -114,6 +114,6 @@ def test_look_ups_are_those_of_dictionaries(facts, queries):
     for *query, answer in facts:
         graph.setdefault(tuple(query), set()).add(answer)
     array = torch.tensor(facts, dtype=torch.int64).reshape(-1, 3)
-    asked = torch.tensor(queries, dtype=torch.int64).reshape(-1, 2)
-    pairs = KnownAnswers(array[:, :2], array[:, 2])(asked).pairs().T.tolist()
+    requested = torch.tensor(queries, dtype=torch.int64).reshape(-1, 2)
+    pairs = KnownAnswers(array[:, :2], array[:, 2])(requested).pairs().T.tolist()
     assert pairs == [[i, answer] for i, query in enumerate(queries) for answer in sorted(graph.get(query, ()))]

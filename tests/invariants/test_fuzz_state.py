@@ -30,15 +30,15 @@ def true_row(sample):
 class CollectionMachine(RuleBasedStateMachine):
     """Collections of both storages beside lists of (side, id or None, task)."""
 
-    held = Bundle("held")
+    stored = Bundle("held")
 
-    @initialize(target=held, storage=st.sampled_from(["ranks", "counts"]))
+    @initialize(target=stored, storage=st.sampled_from(["ranks", "counts"]))
     def begin(self, storage):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(state_module, "_COMPACT_FROM", 4)
         return self.fresh(storage)
 
-    @rule(target=held, storage=st.sampled_from(["ranks", "counts"]))
+    @rule(target=stored, storage=st.sampled_from(["ranks", "counts"]))
     def another(self, storage):
         return self.fresh(storage)
 
@@ -46,7 +46,7 @@ class CollectionMachine(RuleBasedStateMachine):
         return {"metric": RankCollection(NAMES, storage=storage), "tasks": []}
 
     @rule(
-        one=held,
+        one=stored,
         samples=st.lists(st.integers(0, 20), min_size=1, max_size=5, unique=True),
         side=st.sampled_from(SIDES),
         named=st.booleans(),
@@ -77,19 +77,19 @@ class CollectionMachine(RuleBasedStateMachine):
                 self.compare(one["metric"](scores, target, **known), new)
         one["tasks"] += new
 
-    @rule(one=held, bad=st.sampled_from(["target", "weight", "shape", "side"]))
+    @rule(one=stored, bad=st.sampled_from(["target", "weight", "shape", "side"]))
     def is_refused(self, one, bad):
         target, options = torch.tensor([N if bad == "target" else 0]), {"weight": [-1.0]} if bad == "weight" else {}
         scores = torch.zeros(2 if bad == "shape" else 1, N)
         with pytest.raises((IndexError, ValueError)):
             one["metric"].update(scores, target, side="left" if bad == "side" else None, **options)
 
-    @rule(one=held)
+    @rule(one=stored)
     def reset(self, one):
         one["metric"].reset()
         one["tasks"] = []
 
-    @rule(target=held, one=held, how=st.sampled_from(["clone", "deepcopy", "pickle", "checkpoint"]))
+    @rule(target=stored, one=stored, how=st.sampled_from(["clone", "deepcopy", "pickle", "checkpoint"]))
     def copy(self, one, how):
         metric = one["metric"]
         if how == "checkpoint":
@@ -105,14 +105,14 @@ class CollectionMachine(RuleBasedStateMachine):
             other = ways.get(how, lambda m: pickle.loads(pickle.dumps(m)))(metric)
         return self.checked(other, list(one["tasks"]))
 
-    @rule(one=held, other=held)
+    @rule(one=stored, other=stored)
     def merge(self, one, other):
         if one is not other:
             one["metric"].merge_state(other["metric"])
             one["tasks"] += other["tasks"]
             self.checked(**one)
 
-    @rule(target=held, one=held)
+    @rule(target=stored, one=stored)
     def begin_with_its_table(self, one):
         metric = RankCollection(NAMES)
         table = one["metric"].table()
@@ -120,7 +120,7 @@ class CollectionMachine(RuleBasedStateMachine):
         table.rows.zero_()  # it is ours
         return self.checked(metric, list(one["tasks"]))
 
-    @rule(one=held)
+    @rule(one=stored)
     def compute(self, one):
         if one["tasks"]:
             self.checked(**one)

@@ -153,7 +153,7 @@ def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, see
     names = rng.sample(range(2**63 - 1), len(rows))
     tasks = [(i, row, answer, out) for i, (row, answers, out) in enumerate(rows) for answer in answers]
     rng.shuffle(tasks)
-    held = [parts, RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts")]
+    stored = [parts, RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts")]
     while tasks:
         taken, tasks = tasks[: (size := rng.randint(1, 4))], tasks[size:]
         excluded = torch.zeros(len(taken), N, dtype=torch.bool)
@@ -162,7 +162,7 @@ def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, see
         scores = torch.tensor([row for _, row, _, _ in taken]).float()
         columns = torch.tensor([answer for _, _, answer, _ in taken])
         query = torch.tensor([names[i] for i, _, _, _ in taken])
-        rng.choice(held).update(scores, columns, query=query, exclude=excluded, group=0)
-    parts.merge_state(held[1])
+        rng.choice(stored).update(scores, columns, query=query, exclude=excluded, group=0)
+    parts.merge_state(stored[1])
     assert bits(parts) == bits(whole)
     check(parts, rows)

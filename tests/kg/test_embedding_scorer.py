@@ -56,8 +56,8 @@ MODELS = {
 def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
     options, tails, heads = MODELS[name]
     options = dict(options)
-    held = Candidates(ENTITIES, options.pop("bias", None))
-    scorers = [EmbeddingScorer(queries, held, **options) for queries in (tails, heads)]
+    stored = Candidates(ENTITIES, options.pop("bias", None))
+    scorers = [EmbeddingScorer(queries, stored, **options) for queries in (tails, heads)]
     allowed = set(range(N)) if candidates is None else {*TRIPLES[:, 0].tolist(), *TRIPLES[:, 2].tolist()} - {N}
     given = None if candidates is None else torch.tensor(sorted(allowed))
     table = rank_triples(*scorers, TRIPLES, KNOWN, candidates=given, batch_size=batch_size, progress=False)
@@ -66,8 +66,8 @@ def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
     for side, queries in (("tail", tails), ("head", heads)):
         for triple in TRIPLES.tolist():
             query, own = reference.split(triple, side)
-            asked = queries(*(torch.tensor([x]) for x in query))
-            (row,) = exact_scores.matrix(asked, ENTITIES, held.bias, options.get("similarity", "dot"))
+            requested = queries(*(torch.tensor([x]) for x in query))
+            (row,) = exact_scores.matrix(requested, ENTITIES, stored.bias, options.get("similarity", "dot"))
             expected.append(reference.rank(row, own, graph.answers(side, query) | (set(range(N)) - allowed))[:3])
     assert reference.lines(table.ranks) == expected
 
@@ -87,11 +87,11 @@ def test_facts_and_complex_queries_take_it():
     table = rank_facts(score, None, facts, known, progress=False)
     same = rank_facts(lambda *ids: score(*(ids)).double(), None, facts, known, progress=False)
     assert torch.equal(table.rows, same.rows)
-    asked = EmbeddingScorer(lambda queries: ENTITIES[queries], ENTITIES)
+    requested = EmbeddingScorer(lambda queries: ENTITIES[queries], ENTITIES)
     hard = [{1, 2}, {4}]
     assert torch.equal(
-        rank_complex_queries(asked, hard, progress=False).rows,
-        rank_complex_queries(lambda q: asked(q).double(), hard, progress=False).rows,
+        rank_complex_queries(requested, hard, progress=False).rows,
+        rank_complex_queries(lambda q: requested(q).double(), hard, progress=False).rows,
     )
 
 

@@ -59,9 +59,9 @@ def test_filtered_candidates_are_counted(train, test, side, outside, form):
 @given(TRIPLES, st.sampled_from(["tail", "head"]))
 def test_queries_are_unique_and_keep_every_task(test, side):
     queries, target = KnownTriples(as_tensor(test)).queries(as_tensor(test), side)
-    asked = [reference.split(triple, side)[0] for triple in test]
-    assert len(queries) == len(set(asked))
-    assert [tuple(queries[row].tolist()) for row in target[0]] == asked
+    requested = [reference.split(triple, side)[0] for triple in test]
+    assert len(queries) == len(set(requested))
+    assert [tuple(queries[row].tolist()) for row in target[0]] == requested
     assert target[1].tolist() == [reference.split(triple, side)[1] for triple in test]
 
 
@@ -71,14 +71,14 @@ def test_keys_of_any_width(width, lines):
     lines = torch.tensor(lines, dtype=torch.int64).reshape(-1, 4)
     queries, answers = lines[:, :width], lines[:, 3]
     known = KnownAnswers(queries[:, 0] if width == 1 else queries, answers)
-    asked = torch.cat([queries, queries + 3])
+    requested = torch.cat([queries, queries + 3])
     table = {}
     for query, answer in zip(queries.tolist(), answers.tolist(), strict=True):
         table.setdefault(tuple(query), set()).add(answer)
-    expected = [sorted(table.get(tuple(query), set())) for query in asked.tolist()]
-    assert rows_of(known(asked)) == expected
+    expected = [sorted(table.get(tuple(query), set())) for query in requested.tolist()]
+    assert rows_of(known(requested)) == expected
     if width == 1:
-        assert rows_of(known(asked[:, 0])) == expected
+        assert rows_of(known(requested[:, 0])) == expected
 
 
 def test_an_empty_index_excludes_nothing():
@@ -90,7 +90,7 @@ def test_an_empty_index_excludes_nothing():
     assert len(known.tails(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))) == 0
 
 
-def test_ids_up_to_the_width_of_a_key_are_told_apart_and_larger_ones_refused():
+def test_ids_up_to_the_width_of_a_key_are_distinguished_and_larger_ones_raise():
     known = KnownAnswers(torch.tensor([[2**30, 5]]), torch.tensor([2**25]))
     assert rows_of(known(torch.tensor([[2**30, 5], [2**30, 4]]))) == [[2**25], []]
     largest = 2**31 - 1
@@ -126,6 +126,11 @@ BAD = {
     "float queries": (lambda: KnownAnswers([[0.5]], [1]), TypeError, "queries"),
     "float answers": (lambda: KnownAnswers([[0]], [1.0]), TypeError, "answers"),
     "uneven": (lambda: KnownAnswers([[0], [1]], [1]), ValueError, "queries.*answers"),
+    "no columns": (
+        lambda: KnownAnswers(torch.zeros(2, 0).long(), [0, 1]),
+        ValueError,
+        r"queries must be \(n, k\), k >=",
+    ),
     "negative answer": (lambda: KnownAnswers([[0]], [-1]), IndexError, "answers.*-1"),
     "negative query": (lambda: KnownAnswers([[-3]], [1]), IndexError, "queries.*-3"),
     "width": (lambda: KnownAnswers([[0, 1]], [1])(torch.zeros(2, 3).long()), ValueError, r"queries.*\(B, 2\)"),

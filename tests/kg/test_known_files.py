@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from torchrankmetrics import KnownTriples, rank_embeddings, rank_triples
+from torchrankmetrics import KnownTriples
 
 HEADER = 4096
 IDS = st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5))
@@ -41,7 +41,7 @@ def same(one, two):
     st.booleans(),
     st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9)), max_size=6),
 )
-def test_what_is_saved_has_the_look_ups_of_memory(tmp_path_factory, parts, num_entities, relations, asked):
+def test_a_saved_index_has_the_same_look_ups(tmp_path_factory, parts, num_entities, relations, requested):
     folder = tmp_path_factory.mktemp("known")
     parts = [torch.tensor(part, dtype=torch.int64).reshape(-1, 3) for part in parts]
     known = KnownTriples(*parts, num_entities=num_entities)
@@ -49,7 +49,7 @@ def test_what_is_saved_has_the_look_ups_of_memory(tmp_path_factory, parts, num_e
     saved = KnownTriples.open(folder / "saved.bin")
     saved.verify()
     assert saved.num_entities == known.num_entities
-    first, second = torch.tensor(asked, dtype=torch.int64).reshape(-1, 2).T
+    first, second = torch.tensor(requested, dtype=torch.int64).reshape(-1, 2).T
     triples = torch.cat([torch.empty(0, 3, dtype=torch.int64), *parts])
     for opened in (saved, copy.deepcopy(saved)):  # through a pickle
         for side in ("tails", "heads", "relations"):
@@ -84,7 +84,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_what_is_no_whole_file_is_refused_when_it_is_opened(kind, path):
+def test_a_damaged_file_raises_when_it_is_opened(kind, path):
     change, message = FOREIGN[kind]
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"known.bin is not a whole file of known triples: .*{message}"):
@@ -172,7 +172,7 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
         ("answers", 1, 1, "the answers of a query are not ascending"),
     ],
 )
-def test_verify_checks_what_look_ups_rely_on(name, at, value, message):
+def test_verify_checks_the_order_of_look_ups(name, at, value, message):
     known = KnownTriples(TRIPLES)
     known.verify()
     getattr(known._sides["tail"].index, name)[at] = value
@@ -229,7 +229,7 @@ def test_processes_share_the_pages_of_a_file_and_own_none(tmp_path):
     assert pages["Private_Dirty"] == 0
 
 
-def test_what_cannot_be_mapped_is_refused_and_stays(tmp_path):
+def test_a_file_that_cannot_be_mapped_raises_and_stays(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", "/dev/null"):
         with pytest.raises(ValueError, match="is not a regular file"):
@@ -237,30 +237,3 @@ def test_what_cannot_be_mapped_is_refused_and_stays(tmp_path):
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     with pytest.raises(FileNotFoundError):
         KnownTriples.open(tmp_path / "missing")
-
-
-def test_evaluations_take_opened_triples_unchanged(path):
-    known, opened = KnownTriples(TRIPLES, num_entities=7), KnownTriples.open(path)
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randn(7, 2, 7, generator=generator)
-    scorers = (lambda h, r: table[h, r], lambda r, t: table[:, r, t].T)
-    tables = [rank_triples(*scorers, TRIPLES, each, backend="torch", progress=False).rows for each in (known, opened)]
-    assert torch.equal(*tables)
-    queries, candidates = torch.randn(6, 4, generator=generator), torch.randn(7, 4, generator=generator)
-    h, r, t = TRIPLES.unbind(1)
-    ranks = [
-        rank_embeddings(queries, candidates, t, exclude=each.tails(h, r), arithmetic="product")
-        for each in (known, opened)
-    ]
-    assert torch.equal(ranks[0].optimistic, ranks[1].optimistic)
-
-
-def test_files_keep_their_mode_and_links_their_target(path):
-    path.chmod(0o640)
-    link = path.with_name("link")
-    link.symlink_to(path)
-    path.write_bytes(b"")
-    KnownTriples(TRIPLES).save(link)
-    assert link.is_symlink()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert KnownTriples.open(link).num_entities == 5

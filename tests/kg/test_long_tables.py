@@ -143,12 +143,12 @@ def test_rows_without_queries_merge():
         ({"weight": [1, 1, -1, 1, 1]}, ValueError, "weight must be finite and not negative"),
     ],
 )
-def test_what_cannot_be_ranked_is_named(change, error, message):
+def test_rows_that_cannot_be_ranked_are_named(change, error, message):
     with pytest.raises(error, match=message):
         rank_long_table({**TABLE, **change})
 
 
-def test_missing_columns_and_a_side_said_twice_are_named():
+def test_missing_columns_and_a_side_given_twice_are_named():
     with pytest.raises(TypeError, match=r"table must have named columns .*, got list"):
         rank_long_table([1, 2])
     with pytest.raises(ValueError, match="it has no candidate and no score"):
@@ -158,7 +158,7 @@ def test_missing_columns_and_a_side_said_twice_are_named():
             rank({**TABLE, "side": [1] * 5}, side="head")
 
 
-def test_a_query_that_is_split_is_refused_where_it_can_be_seen():
+def test_a_query_that_is_split_is_rejected_where_it_can_be_seen():
     first, second = ({name: column[part] for name, column in TABLE.items()} for part in (slice(0, 2), slice(2, 5)))
     with pytest.raises(ValueError, match="query 7 has no true candidate here"):
         rank_long_table(first)

@@ -15,23 +15,23 @@ TRIPLES = st.lists(st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.in
 
 
 class Model:
-    """Made-up scores with ties, and a record of what was asked."""
+    """Made-up scores with ties, and a record of the queries."""
 
     def __init__(self, seed=0):
         self.scores = torch.randint(-2, 3, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
-        self.asked = []
+        self.requested = []
 
     def tails(self, heads, relations):
-        self.asked += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
+        self.requested += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
         return self.scores[0, heads, relations]
 
     def heads(self, relations, tails):
-        self.asked += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
+        self.requested += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
         return self.scores[1, tails, relations]
 
     def hrt(self, triples):
         h, r, t = triples.T
-        return self.scores[0, h, r, t]  # one score, whichever side is asked for
+        return self.scores[0, h, r, t]  # one score, whichever side is requested
 
     def row(self, side, query):
         return self.scores[0, query[0], query[1]] if side == "tail" else self.scores[1, query[1], query[0]]
@@ -63,7 +63,7 @@ def test_both_sides_of_every_triple_are_those_of_plain_loops(train, test, batch_
     assert len(table.select(side="tail")) == len(table.select(side="head")) == len(test)
     # each query is scored once, however many answers it has
     queries = {(side, *reference.split(triple, side)[0]) for side in ("tail", "head") for triple in test}
-    assert sorted(model.asked) == sorted(queries)
+    assert sorted(model.requested) == sorted(queries)
 
 
 TEST = tensor([(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 0, 3), (4, 1, 5)])
@@ -81,18 +81,6 @@ def test_out_of_memory_halves_the_batch():
     table = rank_triples(tails, model.heads, TEST, None)
     assert torch.equal(table.rows, rank_triples(model.tails, model.heads, TEST, None).rows)
     assert sizes == [4, 2, 1, 1, 1, 1]
-
-
-def test_other_errors_are_not_tried_again():
-    calls = []
-
-    def tails(heads, relations):
-        calls.append(len(heads))
-        raise RuntimeError("shapes do not match")
-
-    with pytest.raises(RuntimeError, match="shapes"):
-        rank_triples(tails, None, TEST, None)
-    assert calls == [4]
 
 
 def test_the_batch_follows_from_the_memory(monkeypatch):

@@ -18,7 +18,7 @@ MEANS = ["mr", "mrr", "auc", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "ig
 
 @pytest.mark.parametrize("view", ["adjusted_index", "normalized", "z_score", "p_value"])
 @pytest.mark.parametrize("name", MEANS)
-def test_gives_what_a_collection_computes_from_the_ranks(name, view):
+def test_values_are_those_of_a_collection_of_the_ranks(name, view):
     base = evaluate(RANKS, COUNTS, [name])[name]
     ((_, expected),) = evaluate(RANKS, COUNTS, [name], views=[view]).items()
     assert adjust(base, name, COUNTS, view=view) == pytest.approx(expected, rel=1e-9)

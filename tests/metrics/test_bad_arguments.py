@@ -183,7 +183,7 @@ def test_a_function_that_is_not_finite_on_some_rank_is_an_error_not_a_number():
         metric.compute()
 
 
-def test_a_metric_without_an_exact_answer_says_so_and_what_would_help():
+def test_a_metric_without_exact_moments_raises_with_the_remedy():
     # a weighted MAD of many tasks: no algorithm known
     metric = RankMetric(RankDefinition("mad", aggregation="mad", optimum=None), view="normalized")
     metric.update(Ranks(torch.ones(30).long(), None, 14), weight=torch.arange(30) % 3)
@@ -211,7 +211,7 @@ def test_adding_metrics_is_all_or_nothing():
     assert used.compute() == 1.75
 
 
-def test_merging_something_else_is_refused():
+def test_merging_something_else_is_rejected():
     collection = RankCollection(["mrr"])
     for other in (MeanRank(), {"rows": []}, 3):
         with pytest.raises(TypeError, match="other must be a RankCollection"):

@@ -38,7 +38,7 @@ BAD_UPDATES = {
     # ranks
     "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
     "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
-    # what is said about the tasks
+    # columns of the tasks
     "side unknown": (ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'", {"side": "both"}),
     "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
     "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),
@@ -105,7 +105,7 @@ def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
 
 
 @pytest.mark.parametrize("kind", list(fault.ERRORS), ids=lambda kind: fault.ERRORS[kind][1].split()[0] + str(kind))
-def test_what_an_accelerator_could_only_flag_is_raised_at_compute(kind):
+def test_flags_of_an_accelerator_raise_at_compute(kind):
     error, text = fault.ERRORS[kind]
     flagged = trusted(torch.tensor([[1, 1, 4]] * 3).T, torch.tensor([0, kind | fault.NAN, kind]))
     for metric in (MeanRank(), MeanRank(storage="counts"), RankCollection(["mrr", "mr"])):

@@ -34,7 +34,7 @@ def filled(metrics=None, **options):
     return collection
 
 
-def test_a_row_is_what_the_metrics_say_of_the_group_alone():
+def test_a_row_has_the_values_of_the_group_alone():
     options = {"rank_types": ["realistic", "pessimistic"], "sides": ["both", "tail"]}
     collection = filled(**options)
     breakdown, table = collection.breakdown(), collection.table()
@@ -110,7 +110,7 @@ def test_groups_that_a_process_never_saw():
     assert len(collection._first.rows[0]) == 3  # its own rows are back
 
 
-def test_what_cannot_be_broken_down_is_refused():
+def test_ranks_without_groups_raise():
     collection = filled()
     collection.update(Ranks([1], None, 3), side="head")
     with pytest.raises(ValueError, match="a breakdown needs a group for every task: pass group= to every update"):

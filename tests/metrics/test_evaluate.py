@@ -32,7 +32,7 @@ def test_arrays_in_numbers_out():
     assert values["count"] == 0
 
 
-def test_summary_shows_what_compute_gives_by_side():
+def test_summary_has_the_values_of_compute_by_side():
     collection = RankCollection(["mrr", "amri", "rank_std", "expected_mr"], sides=["both", "head", "tail"])
     assert str(collection.summary()).endswith("no ranking tasks yet")
     collection.update(Ranks([1, 2], [1, 4], 9), side="head")
@@ -63,7 +63,7 @@ def test_summary_takes_each_metric_with_its_own_rank_type_and_average():
     assert values["c"] == 0.5 * 1.5 + 0.5 * 6
 
 
-def test_optimum_and_direction_are_derived_or_views_are_refused():
+def test_optimum_and_direction_are_derived_or_views_are_rejected():
     given = RankDefinition("x", f=lambda r: 2 / r, optimum=2.0)
     assert (given.optimum, given.higher_is_better) == (2.0, True)
     views = ["base", "normalized", "adjusted_index", "z_score"]

@@ -165,25 +165,25 @@ def test_evaluate_of_scores_is_the_metric_without_state(form: Callable[[Tensor],
 
 
 @pytest.mark.parametrize("make", [MeanRank, lambda: MeanRank(storage="counts"), lambda: RankCollection(["mr"])])
-def test_an_id_that_repeats_within_an_update_is_told_once_and_counts_once(make: Callable[[], Any]) -> None:
+def test_an_id_that_repeats_within_an_update_warns_once_and_counts_once(make: Callable[[], Any]) -> None:
     metric = make()
     metric.update(Ranks([1, 2, 9], None, 9), sample_id=[4, 3, 5])
     metric.update(Ranks([1], None, 9), sample_id=[4])  # another update may repeat: a padded sampler does
     for _ in range(2):
         bits(metric)
     metric.update(Ranks([3, 3, 3], None, 9), sample_id=[7, 6, 7])
-    with pytest.warns(RankMetricWarning, match="sample_id repeats within one update") as told:
+    with pytest.warns(RankMetricWarning, match="sample_id repeats within one update") as reported:
         found = bits(metric)
-    assert len(told) == 1
+    assert len(reported) == 1
     once = make()
     once.update(Ranks([1, 2, 9, 3, 3], None, 9))
     assert found == bits(once)
     if isinstance(metric, RankCollection):
         metric.reset()
         metric.update(Ranks([1, 2], None, 9), sample_id=[0, 0])
-        with pytest.warns(RankMetricWarning) as told:
+        with pytest.warns(RankMetricWarning) as reported:
             table = metric.table()
-        assert len(told) == 2  # that they repeat, and that they differ
+        assert len(reported) == 2  # repeats, and differences
         assert evaluate(table, metrics=["mr"]) == {"mr": 1}  # nothing of it is left in the table
 
 
@@ -202,7 +202,7 @@ PAIRS = torch.tensor([[0, 1], [1, 0]])  # any two drawn rows of it are pairs aga
         ("preds", {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)}),
     ],
 )
-def test_a_boot_strapper_is_refused_what_it_cannot_resample(
+def test_a_boot_strapper_raises_for_states_it_cannot_resample(
     argument: str, keywords: dict[str, Any], strategy: str
 ) -> None:
     torch.manual_seed(0)

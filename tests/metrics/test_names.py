@@ -173,7 +173,7 @@ def test_products_of_views_rank_types_and_sides():
     assert got == [
         *("mrr", "z_mrr", "pessimistic_mrr", "pessimistic_z_mrr"),
         *("head_mrr", "head_z_mrr", "head_pessimistic_mrr", "head_pessimistic_z_mrr"),
-        *("amri", "pessimistic_amri", "head_amri", "head_pessimistic_amri"),  # a name that says its view keeps it
+        *("amri", "pessimistic_amri", "head_amri", "head_pessimistic_amri"),  # a name with a view keeps it
         *("tail_optimistic_mr", "tail_optimistic_z_mr"),  # and its side and rank type
     ]
 

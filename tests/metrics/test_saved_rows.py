@@ -55,7 +55,7 @@ BAD_ROWS = {
 
 @pytest.mark.parametrize("make", [MeanRank, lambda: RankCollection(["mr", "amri"])], ids=["metric", "collection"])
 @pytest.mark.parametrize(("rows", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_rows_that_no_update_keeps_are_refused_before_anything_changes(make: Any, rows: Any, message: str) -> None:
+def test_rows_that_no_update_keeps_are_rejected_before_anything_changes(make: Any, rows: Any, message: str) -> None:
     metric = make()
     metric.update(Ranks([2], None, 9))
     before = bits(metric)
@@ -72,7 +72,7 @@ def test_rows_that_no_update_keeps_are_refused_before_anything_changes(make: Any
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
 @pytest.mark.parametrize("make", [AveragePrecision, lambda: RankCollection(["mr", "ap"])], ids=["metric", "collection"])
 @pytest.mark.parametrize("query", [-5, -6])
-def test_queries_that_no_update_names_are_refused_where_they_are_counted(make: Any, query: int) -> None:
+def test_queries_that_no_update_names_are_rejected_where_they_are_counted(make: Any, query: int) -> None:
     """A negative query is a hash of the answers of one row of scores, of which none may be missing."""
     metric = make()
     with pytest.raises(RuntimeError, match="1 queries lack answers that came in the same update"):
@@ -97,7 +97,7 @@ def test_queries_that_no_update_names_are_refused_where_they_are_counted(make: A
         (RankCollection([MeanRank(average="macro")]), RankCollection(["mr"]), "group must be passed"),
     ],
 )
-def test_merge_state_refuses_what_update_refuses(metric: Any, incoming: Any, message: str) -> None:
+def test_merge_state_raises_where_update_raises(metric: Any, incoming: Any, message: str) -> None:
     if not isinstance(incoming, dict):
         incoming.update(Ranks([1], None, 9), **({"group": 0} if getattr(incoming, "average", "") == "macro" else {}))
     with pytest.raises(ValueError, match=message):

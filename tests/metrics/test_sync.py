@@ -113,16 +113,16 @@ def job_repeats(ranks: list[int]) -> tuple[list[str], float]:
     return [str(entry.message) for entry in caught if entry.category is RankMetricWarning], value
 
 
-def test_of_repeats_on_two_processes_the_smallest_rank_stays_and_differences_are_told(pool: WorkerPool) -> None:
+def test_of_repeats_on_two_processes_the_smallest_rank_stays_and_differences_warn(pool: WorkerPool) -> None:
     expected = AdjustedMeanReciprocalRank()
     expected.update(Ranks(torch.tensor([1, 2, 3, 5]), None, 9))
-    told = []
+    reported = []
     for messages, value in pool.run(job_repeats, [([1, 4, 3, 5],), ([1, 2, 6],)]):
-        told.append(messages)
+        reported.append(messages)
         assert value == expected.compute().item()
-    assert len(told[0]) == 1  # once per job: the first process tells what all know
-    assert told[0][0].startswith("2 repeated (side, sample_id) came with different ranks")
-    assert told[1] == []
+    assert len(reported[0]) == 1  # once per job: only the first process warns
+    assert reported[0][0].startswith("2 repeated (side, sample_id) came with different ranks")
+    assert reported[1] == []
     for messages, value in pool.run(job_repeats, [([1, 2, 3, 5],), ([1, 2, 3],)]):
         assert messages == []
         assert value == expected.compute().item()
@@ -184,14 +184,14 @@ def job_calls(shard: Shard, storage: str) -> dict[str, dict[str, int]]:
 def test_one_gather_for_any_number_of_metrics(pool: WorkerPool, storage: str) -> None:
     one_gather = {"barrier": 1, "all_gather": 2}
     for found in pool.run(job_calls, [([HEAD, TAIL], storage), ([], storage)]):
-        for name in ("one", "forty", "metric", "one by one"):  # one by one: as Lightning asks
+        for name in ("one", "forty", "metric", "one by one"):  # one by one: as Lightning computes them
             assert found[name] == one_gather, name
         for name in ("table", "summary", "after table"):  # the rows have not changed on any process
             assert found[name] == {}, name
 
 
 def job_of_a_sampler(samples: int, named: bool, epochs: int) -> tuple[list[float], list[str]]:
-    """The MRR where only sample 0 has rank 1, dealt by torch's padding sampler; and the warnings of all epochs."""
+    """The MRR where only sample 0 has rank 1, assigned by torch's padding sampler; and the warnings of all epochs."""
     data, metric = range(samples), MeanReciprocalRank()
     values = []
     with warnings.catch_warnings(record=True) as caught:
@@ -208,12 +208,12 @@ def job_of_a_sampler(samples: int, named: bool, epochs: int) -> tuple[list[float
 @pytest.mark.parametrize("samples", [11, 12])
 def test_tasks_without_ids_are_warned_of_once(pool: WorkerPool, samples: int) -> None:
     right = (1 + (samples - 1) / 2) / samples
-    for values, told in pool.run(job_of_a_sampler, [(samples, True, 2)] * 2):
+    for values, reported in pool.run(job_of_a_sampler, [(samples, True, 2)] * 2):
         assert values == pytest.approx([right] * 2)
-        assert not told
-    (values, told), (_, told_by_the_second) = pool.run(job_of_a_sampler, [(samples, False, 2)] * 2)
+        assert not reported
+    (values, reported), (_, reported_by_the_second) = pool.run(job_of_a_sampler, [(samples, False, 2)] * 2)
     assert (values == pytest.approx([right] * 2)) == (samples == 12)  # 11 samples are padded: the hit counts twice
-    assert len(told) == 1
-    assert "ranking tasks from 2 processes have no sample_id" in told[0]
-    assert not told_by_the_second
+    assert len(reported) == 1
+    assert "ranking tasks from 2 processes have no sample_id" in reported[0]
+    assert not reported_by_the_second
     assert pool.run(job_of_a_sampler, [(samples, False, 2)])[0][1] == []

@@ -1,10 +1,7 @@
 """The options of torchmetrics that decide who gathers, from whom, and when."""
 
-from typing import Any
-
 import torch
 from torch import distributed as dist
-from torchmetrics.utilities.distributed import gather_all_tensors
 
 from bits import bits
 from sharding import HEAD, MORE, TAIL, batch, collection, of_one_process, one_by_one, update
@@ -30,17 +27,17 @@ def test_sync_on_compute_false_gives_the_values_of_this_process(pool: WorkerPool
 
 
 def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
-    """Values asked together and one by one, of collections within a pair of the processes, beside it, and both."""
+    """Values computed together and one by one, of collections within a pair of the processes, beside it, and both."""
     pair = dist.new_group([0, 2])
     within, beside, world = collection(process_group=pair), RankCollection([MeanRank(process_group=pair)]), MeanRank()
     beside.add_metrics(MeanReciprocalRank(sync_on_compute=False))
     both = RankCollection([world])
     if rank != 1:
         both.add_metrics({"pair_mr": MeanRank(process_group=pair)})
-    asked = {"both": both} if rank == 1 else {"within": within, "beside": beside, "both": both}
-    for metrics in asked.values():
+    requested = {"both": both} if rank == 1 else {"within": within, "beside": beside, "both": both}
+    for metrics in requested.values():
         update(metrics, BATCHES[rank])
-    return {name: [bits(metrics.compute()), one_by_one(metrics)] for name, metrics in asked.items()}
+    return {name: [bits(metrics.compute()), one_by_one(metrics)] for name, metrics in requested.items()}
 
 
 def test_each_member_gathers_from_its_own_process_group(pool: WorkerPool) -> None:
@@ -53,25 +50,6 @@ def test_each_member_gathers_from_its_own_process_group(pool: WorkerPool) -> Non
         assert found["within"] == [pair] * 2
         assert found["beside"] == [{"mr": pair["mr"], "mrr": own["mrr"]}] * 2
         assert found["both"] == [{"mr": every["mr"], "pair_mr": pair["mr"]}] * 2
-
-
-def job_gather(rank: int) -> tuple[dict[str, str], list[tuple[int, ...]]]:
-    handed = []
-
-    def gather(rows: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
-        handed.append(tuple(rows.shape))
-        return gather_all_tensors(rows, group)
-
-    metrics = collection(dist_sync_fn=gather)
-    update(metrics, BATCHES[rank])
-    return bits(metrics.compute()), handed
-
-
-def test_a_gather_of_ones_own_is_handed_the_rows_once(pool: WorkerPool) -> None:
-    every = of_one_process(BATCHES)
-    for rank, (values, handed) in enumerate(pool.run(job_gather, PROCESSES)):
-        assert values == every
-        assert handed == [(len(BATCHES[rank]["tasks"]), 10)]
 
 
 def job_steps(rank: int) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from exact_laws import convolved, enumerated, median_law, number
+from exact_distributions import convolved, enumerated, median_distribution, number
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
@@ -22,7 +22,7 @@ from torchrankmetrics.null.expectation.variance import rank_standard_deviation
 
 
 def definition(kind, p):
-    """The library's definition of a metric of exact_laws."""
+    """The library's definition of a metric of exact_distributions."""
     p = float(p)
     if kind == "power":
         return d.power_mean_rank(p)
@@ -45,7 +45,7 @@ def definition(kind, p):
 
 
 def tolerance(kind, p):
-    """Relative tolerances for mean and variance of the laws that the library states."""
+    """Relative tolerances for mean and variance of the distributions that the library states."""
     return {"median": (1e-11, 1e-9), "variance": (1e-12, 1e-10) if float(p) == 1 else (1e-8, 1e-6)}.get(
         kind, (1e-12, 1e-10)
     )
@@ -96,7 +96,7 @@ def test_means_and_dispersion_of_ten_tasks_by_convolution(N, weights):
 @pytest.mark.parametrize("N", [[8] * 10, MIXED, MIXED[:-1], [30, 12, 25, 7, 19, 2, 30, 1], [60, 50, 41]], ids=str)
 @pytest.mark.parametrize("p", [1, -1])
 def test_medians_by_their_joint_distribution(N, p):
-    check(DEFAULT_EXPECTATION.moments(definition("median", p), N), *median_law(N, p), tolerance("median", p))
+    check(DEFAULT_EXPECTATION.moments(definition("median", p), N), *median_distribution(N, p), tolerance("median", p))
 
 
 @pytest.mark.parametrize("kind_p", KINDS, ids=str)
@@ -150,7 +150,7 @@ def test_monte_carlo_estimates_and_repeats():
     ("arguments", "error"),
     [((1, 0), ValueError), ((10, -1), ValueError), ((1e4, 0), TypeError), ((10, None), TypeError)],
 )
-def test_monte_carlo_refuses(arguments, error):
+def test_monte_carlo_rejects(arguments, error):
     with pytest.raises(error, match=r"samples|seed"):
         MonteCarloExpectation(*arguments)
 
@@ -179,7 +179,7 @@ def test_no_null(metric, provider):
     ("metric", "weights"),
     [(d.RANK_MEDIAN_ABSOLUTE_DEVIATION, None), (d.MEDIAN_RANK, [1.0, 2.0] * 10), (d.power_mean_rank(-40), None)],
 )
-def test_unanswered_says_what_would(metric, weights):
+def test_an_unavailable_expectation_raises_with_the_remedy(metric, weights):
     with pytest.raises(ExpectationUnavailableError, match=r"2,000,000.*MonteCarloExpectation"):
         DEFAULT_EXPECTATION.moments(metric, [50] * 20, weights)
     assert DEFAULT_EXPECTATION.answers(metric)
@@ -188,9 +188,9 @@ def test_unanswered_says_what_would(metric, weights):
 def test_any_transform_is_enumerated_when_tiny():
     metric = d.RankDefinition("root", f=lambda r: torch.log2(1 + r), g=d.Power(0.5))
     result = DEFAULT_EXPECTATION.moments(metric, [2, 3])
-    law = Counter(math.sqrt((math.log2(1 + a) + math.log2(1 + b)) / 2) for a in (1, 2) for b in (1, 2, 3))
-    mean = sum(x * k for x, k in law.items()) / 6
-    check(result, mean, sum((x - mean) ** 2 * k for x, k in law.items()) / 6)
+    distribution = Counter(math.sqrt((math.log2(1 + a) + math.log2(1 + b)) / 2) for a in (1, 2) for b in (1, 2, 3))
+    mean = sum(x * k for x, k in distribution.items()) / 6
+    check(result, mean, sum((x - mean) ** 2 * k for x, k in distribution.items()) / 6)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_bad_counts(provider, counts, weights, error):
         provider.moments(d.MEAN_RANK, counts, weights)
 
 
-# products small enough for exact laws, but answered by quadrature: the strategies themselves, before any enumeration
+# products small enough for exact distributions, but computed by quadrature: strategies without enumeration
 POWERS = [-3, -2, -1, -0.7, -0.5, -0.1, -0.01, 0.01, 0.1, 0.3, 0.4, 0.5, 0.9, 0.99, 1.01, 1.1, 1.5, 2, 3]
 
 

@@ -98,7 +98,7 @@ def test_even_median_of_equal_counts(n, N):
 
 
 def test_even_median_at_benchmark_size():
-    """Symmetry at equal N, the neighbouring odd n elsewhere: the law hardly moves from 6267 to 6269."""
+    """Symmetry at equal N, the neighbouring odd n elsewhere: the distribution hardly moves from 6267 to 6269."""
     even = DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, WN18RR)
     last = WN18RR.count.copy()
     last[0] += 1

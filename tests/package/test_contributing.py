@@ -20,9 +20,9 @@ def test_the_metric_of_the_page_has_every_view() -> None:
     assert row.definition() is definition
     views = ("base", "normalized", "adjusted_index", "z_score", "p_value")
     values = evaluate([4], [4], {view: RankMetric(definition, view=view) for view in views})
-    law = [math.sqrt(rank) for rank in (1, 2, 3, 4)]
-    mean = sum(law) / 4
-    deviation = math.sqrt(sum((x - mean) ** 2 for x in law) / 4)
+    values_ = [math.sqrt(rank) for rank in (1, 2, 3, 4)]
+    mean = sum(values_) / 4
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in values_) / 4)
     expected = {
         "base": 2.0,
         "normalized": 2 / mean,

@@ -71,7 +71,7 @@ def test_the_precise_formula_is_that_of_all_outcomes():
 
 
 @pytest.mark.parametrize(("b", "t"), [(10**7, 3), (10**7, 10**6), (10**7, 10**7 - 20), (50, 7), (17, 16), (1, 1)])
-def test_the_law_of_the_first_place_agrees_with_50_digits(b, t):
+def test_the_distribution_of_the_first_place_agrees_with_50_digits(b, t):
     x = np.unique(np.linspace(0, min(b - t, 40 * b // t), 25).astype(np.int64))
     got = log_miss(np.full(len(x), b), np.full(len(x), t), x)
     with mpmath.workdps(60):
@@ -90,15 +90,15 @@ def test_moments_of_the_first_hit_are_the_sums_over_every_place(N, m, k):
     r = np.arange(1, N - m + 2, dtype=np.longdouble)
     hazard = m / (N - r + 1)
     beyond = np.r_[np.longdouble(1), np.cumprod(1 - hazard)]
-    law = beyond[:-1] * hazard
+    distribution = beyond[:-1] * hazard
     for definition, value in (
         (d.first_reciprocal_rank(k), np.where(r <= (k or N), 1 / r, 0)),
         (d.success_at(k or N), np.where(r <= (k or N), 1.0, 0.0).astype(np.longdouble)),
     ):
         (mean,), (variance,) = definition.moments([N], [m])
-        want = (law * value).sum()
+        want = (distribution * value).sum()
         assert mean == pytest.approx(float(want), rel=1e-14)
-        assert variance == pytest.approx(float((law * (value - want) ** 2).sum()), rel=1e-11, abs=1e-30)
+        assert variance == pytest.approx(float((distribution * (value - want) ** 2).sum()), rel=1e-11, abs=1e-30)
 
 
 @pytest.mark.parametrize("k", [None, 100])

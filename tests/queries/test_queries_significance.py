@@ -67,21 +67,21 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
 
 
 @pytest.mark.parametrize("lift", [1.0, 2.0, 6.0])
-def test_p_of_hits_is_a_convolution_of_hypergeometric_laws(lift):
+def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(lift):
     """200 queries of 1, 2 and 4 answers: recall in quarters, precision in tenths, success by ones."""
     random = np.random.default_rng(8)
     queries = [
         (int(N), int(m)) for N, m in zip(random.integers(300, 900, 200), random.choice([1, 2, 4], 200), strict=True)
     ]
     sample = untied(*((N, random.permutation(np.arange(1, int(N / lift) + 1))[:m]) for N, m in queries))
-    for definition, law, places in (
+    for definition, distribution, places in (
         (d.recall_at(10), lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]), 4),
         (d.precision_at(10), lambda N, m: hypergeom.pmf(range(m + 1), N, m, 10), 10),
         (d.success_at(10), lambda N, m: np.array([hypergeom.pmf(0, N, m, 10), hypergeom.sf(0, N, m, 10)]), 1),
     ):
         total = np.ones(1)
         for N, m in queries:
-            total = np.convolve(total, law(N, m))
+            total = np.convolve(total, distribution(N, m))
         hits = round(definition.value(sample) * len(queries) * places)
         assert query_p_value(definition, sample).p == pytest.approx(total[hits:].sum(), rel=1e-9)
 
@@ -93,17 +93,17 @@ def test_p_of_first_hits_far_down_is_a_little_larger_never_smaller(places):
     sample = untied(*((N, [place, *rest][:m]) for place in places))
     beyond = np.cumprod(1 - m / (N - np.arange(N, dtype=np.longdouble)[: N - m + 1]))
     within = np.r_[0.0, 1 - beyond]
-    law = np.diff(within)
+    distribution = np.diff(within)
     reached = np.longdouble(sum(1 / p for p in places))
     needed = reached - 1 / np.arange(1, N - m + 2, dtype=np.longdouble)
     with np.errstate(divide="ignore"):
         last = np.where(needed > 0, np.minimum(np.floor(1 / needed * (1 + 1e-9)), N - m + 1), N - m + 1).astype(int)
-    want = float((law * within[last]).sum())
+    want = float((distribution * within[last]).sum())
     got = query_p_value(d.first_reciprocal_rank(), sample).p
     assert want * (1 - 1e-8) <= got <= want * 1.05
 
 
-def test_the_law_of_many_first_hits_agrees_with_simulation():
+def test_the_distribution_of_many_first_hits_agrees_with_simulation():
     shapes = [(400, 3)] * 40 + [(5000, 8)] * 40 + [(90, 1)] * 20
     random = np.random.default_rng(5)
     sample = untied(*((N, random.permutation(N // 2)[:m] + 1) for N, m in shapes))

@@ -195,7 +195,7 @@ def test_definitions_are_values():
     assert d.QueryDefinition("below", f=below).values(sample).tolist() == [0.625, 6 / 9]
 
 
-def test_what_is_no_metric_of_queries_is_refused():
+def test_other_metrics_raise():
     with pytest.raises(ValueError, match=r"'mine' needs f=, a transform of ranks"):
         d.QueryDefinition("mine")
     with pytest.raises(ValueError, match="name must match"):

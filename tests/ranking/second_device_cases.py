@@ -133,7 +133,7 @@ def test_embeddings_rank_as_on_the_cpu_and_nothing_waits(device, similarity, kin
             exclude = known(rows)
         ranks = rank_embeddings(*there, exclude=exclude, **options)
     assert flagged_lines(back(ranks)) == flagged_lines(by_product)
-    if similarity != "l1":  # asked for, and waiting for the device
+    if similarity != "l1":  # requested, and waiting for the device
         exact = rank_embeddings(*there, exclude=exclude, arithmetic="exact", **options)
         expected = rank_embeddings(queries, candidates, target, exclude=exclusions[kind], **options)
         assert flagged_lines(back(exact)) == flagged_lines(expected)
@@ -284,7 +284,7 @@ def test_copies_go_on_where_they_were(device, copied):
     assert bits(other) == bits(filled(collection, "cpu", (1, 2, 3, 9)))
 
 
-def test_compare_and_evaluate_take_what_is_on_a_device(device):
+def test_compare_and_evaluate_accept_tensors_on_a_device(device):
     tables = []
     for place in ("cpu", device):
         a, b = (filled(collection, place, seeds) for seeds in ((1, 2), (1, 2)))
@@ -316,7 +316,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_only_values_show_is_told_at_compute(device, name):
+def test_faults_of_values_are_reported_at_compute(device, name):
     make, error = FAULTS[name]
     metric = MeanReciprocalRank().to(device)
     metric.update(make(device))
@@ -324,13 +324,13 @@ def test_what_only_values_show_is_told_at_compute(device, name):
         metric.compute()
 
 
-def test_ids_that_int64_cannot_hold_are_refused_without_a_look(device):
+def test_ids_that_int64_cannot_hold_are_rejected_without_a_look(device):
     ids = torch.tensor([1, 2], dtype=torch.uint64).to(device)
     with standin.no_waiting(), pytest.raises(TypeError, match=r"sample_id.*int64"):
         RankTable.from_ranks(trusted(torch.ones(3, 2, dtype=torch.int64, device=device), None), sample_id=ids)
 
 
-def test_the_stand_in_tells_what_would_wait(device):
+def test_the_stand_in_records_waits(device):
     values = torch.arange(4, device=device)
     for wait in (values.cpu, values.tolist, lambda: bool(values.any()), lambda: values[values > 1], values.unique):
         with pytest.raises(RuntimeError, match="waits for the device"), standin.no_waiting():

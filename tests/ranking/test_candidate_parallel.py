@@ -75,7 +75,7 @@ class Drawn:
         return [(self.integer(0, B - 1), self.integer(0, N - 1)) for _ in range(2 * N)] if B else []
 
 
-def said(ranks: Ranks) -> tuple[Any, ...]:
+def fields_of(ranks: Ranks) -> tuple[Any, ...]:
     flags = None if ranks.flags is None else ranks.flags.tolist()
     rows = None if ranks.rows is None else (ranks.rows[0].tolist(), ranks.rows[1])
     return ranks.columns.tolist(), flags, rows
@@ -114,7 +114,7 @@ def job_exact(first: int, cases: int) -> int:
                 ranks = rank_embeddings(queries, Candidates(candidates[mine], bias), target, **given, **options)
             else:
                 ranks = rank_embeddings(queries, candidates[mine], target, bias=bias, **given, **options)
-        assert said(ranks) == said(alone), seed
+        assert fields_of(ranks) == fields_of(alone), seed
 
 
 def job_product(first: int, cases: int) -> None:
@@ -147,7 +147,7 @@ def job_product(first: int, cases: int) -> None:
             bias = None if bias is None else bias[mine]
             ranks = rank_embeddings(queries, candidates[mine], as_target(form, tasks), bias=bias, **given, **options)
             assert shapes == {shape}, seed
-        assert said(ranks) == said(alone), seed
+        assert fields_of(ranks) == fields_of(alone), seed
 
 
 def job_chunks(first: int, cases: int) -> None:
@@ -168,13 +168,13 @@ def job_chunks(first: int, cases: int) -> None:
         alone = rank_scores(scores, target, **given)
         assert flagged_lines(alone) == reference.ranks(wide.tolist(), tasks, gone), seed
         rows, columns = (torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2))
-        held = (columns >= mine.start) & (columns < mine.stop)
-        true = torch.where(held, wide[rows, columns], 3.0).to(dtype)  # of others: anything
+        stored = (columns >= mine.start) & (columns < mine.stop)
+        true = torch.where(stored, wide[rows, columns], 3.0).to(dtype)  # of others: anything
         accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), **given, **options)
         for chunk in scores[:, mine].split(draw.integer(1, 5), dim=1):
             accumulator.update(chunk)
-        assert said(accumulator.compute()) == said(alone), seed
-        assert said(accumulator.compute()) == said(alone), seed  # without asking anybody
+        assert fields_of(accumulator.compute()) == fields_of(alone), seed
+        assert fields_of(accumulator.compute()) == fields_of(alone), seed  # without communication
 
 
 ENTITIES, RELATIONS, WIDTH = 23, 3, 6
@@ -220,7 +220,7 @@ def job_triples(seed: int) -> None:
         assert torch.equal(table.rows, alone.rows), (kind, seed)
 
 
-def job_laws(cases: int) -> None:
+def job_invariants(cases: int) -> None:
     first = 10_000 * dist.get_world_size()
     for job in (job_exact, job_product, job_chunks):
         job(first, cases)
@@ -232,7 +232,7 @@ def job_laws(cases: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_ranks_are_those_of_one_process(pool: WorkerPool, size: int) -> None:
-    pool.run(job_laws, [(CASES,)] * size)
+    pool.run(job_invariants, [(CASES,)] * size)
 
 
 def job_two_by_two() -> list[tuple[int, dict[str, float]]]:
@@ -269,7 +269,7 @@ def test_candidates_and_data_are_shared_at_once(pool: WorkerPool) -> None:
 
 
 def cases_of_faults() -> dict[str, tuple[Any, Any]]:
-    """What goes wrong, as a call for each process of three; and what all are told."""
+    """What goes wrong, as a call for each process of three; and the error on all."""
     queries, candidates, target = torch.ones(2, 3), torch.ones(4, 3), torch.tensor([0, 11])
     group = dist.group.WORLD
     me = dist.get_rank()
@@ -358,7 +358,7 @@ def job_messages() -> dict[str, str]:
     return {name: message for name, (_, message) in cases_of_faults().items()}
 
 
-def test_what_is_wrong_on_one_process_is_an_error_on_all(pool: WorkerPool) -> None:
+def test_a_fault_on_one_process_is_an_error_on_all(pool: WorkerPool) -> None:
     messages = pool.run(job_messages, [()])[0]
     found = pool.run(job_faults, [()] * 3)
     for name, message in messages.items():
@@ -452,11 +452,11 @@ def job_traffic() -> None:
     size, generator = dist.get_world_size(), torch.Generator().manual_seed(0)
     group = dist.group.WORLD
     for queries, width, with_bias in ((1, 3, False), (12, 3, False), (12, 128, True)):
-        asked = torch.randn(queries, width, generator=generator)
+        requested = torch.randn(queries, width, generator=generator)
         candidates, bias = torch.randn(12, width), torch.randn(12) if with_bias else None
         target = torch.arange(queries) * size
         with sent_bytes() as sent:
-            rank_embeddings(asked, candidates, target, bias=bias, process_group=group)
+            rank_embeddings(requested, candidates, target, bias=bias, process_group=group)
         rows = queries * (4 * width + 4 * with_bias)
         assert sent == {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
     triples = torch.stack([torch.arange(5), torch.zeros(5, dtype=torch.int64), torch.arange(5) * 2], 1)

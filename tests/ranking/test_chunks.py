@@ -173,7 +173,7 @@ def test_bad_input_is_named(case):
         call()
 
 
-def test_a_refused_chunk_changes_nothing():
+def test_a_rejected_chunk_changes_nothing():
     ranks = RankAccumulator(ONE, TARGET, (1, 4))
     ranks.update(torch.ones(1, 2) * 0)
     with pytest.raises(ValueError):

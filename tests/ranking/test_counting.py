@@ -241,7 +241,7 @@ def test_more_than_2_to_the_24_columns(way):
 
 
 class TestChoice:
-    def test_auto_takes_what_is_installed(self, monkeypatch):
+    def test_auto_uses_an_installed_backend(self, monkeypatch):
         monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
         assert counting.chosen(torch.zeros(1, 1)) == "torch"
 
@@ -253,7 +253,7 @@ class TestChoice:
 
     @needs_numba
     @pytest.mark.parametrize("way", ["torch", "numba"])
-    def test_the_way_asked_for_is_the_one_that_counts(self, monkeypatch, way):
+    def test_the_requested_backend_counts(self, monkeypatch, way):
         used = []
         for name, module in (
             ("torch", plain),
@@ -268,7 +268,7 @@ class TestChoice:
         rank_triples(lambda h, r: scores[h], None, triples, None, backend=way)
         assert set(used) == {counting.chosen(scores, way)} == {way}
 
-    def test_what_is_missing_is_told_with_the_cure(self, monkeypatch):
+    def test_a_missing_backend_raises_with_the_remedy(self, monkeypatch):
         monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
         with pytest.raises(ImportError, match=r"backend.*pip install .*torchrankmetrics\[fast\]"):
             rank_scores(torch.zeros(1, 1), torch.tensor([0]), backend="numba")

@@ -49,12 +49,12 @@ def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, thread
         listed[task].append(column)
     for i, columns in enumerate(listed):
         assert sorted(columns) == (sorted(inside[i]) if len(inside[i]) <= limit else [])
-    asked = torch.rand(tasks, generator=generator) < 0.5
-    part = found.of(asked)
-    assert torch.equal(part.inside, found.inside[asked])
-    places = asked.nonzero()[:, 0][part.task].tolist()
+    requested = torch.rand(tasks, generator=generator) < 0.5
+    part = found.of(requested)
+    assert torch.equal(part.inside, found.inside[requested])
+    places = requested.nonzero()[:, 0][part.task].tolist()
     assert sorted(zip(places, part.column.tolist(), strict=True)) == sorted(
-        (i, j) for i, j in zip(found.task.tolist(), found.column.tolist(), strict=True) if asked[i]
+        (i, j) for i, j in zip(found.task.tolist(), found.column.tolist(), strict=True) if requested[i]
     )
 
 
@@ -84,7 +84,7 @@ def test_norms_are_upper_bounds_and_close_and_zero_for_zeros_alone(seed, dtype):
 
 @cases(60, 2000)
 @given(st.integers(0, 10**6), st.sampled_from(FLOATS), st.sampled_from([torch.bfloat16, torch.float32]))
-def test_what_rounding_changes_is_bounded_and_zero_where_it_changes_nothing(seed, dtype, to):
+def test_errors_of_rounding_are_bounded_and_zero_without_rounding(seed, dtype, to):
     given_ = vectors(seed, dtype)
     rounded, bounds = rounding_norms(given_, to)
     assert torch.equal(rounded, given_.to(to))
@@ -98,6 +98,6 @@ def test_what_rounding_changes_is_bounded_and_zero_where_it_changes_nothing(seed
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_norms_of_what_is_no_number_are_none(dtype):
+def test_norms_of_values_that_are_not_numbers_are_none(dtype):
     given_ = torch.tensor([[1.0, torch.inf], [torch.nan, 1.0], [1.0, 2.0]]).to(dtype)
     assert upper_norms(given_).isfinite().tolist() == [False, False, True]

@@ -164,12 +164,14 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
                 ranks = rank_embeddings(queries, candidates, target, backend=backend, chunk_size=chunk_size, **options)
                 assert torch.equal(ranks.optimistic, expected)
                 assert torch.equal(ranks.pessimistic, expected + 1)
-        held = Candidates(candidates)
-        parts = [rank_embeddings(q, held, t, **options) for q, t in zip(queries.split(7), target.split(7), strict=True)]
+        stored = Candidates(candidates)
+        parts = [
+            rank_embeddings(q, stored, t, **options) for q, t in zip(queries.split(7), target.split(7), strict=True)
+        ]
         assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
 
 
-def test_biases_that_vanish_in_float64_are_told_apart_for_queries_of_zeros():
+def test_biases_that_vanish_in_float64_are_distinguished_for_queries_of_zeros():
     zeros = torch.zeros(1, 1, dtype=torch.float64)
     candidates = torch.tensor([[1e-170], [2e-170], [3e-170], [1.0]], dtype=torch.float64)
     for target in range(4):
@@ -180,7 +182,7 @@ def test_biases_that_vanish_in_float64_are_told_apart_for_queries_of_zeros():
     assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [2]
 
 
-def test_what_float64_cannot_decide_is_decided():
+def test_scores_that_float64_cannot_order_are_ordered():
     queries = torch.tensor([[1e30, 1.0, 1.0]])
     candidates = torch.tensor([[1.0, 2.0, -1.0], [1.0, 3.0, -1.0]])
     assert float(queries.double() @ candidates[0].double()) == float(queries.double() @ candidates[1].double())
@@ -192,10 +194,10 @@ def test_what_float64_cannot_decide_is_decided():
 
 def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
     generator = torch.Generator().manual_seed(0)
-    asked = []
+    requested = []
     score = pairs.RationalScores.score
     monkeypatch.setattr(pairs, "_LOOK", 100)
-    monkeypatch.setattr(pairs.RationalScores, "score", lambda self, *given: asked.append(1) or score(self, *given))
+    monkeypatch.setattr(pairs.RationalScores, "score", lambda self, *given: requested.append(1) or score(self, *given))
     queries, candidates = torch.randn(200, 64, generator=generator), torch.randn(3000, 64, generator=generator)
     target = torch.arange(200)
     half = candidates.clone()
@@ -209,9 +211,9 @@ def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
         "integers apart": ((2 * queries).round(), coarse, "l2"),
     }
     for name, (q, e, similarity) in cases.items():
-        asked.clear()
+        requested.clear()
         ranks = rank_embeddings(q, e, target, similarity=similarity)
-        assert len(asked) <= 2 * pairs._LOOK, name
+        assert len(requested) <= 2 * pairs._LOOK, name
         tied = {"half are duplicates": 1500 * (target == 3), "all are": 2999, "all are zeros": 2999}.get(name)
         if tied is None:
             scores = q @ e.T if similarity == "dot" else -(q[:, None] - e).square().sum(2)
@@ -314,17 +316,17 @@ def test_a_task_goes_on_in_the_precision_that_decides_enough_of_the_first_tile(m
     assert sum(counted.values()) < 1.2 * 1100 * 9000
 
 
-def test_candidates_are_read_once_and_refused_when_they_have_changed():
+def test_candidates_are_read_once_and_rejected_when_they_have_changed():
     embeddings, bias = torch.randn(50, 8), torch.randn(50)
-    held = Candidates(embeddings, bias)
+    stored = Candidates(embeddings, bias)
     queries, target = torch.randn(4, 8), torch.arange(4)
-    first = rank_embeddings(queries, held, target, similarity="l2")
+    first = rank_embeddings(queries, stored, target, similarity="l2")
     assert same(first, rank_embeddings(queries, embeddings, target, similarity="l2", bias=bias))
-    assert ("l2", 50, 50) in held.prepared
+    assert ("l2", 50, 50) in stored.prepared
     with torch.no_grad():
         embeddings.mul_(2)
     with pytest.raises(ValueError, match="Candidates have changed since"):
-        rank_embeddings(queries, held, target)
+        rank_embeddings(queries, stored, target)
 
 
 Q, E, T = torch.ones(1, 2), torch.ones(4, 2), torch.tensor([1])

@@ -90,7 +90,7 @@ def test_integers_that_could_be_labels_or_pairs_or_columns_raise_for_every_batch
 
 @pytest.mark.parametrize("B", [1, 2, 3])
 @pytest.mark.parametrize("point", ENTRY_POINTS)
-def test_what_is_no_form_of_exclude_is_an_error_that_names_one(point, B):
+def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
     scores, target = torch.rand(B, N), torch.zeros(B, dtype=torch.int64)
     bad = {
         "one column per row": (torch.ones(B, dtype=torch.int64), TypeError, "exclude as a mask must be bool"),

@@ -17,7 +17,7 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_integers_beyond_the_digits_of_a_float_are_told_apart(backend):
+def test_integers_beyond_the_digits_of_a_float_are_distinguished(backend):
     scores = torch.tensor([[2**53, 2**53 + 1, 2**53 - 1]])
     assert flagged_lines(rank_scores(scores, torch.tensor([0]), backend=backend)) == [(2, 2, 3, False)]
 

@@ -176,7 +176,7 @@ def test_html_shows_the_texts_of_the_cells():
     assert "<sup>†</sup>" in to_html(STYLED)
 
 
-def test_markdown_escapes_what_would_be_a_cell_or_emphasis():
+def test_markdown_escapes_cells_and_emphasis():
     lines = to_markdown(TABLE).splitlines()
     assert lines[0].startswith("| dataset | model | metric |")
     assert lines[1].count("---:") == 4
@@ -218,7 +218,7 @@ class Long(Rendered):
         return Tabular.named(["i", "square"], [(i, i * i) for i in range(1000)], ["squares"])
 
 
-def test_a_notebook_shows_the_first_rows_of_a_long_table_and_says_so():
+def test_a_notebook_shows_the_first_rows_of_a_long_table_with_a_note():
     rows = parsed(Long()._repr_html_())
     assert len(rows) == 1 + 100 + 1
     assert "".join(rows[-1]) == "the first 100 of 1000 rowssquares"

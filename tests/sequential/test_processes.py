@@ -15,10 +15,10 @@ def job(several):
     strong, weak = Model(2.0, seed=1), Model(1.0)
     results = []
     for options in ({"baseline": full(weak)}, {"score_baseline": weak.both}, {"half_width": 0.07}):
-        strong.asked = []
+        strong.requested = []
         found = decide(strong, process_group=group, batch_size=5, **options)
         results.append((found.answer, found.estimate, found.low, found.high, found.num_queries))
-        results.append((found.table.rows.tolist(), len(strong.asked)))
+        results.append((found.table.rows.tolist(), len(strong.requested)))
     if several:
         of_the_first = torch.distributed.new_group([0])
         if torch.distributed.get_rank() == 1:

@@ -44,7 +44,7 @@ def mean_of(name):
 
 
 def capital_by_hand(values, sizes, total, mean):
-    """The bets of one who says that the mean is above, in a plain loop."""
+    """The bets on a larger mean, in a plain loop."""
     capitals, seen, left, after = [1.0] * len(FRACTIONS), 0.0, total, []
     for x, size in zip(values, sizes, strict=True):
         expected = (total * mean - seen) / left

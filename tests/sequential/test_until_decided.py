@@ -51,15 +51,15 @@ def test_a_clear_difference_is_known_from_a_part_of_the_queries_each_scored_once
     assert not found.is_exact
     assert 0 < found.num_queries < found.total_queries / 3
     assert 0 < found.low <= DIFFERENCE <= found.high
-    assert len(model.asked) == len(set(model.asked)) == found.num_queries
+    assert len(model.requested) == len(set(model.requested)) == found.num_queries
     # all answers of a query come with it, and their ranks are those of the whole evaluation
     whole, part = rows_by_task(STRONG_TABLE), rows_by_task(found.table)
     assert part.items() <= whole.items()
     assert len(part) == found.num_tasks == len(found.table)
     h, r, t = TRIPLES.T.tolist()
-    asked = set(model.asked)
-    expected = {(2, i) for i in range(len(h)) if ("tail", h[i], r[i]) in asked}
-    expected |= {(1, i) for i in range(len(h)) if ("head", r[i], t[i]) in asked}
+    requested = set(model.requested)
+    expected = {(2, i) for i in range(len(h)) if ("tail", h[i], r[i]) in requested}
+    expected |= {(1, i) for i in range(len(h)) if ("head", r[i], t[i]) in requested}
     assert set(part) == expected
     worse = decide(WEAK, baseline=STRONG_TABLE)
     assert worse.answer is False
@@ -94,13 +94,13 @@ def test_the_other_model_is_scored_as_far_as_it_is_needed_and_then_gives_the_sam
     other = Model(1.0)
     found = decide(STRONG, score_baseline=other.both)
     assert (found.answer, found.low, found.high) == (True, expected.low, expected.high)
-    assert len(other.asked) == found.num_queries == expected.num_queries
+    assert len(other.requested) == found.num_queries == expected.num_queries
     assert found.baseline.is_partial
     assert rows_by_task(found.baseline).items() <= rows_by_task(WEAK_TABLE).items()
     # a third model meets the winner's sample, extends it where it ends, and scores nothing of it twice
     third, winner = Model(2.6, seed=5), Model(3.0, seed=1)
     again = decide(third, baseline=found.table, score_baseline=winner.both)
-    assert len(winner.asked) == max(0, again.num_queries - found.num_queries)
+    assert len(winner.requested) == max(0, again.num_queries - found.num_queries)
     assert again.num_queries > found.num_queries
     direct = decide(third, baseline=STRONG_TABLE)
     assert (again.answer, again.estimate, again.num_queries) == (direct.answer, direct.estimate, direct.num_queries)
@@ -160,12 +160,12 @@ def test_every_bounded_mean_in_every_rank_type_ends_with_the_value_of_evaluate(n
 
 
 def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
-    asked = []
+    requested = []
     for seed in (0, 0, 1):
         model = Model(3.0, seed=1)
         decide(model, baseline=WEAK_TABLE, seed=seed)
-        asked.append(model.asked)
-    assert asked[0] == asked[1] != asked[2]
+        requested.append(model.requested)
+    assert requested[0] == requested[1] != requested[2]
     query = np.repeat(np.arange(4), [1, 2, 3, 10])
     first, second = np.zeros(4), np.zeros((4, 4))
     for seed in range(20_000, 24_000):
@@ -186,7 +186,7 @@ QUERIES = st.lists(st.integers(0, 6), min_size=1, max_size=20)
 
 @settings(deadline=None, max_examples=25)
 @given(QUERIES, st.integers(1, 7), st.integers(0, 99), st.data())
-def test_a_loop_of_ones_own_ranks_each_task_once_and_never_leaves_what_is_possible(query, batch_size, seed, data):
+def test_a_loop_of_ones_own_ranks_each_task_once_and_stays_within_its_bounds(query, batch_size, seed, data):
     ranks = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
     others = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
     ranks, others, index = torch.tensor(ranks), torch.tensor(others), torch.arange(len(query))
@@ -207,7 +207,7 @@ def test_a_loop_of_ones_own_ranks_each_task_once_and_never_leaves_what_is_possib
         assert found.answer == (found.estimate > 0)
 
 
-def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
+def test_a_loop_of_ones_own_ends_with_the_decision_of_the_whole_evaluation():
     tails = rank_sequentially(
         STRONG.tails, None, TRIPLES, KNOWN, baseline=WEAK_TABLE.select(side="tail"), batch_size=8, **QUIET
     )
@@ -219,7 +219,7 @@ def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
     found = until.decision
     assert (found.estimate, found.low, found.high) == (tails.estimate, tails.low, tails.high)
     assert torch.equal(found.table.rows[:, :8], tails.table.rows[:, :8])
-    # what a loader had asked for already comes late and does no harm
+    # batches that a loader has requested already come late and do no harm
     for i in (0, len(TRIPLES) // 2):
         late = WEAK_TABLE.select(side="tail").rows[i : i + 9]
         until.update(RankTable(late))
@@ -278,7 +278,7 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
     assert not WEAK_TABLE.is_partial
 
 
-def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
+def test_metrics_that_a_part_cannot_bound_raise_by_name():
     for metric, message in (
         ("gmr", "'gmr' is not a mean over tasks"),
         ("median_rank", "is not a mean over tasks"),
@@ -293,9 +293,9 @@ def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
         ),
         (QueryDefinition("own", f=lambda r: 1 / r), "is not a mean over tasks"),
     ):
-        with pytest.raises(ValueError, match=message) as told:
+        with pytest.raises(ValueError, match=message) as reported:
             SequentialEvaluation(9, metric=metric, threshold=0.5)
-        assert "'mrr'" in str(told.value) or "base view" in message or "side" in message or "micro" in message
+        assert "'mrr'" in str(reported.value) or "base view" in message or "side" in message or "micro" in message
     with pytest.raises(ValueError, match=r"'mr' is not bounded.*num_candidates"):
         SequentialEvaluation(9, metric="mr", threshold=5)
     assert not SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20).is_over
@@ -305,7 +305,7 @@ def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
     assert until.decision.num_tasks == 0
 
 
-def test_bad_input_is_refused_before_anything_is_scored():
+def test_bad_input_is_rejected_before_anything_is_scored():
     model = Model(1.0)
     for options, message in (
         ({}, "one of baseline, threshold and half_width"),
@@ -330,7 +330,7 @@ def test_bad_input_is_refused_before_anything_is_scored():
         decide(model, baseline=WEAK_TABLE.ranks)
     with pytest.raises(ValueError, match="triples is empty"):
         rank_sequentially(*model.both, TRIPLES[:0], KNOWN, threshold=0.5)
-    assert model.asked == []
+    assert model.requested == []
     with pytest.raises(ValueError, match="differ in num_candidates"):
         rank_sequentially(*model.both, TRIPLES, None, baseline=WEAK_TABLE, **QUIET)
     until = SequentialEvaluation(9, threshold=0.5)

@@ -1,4 +1,4 @@
-"""Patterns of paths say what a file is of; nothing but headers is read before it is asked for."""
+"""Patterns of paths name model, dataset and seed; only headers are read before ranks are requested."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from torchrankmetrics import RankTable
 from torchrankmetrics.study import RankStudy
 
 
-def test_what_is_saved_by_a_pattern_is_found_by_it(tmp_path: Path) -> None:
+def test_files_saved_by_a_pattern_are_found_by_it(tmp_path: Path) -> None:
     study = study_of(seeds=2)
     pattern = tmp_path / "runs" / "{dataset}" / "{model}-{seed}.npz"
     before = study.table("mrr").to_csv()
@@ -38,7 +38,7 @@ def test_names_may_hold_line_breaks(tmp_path: Path) -> None:
     assert RankStudy.open(f"{tmp_path}/{{model}}/*.npz", dataset="toy").models == ["a", "b\nc", "d\n"]
 
 
-def test_fields_that_a_pattern_lacks_are_said_by_keyword(tmp_path: Path) -> None:
+def test_fields_that_a_pattern_lacks_are_given_by_keyword(tmp_path: Path) -> None:
     table_of("a", "small", 0).save(tmp_path / "one.npz")
     study = RankStudy.open(f"{tmp_path}/{{model}}.npz", dataset="toy")
     assert list(study.runs) == [("one", "toy", "0")]
@@ -52,7 +52,7 @@ def test_a_field_that_comes_twice_stands_for_the_same(tmp_path: Path) -> None:
     assert study.models == ["a", "b"]
 
 
-def test_only_headers_are_read_before_a_data_set_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_headers_are_read_before_a_dataset_is_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study_of(seeds=2).save(tmp_path / "{dataset}" / "{model}" / "{seed}.npz")
     loaded: list[str] = []
     load = RankTable.load
@@ -78,9 +78,7 @@ def test_only_headers_are_read_before_a_data_set_is_asked_for(tmp_path: Path, mo
         ("runs/{model}.npz", "b.npz is not a whole RankTable file"),
     ],
 )
-def test_what_is_wrong_with_a_pattern_is_told(
-    pattern: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_of_a_pattern_raise(pattern: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
     table_of("a", "small", 0).save("runs/a.npz")

@@ -22,7 +22,7 @@ def p_not_worse(a: object, b: object, metric: str, margin: float) -> float:
     ("metric", "margin", "seeds"),
     [("mrr", 0.1, 2), ("mr", 8.0, 2), ("amri", 0.2, 2), ("adjusted_mr", 0.2, 3), ("hits@10", 0.1, 1)],
 )
-def test_a_model_is_within_where_equivalence_says_it_is_not_inferior_to_each_other(
+def test_a_model_is_within_if_equivalence_finds_it_not_inferior_to_each_other(
     metric: str, margin: float, seeds: int
 ) -> None:
     table = study_of(seeds=seeds).table(metric, margin=margin)
@@ -76,7 +76,7 @@ def test_models_that_never_differ_are_no_surer_than_flips_of_signs() -> None:
 @pytest.mark.parametrize(
     ("margin", "error"), [(0.0, ValueError), (-1.0, ValueError), (float("nan"), ValueError), ("1", TypeError)]
 )
-def test_what_is_no_margin_is_refused(margin: object, error: type[Exception]) -> None:
+def test_invalid_margins_raise(margin: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="margin must be"):
         study_of(datasets=("small",)).table(margin=margin)  # type: ignore[arg-type]
 
@@ -127,7 +127,7 @@ def test_differences_of_metrics_of_queries_are_those_of_compare() -> None:
         assert ours == pytest.approx((theirs.difference, theirs.low, theirs.high, theirs.p_value), rel=1e-9)
 
 
-def test_queries_with_other_answers_are_told_and_not_compared() -> None:
+def test_queries_with_other_answers_are_reported_and_not_compared() -> None:
     study, other = RankStudy(), queries_of(1, 0)
     columns = other.to_numpy()
     columns["query"] = np.arange(len(columns["query"]))

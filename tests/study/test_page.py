@@ -260,17 +260,17 @@ def test_tables_in_memory_cannot_be_verified(tmp_path: Path) -> None:
 
 def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_path: Path) -> None:
     dcg = RankDefinition("my_dcg", f=lambda r: 1 / torch.log2(1 + r))
-    asked = [dcg, RankMetric(dcg, side="tail"), "mrr"]
+    requested = [dcg, RankMetric(dcg, side="tail"), "mrr"]
     study = study_of(datasets=("small",))
     study.save(tmp_path / PATTERN)
-    study.report(tmp_path / "report.html", asked, "adjusted_index")
+    study.report(tmp_path / "report.html", requested, "adjusted_index")
     with pytest.raises(ValueError, match="'adjusted_my_dcg', which is user-defined: pass it in metrics="):
         verify(tmp_path / "report.html", tmp_path)
-    assert verify(tmp_path / "report.html", tmp_path, metrics=asked)
+    assert verify(tmp_path / "report.html", tmp_path, metrics=requested)
 
 
-def test_a_page_of_what_does_not_fit_together(tmp_path: Path) -> None:
-    """One data set, models on other candidates, missing cells, names that are markup: the page is written and told."""
+def test_a_page_of_unequal_models(tmp_path: Path) -> None:
+    """One dataset, models on other candidates, missing cells, names that are markup: the page has warnings."""
     study = study_of(datasets=("small", "middle"))
     odd = table_of("a", "small", 1)
     odd.rows[:, 2] += 1
@@ -300,7 +300,7 @@ def test_many_distributions_are_small_multiples() -> None:
 # --- a browser --------------------------------------------------------------------------------------------------------
 
 browser = pytest.mark.skipif(BROWSER is None, reason="no chromium is installed: see CONTRIBUTING.md")
-# what the page looks like from inside, told to the page around it
+# the layout inside the frame, sent to the page around it
 PROBE = """<script>
 const wide = [...document.querySelectorAll("body > *, section > *, figure > svg")].filter(
   e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1);

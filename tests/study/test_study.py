@@ -79,7 +79,7 @@ def test_the_mean_over_these_data_sets_has_the_errors_of_all() -> None:
     assert found.here.difference == pytest.approx(np.mean([row.difference for row in found.rows]))
     assert found.here.standard_error == pytest.approx(np.sqrt((errors**2).sum()) / 3)
     half = (found.here.high - found.here.low) / 2
-    assert half > 1.96 * found.here.standard_error  # three seeds: t and not the normal law
+    assert half > 1.96 * found.here.standard_error  # three seeds: t and not the normal distribution
 
 
 @pytest.mark.parametrize(("ranks", "p"), [((4, 5), 2 * 2.0**-9), ((2, 4), 1.0)], ids=["one_way", "cancel"])
@@ -222,7 +222,7 @@ def test_the_pairs_of_all_metrics_and_datasets_are_corrected_by_holm() -> None:
     assert (study_of(datasets=("small",)).table("mrr").num_tests, table.num_tests) == (3, 18)
 
 
-def test_what_has_no_direction_has_no_best() -> None:
+def test_metrics_without_direction_have_no_best() -> None:
     table = study_of().table("tie_rate")
     assert not any(cell.best for cell in table.cells.values())
     assert "Bold" not in table.to_text()
@@ -280,14 +280,14 @@ def test_a_single_model_has_no_notes_on_comparisons() -> None:
     assert "\nBold: best of its dataset.\n" in text
 
 
-def test_seeds_that_are_missing_are_told() -> None:
+def test_seeds_that_are_missing_are_reported() -> None:
     study = study_of(seeds=2)
     study.add(table_of("a", "small", 2), model="a", dataset="small", seed=2)
     assert "b, c: seed 2 is missing" in study.table("mrr").to_text()
     assert study.table("mrr").cell("a", "small").seeds == ("0", "1", "2")
 
 
-def test_other_candidates_are_told_and_not_compared() -> None:
+def test_other_candidates_are_reported_and_not_compared() -> None:
     study = study_of()
     odd = table_of("a", "small", 1)
     odd.rows[:, 2] += 1
@@ -315,7 +315,7 @@ def test_runs_of_a_model_on_other_tasks_have_the_interval_of_their_seeds() -> No
     assert cell.seed_share == 1
 
 
-def test_nan_and_sampled_candidates_are_told() -> None:
+def test_nan_and_sampled_candidates_are_reported() -> None:
     study = RankStudy()
     table = RankTable.from_numpy({"optimistic": [1, 2, 5], "num_candidates": 9, "nan": [False, True, False]})
     study.add(table, model="a", dataset="d")
@@ -384,7 +384,7 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
         ({"cluster": "query"}, "cluster must be one of"),
     ],
 )
-def test_bad_options_are_told(options: dict[str, object], message: str) -> None:
+def test_bad_options_are_reported(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         study_of(datasets=("small",)).table(**options)  # type: ignore[arg-type]
 
@@ -401,7 +401,7 @@ def test_bad_layouts_styles_and_pairs_are_named() -> None:
         study.difference("a", "a")
 
 
-def test_an_empty_study_says_what_to_do() -> None:
+def test_an_empty_study_raises_with_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"the study has no runs: add\("):
         RankStudy().table()
 
@@ -418,7 +418,7 @@ def test_tied_scores_are_not_beyond_chance() -> None:
         assert found == [0, 1, 0], metric
 
 
-def test_models_and_data_sets_are_told_in_any_order() -> None:
+def test_models_and_datasets_may_be_added_in_any_order() -> None:
     study = study_of()
     before = study.table("mrr")
     study.arrange(models=["c", "a"], datasets=["large"])

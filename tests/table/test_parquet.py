@@ -45,7 +45,7 @@ def put(path, **columns):
     return path
 
 
-def test_every_column_makes_the_round_trip_and_what_says_nothing_is_left_out(tmp_path):
+def test_every_column_makes_the_round_trip_and_default_columns_are_omitted(tmp_path):
     table = RankTable.from_numpy(FULL)
     table.save(tmp_path / "a.parquet")  # by its name
     written = pq.read_table(tmp_path / "a.parquet")
@@ -114,7 +114,7 @@ def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(columns, 
         ({"optimistic": [0, 1]}, "ranks must lie between 1 and num_candidates"),
     ],
 )
-def test_what_cannot_be_read_is_named(columns, message, tmp_path):
+def test_columns_that_cannot_be_read_are_named(columns, message, tmp_path):
     path = put(tmp_path / "bad.parquet", **{**RANKS, **columns})
     with pytest.raises(ValueError, match=f"bad.parquet is not a whole Parquet file of ranks: .*{message}"):
         RankTable.from_parquet(path)
@@ -132,13 +132,13 @@ def test_what_cannot_be_read_is_named(columns, message, tmp_path):
         ("fb15k237", r"fb15k237 is not a partition \(name=value\)"),
     ],
 )
-def test_folders_that_are_no_partitions_are_refused(name, message, tmp_path):
+def test_folders_that_are_no_partitions_are_rejected(name, message, tmp_path):
     put(tmp_path / name / "a.parquet", **RANKS)
     with pytest.raises(ValueError, match=message):
         RankTable.from_parquet(tmp_path)
 
 
-def test_what_is_no_parquet_or_of_another_version_is_refused(tmp_path):
+def test_other_files_and_versions_raise(tmp_path):
     path = tmp_path / "a.parquet"
     RankTable.from_numpy(FULL).to_parquet(path)
     content = path.read_bytes()
@@ -157,7 +157,7 @@ def test_what_is_no_parquet_or_of_another_version_is_refused(tmp_path):
             RankTable.from_parquet(nothing)
 
 
-def test_a_small_file_that_would_take_much_memory_is_refused_until_the_caller_allows_it(tmp_path):
+def test_a_small_file_that_would_take_much_memory_is_rejected_until_the_caller_allows_it(tmp_path):
     n = 1_000_000
     ones = pa.array(np.ones(n, dtype=np.int64))
     path = put(tmp_path / "large.parquet", optimistic=ones, num_candidates=ones)
@@ -181,7 +181,7 @@ def test_changed_bits_in_pages_with_checksums_of_another_program_are_an_error(tm
             assert torch.equal(RankTable.load(path).rows, rows)
 
 
-def test_other_programs_read_what_is_written_and_may_write_it_again(tmp_path):
+def test_other_programs_read_and_rewrite_the_files(tmp_path):
     table = table_of(0, 20)
     table.save(tmp_path / "a.parquet")
     pq.write_table(pq.read_table(tmp_path / "a.parquet").slice(3), tmp_path / "b.parquet")
@@ -203,7 +203,7 @@ def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):
         RankTable.from_parquet(path)
 
 
-def test_without_pyarrow_an_error_says_what_to_install(tmp_path, monkeypatch, capsys):
+def test_without_pyarrow_an_error_names_the_package_to_install(tmp_path, monkeypatch, capsys):
     table_of(0, 20).to_parquet(tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for act in (RankTable.load, RankTable.from_parquet, table_of(0, 20).to_parquet, table_of(0, 20).save):
@@ -274,7 +274,7 @@ def test_the_folder_of_one_table_is_one_run(name, runs, capsys):
         "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
     ],
 )
-def test_commands_say_of_parquet_what_they_say_of_npz(arguments, runs, capsys):
+def test_commands_print_the_same_for_parquet_and_npz(arguments, runs, capsys):
     code, expected = printed(capsys, *arguments.format("npz").split(), "-f", "csv")
     assert code == 0
     assert printed(capsys, *arguments.format("parquet").split(), "-f", "csv") == (0, expected)

@@ -54,7 +54,7 @@ def test_both_sides_of_a_triple_keep_their_common_id():
     assert joined.compact().num_tasks == 8
 
 
-def test_ids_that_have_no_room_are_refused():
+def test_ids_that_have_no_room_are_rejected():
     wide = table([1, 2], [-(1 << 62), 1 << 62])
     with pytest.raises(ValueError, match="sample ids of all tables together must fit in int64"):
         RankTable.concatenate([wide, wide], offset_ids=True)

@@ -209,7 +209,7 @@ class Payload:
         return (open, (str(self.path), "w"))
 
 
-def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
+def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
     trap, path = tmp_path / "trap", tmp_path / "a.npz"
     pickled = np.empty(2, dtype=object)
     pickled[:] = Payload(trap)
@@ -282,7 +282,7 @@ def test_cuts_and_changed_bits_are_an_error_or_change_nothing(name, tmp_path):
     assert max(map(len, messages)) < 500 + len(str(path))
 
 
-def test_an_entry_of_the_directory_that_swallows_the_next_is_refused_and_a_comment_of_the_archive_is_none(tmp_path):
+def test_an_entry_of_the_directory_that_swallows_the_next_is_rejected_and_a_comment_of_the_archive_is_none(tmp_path):
     table = RankTable.from_ranks(Ranks([1, 3, 7], [2, 3, 9], 14), side="tail", group=3, weight=0.5)
     path = tmp_path / "a.npz"
     table.save(path)
@@ -433,7 +433,7 @@ def test_the_target_of_a_symbolic_link_is_written(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["dangling", "deep", "link", "second"]
 
 
-def test_a_pipe_is_written_to_and_a_socket_refused(tmp_path):
+def test_a_pipe_is_written_to_and_a_socket_rejected(tmp_path):
     table = RankTable.from_ranks(Ranks([1, 3], None, 5))
     table.save(tmp_path / "a.npz")
     os.mkfifo(tmp_path / "pipe")

@@ -46,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _message(error: Exception) -> str | None:
     """Describe invalid input; None for an error that is a fault of the package."""
-    if isinstance(error, ModuleNotFoundError) and error.name in ("typer", "rich"):
-        return "the command line needs typer and rich: pip install 'torchrankmetrics[cli]'"
+    if isinstance(error, ModuleNotFoundError) and error.name == "typer":
+        return "the command line needs typer: pip install 'torchrankmetrics[cli]'"
     if isinstance(error, OSError):
         name = error.filename if error.filename2 is None else error.filename2
         return str(error) if name is None else f"{name}: {error.strerror}"

@@ -48,8 +48,7 @@ def adjust(
     from torchrankmetrics.datasets import candidate_counts, dataset_facts
     from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.metrics.adjust import adjust
-    from torchrankmetrics.metrics.measure import Measure
-    from torchrankmetrics.metrics.registry import base_definition
+    from torchrankmetrics.metrics.registry import as_measure
 
     views = choices_of(view, "--view", VIEWS[1:])
     if sum(source is not None for source in (dataset, counts, num_candidates)) != 1:
@@ -74,7 +73,7 @@ def adjust(
         cells: tuple[float, ...] = (result.value, result.low, result.high)
         if result.log10_p is not None:
             cells = tuple(map(PValue, cells, result.log10_p))
-        rows.append((Measure(base_definition(metric), one).key, *cells))
+        rows.append((as_measure(metric, view=one).key, *cells))
     emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
     return 0
 
@@ -124,6 +123,12 @@ def datasets(
     """
     from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 
+    definitions: list[Any] = []
+    if metrics is not None:
+        from torchrankmetrics.metrics.registry import base_definition
+        from torchrankmetrics.null import ExactExpectation
+
+        definitions = [base_definition(name) for name in split_list(metrics, "--metric")]
     tasks = [
         (facts, *part)
         for facts in map(dataset_facts, names or dataset_names())
@@ -141,8 +146,9 @@ def datasets(
         task = (facts.name, *part, "+".join(facts.known[one_split]))
         if metrics is None:
             rows.append((*task, facts.num_entities[kind], facts.num_relations, *_summary(counts)))
-        else:
-            rows += [(*task, *row) for row in _moments(split_list(metrics, "--metric"), counts)]
+        for definition in definitions:
+            moments = ExactExpectation().moments(definition, counts)
+            rows.append((*task, definition.name, moments.mean, moments.variance))
     columns: tuple[str, ...] = (*_TASKS, "entities_known", "relations", *_COUNTS)
     note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
     if metrics is not None:
@@ -150,15 +156,6 @@ def datasets(
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
     emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS) + (metrics is not None)), form, output)
     return 0
-
-
-def _moments(metrics: list[str], counts: "CandidateCounts") -> list[tuple[Cell, ...]]:
-    from torchrankmetrics.metrics.registry import base_definition
-    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-
-    definitions = [base_definition(name) for name in metrics]
-    found = [DEFAULT_EXPECTATION.moments(definition, counts) for definition in definitions]
-    return [(one.name, moments.mean, moments.variance) for one, moments in zip(definitions, found, strict=True)]
 
 
 def _summary(counts: "CandidateCounts") -> tuple[int | float, ...]:

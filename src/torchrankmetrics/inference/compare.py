@@ -195,12 +195,10 @@ def _aligned(
             f"all models must be lists of at least 2 runs if one is, for the variance of training seeds; {single[0]} "
             "has 1"
         )
-    flat = [run for of_model in runs for run in of_model]
-    of_runs = [
-        name if single else f"{name}[{i}]"
-        for name, of_model in zip(names, runs, strict=True)
-        for i in range(len(of_model))
-    ]
+    flat = list(itertools.chain(*runs))
+    of_runs: Sequence[str] = names
+    if not single:
+        of_runs = [f"{name}[{i}]" for name, of_model in zip(names, runs, strict=True) for i in range(len(of_model))]
     if any(map(is_values, flat)):
         if cluster is not None or len(metrics) != 1:
             raise ValueError("cluster must be None and metric one name for values of queries")

@@ -162,12 +162,11 @@ class PairedMeasure:
 
         For weighted or clustered tasks these are the effective numbers; else the error is None.
         """
-        units, differences = self.units, self.flipped
-        if not units.clustered and np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any():
-            only_a, only_b = (int(units.count[s * differences > 0].sum()) for s in (1, -1))
-            return only_a, only_b, units.size, None
+        units = self.units
+        if units.is_binary:
+            return *units.discordant(0, 1), None
         # number of independent tasks of equal weight with the same standard error
-        discordant = float((units.count * np.abs(differences)).sum()) / units.total
+        discordant = float((units.count * np.abs(self.flipped)).sum()) / units.total
         difference = float(units.mean[0] - units.mean[1])
         error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
         n = (discordant - difference**2) / error if error > 0 else units.effective

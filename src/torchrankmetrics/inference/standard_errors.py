@@ -100,6 +100,19 @@ class Units:
         estimate = 2 * float(square.sum()) ** 2 / spread if spread > 0 else math.inf
         return min(max(estimate, 1.0), self.size - 1)
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether units are single tasks of equal weight, which count 0 or 1."""
+        if self.clustered or np.ptp(self.weight) > 0:
+            return False
+        return not (self.sums / self.weight[:, None] % 1).any()
+
+    def discordant(self, a: int, b: int) -> tuple[int, int, int]:
+        """Numbers of binary units that only a hits, that only b hits, and of all."""
+        difference = self.sums[:, a] - self.sums[:, b]
+        only_a, only_b = (int(self.count[sign * difference > 0].sum()) for sign in (1, -1))
+        return only_a, only_b, self.size
+
     def effective_tasks(self, influence: FloatArray) -> float:
         """``effective_tasks_of`` influences (u,); 0 if they vary by rounding only."""
         scale = float(np.abs(self.sums).max(initial=0.0)) / self.total

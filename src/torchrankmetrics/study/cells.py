@@ -90,15 +90,8 @@ class DatasetResult:
         assert self.models is not None
         null = null / self.slope if null else 0.0
         if self.is_exact:
-            return share_difference_p_value(*_discordant(self.models, a, b), null)
+            return share_difference_p_value(*self.models.units.discordant(a, b), null)
         return self.models.difference(a, b, 0.5).p_value_of(null)
-
-
-def _discordant(models: SeededModels, a: int, b: int) -> tuple[int, int, int]:
-    """Numbers of tasks that only a hits, that only b hits, and of all."""
-    differences = models.units.sums[:, a] - models.units.sums[:, b]
-    only_a, only_b = (int(models.units.count[sign * differences > 0].sum()) for sign in (1, -1))
-    return only_a, only_b, models.units.size
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -134,19 +127,14 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)
     if models is None or len(tested) < 2 or measure.higher_is_better is None:
         return DatasetResult(cells, chance, tested, remark, None, slope)
-    is_exact = False
-    if definition.is_share and not models.units.clustered:
-        # shares of tasks of equal weight, each of which counts 0 or 1, with a run per model
-        units = models.units
-        binary = np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any()
-        is_exact = set(models.sizes) == {1} and bool(binary)
+    is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary
     pairs: dict[tuple[str, str], tuple[float, ...]] = {}
     result = DatasetResult(cells, chance, tested, remark, models, slope, is_exact, pairs)
     for a, b in combinations(range(len(tested)), 2):
         found = models.difference(a, b, confidence_level)
         ends = found.low, found.high
         if is_exact:
-            ends = share_difference(*_discordant(models, a, b), confidence_level)
+            ends = share_difference(*models.units.discordant(a, b), confidence_level)
         low, high = sorted(end * slope for end in ends)
         error = found.standard_error * abs(slope)
         pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, result.p_value(a, b))

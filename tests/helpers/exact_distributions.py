@@ -1,4 +1,4 @@
-"""Null moments by exact laws, slow and plain: Fractions and 50 digits, nothing from the library.
+"""Null moments by exact distributions, slow and plain: Fractions and 50 digits, nothing from the library.
 
 A metric is a pair (kind, p): ("power", p) is (sum v r^p)^(1/p), ("inverse", p) its reciprocal, p = 0 the geometric mean
 and p = +-inf the extremes; ("hits", k); ("variance", 0.5) is the standard deviation, ("median", -1) the inverse median.
@@ -62,11 +62,11 @@ def value(kind, p, ranks, v):
     return sum(number(share) * mpmath.mpf(r) ** p for r, share in zip(ranks, v, strict=True)) ** (1 / mpmath.mpf(p))
 
 
-def moments(law):
-    """Mean and variance of a law given as (value, probability) pairs."""
-    law = [(number(x), number(q)) for x, q in law]
-    mean = sum(x * q for x, q in law)
-    return mean, sum((x - mean) ** 2 * q for x, q in law)
+def moments(distribution):
+    """Mean and variance of a distribution given as (value, probability) pairs."""
+    distribution = [(number(x), number(q)) for x, q in distribution]
+    mean = sum(x * q for x, q in distribution)
+    return mean, sum((x - mean) ** 2 * q for x, q in distribution)
 
 
 def enumerated(kind, p, N, weights=None):
@@ -77,39 +77,39 @@ def enumerated(kind, p, N, weights=None):
 
 
 def convolved(statistic, g, N, weights=None):
-    """Moments of g(sum v_i f(r_i)) through the exact law of the sum; ``statistic(r, v)`` is hashable and adds up."""
+    """Moments of g(sum v_i f(r_i)) through the exact distribution of the sum; ``statistic(r, v)`` is hashable."""
     N, v = shares(N, weights)
-    law = {}
+    distribution = {}
     for n, share in zip(N, v, strict=True):
         steps = [statistic(r, share) for r in range(1, n + 1)]
         new = {}
         for step in steps:
-            for state, ways in (law or {tuple(0 for _ in step): 1}).items():
+            for state, ways in (distribution or {tuple(0 for _ in step): 1}).items():
                 key = tuple(a + b for a, b in zip(state, step, strict=True))
                 new[key] = new.get(key, 0) + ways
-        law = new
+        distribution = new
     total = 1
     for n in N:
         total *= n
-    return moments([(g(*state), Fraction(ways, total)) for state, ways in law.items()])
+    return moments([(g(*state), Fraction(ways, total)) for state, ways in distribution.items()])
 
 
-def median_law(N, p=1):
-    """Moments of the median (p = 1) or its inverse (p = -1), equal weights, from the joint law of the middle two."""
+def median_distribution(N, p=1):
+    """Moments of the median (p = 1) or its inverse (p = -1) (equal weights) from the distribution of the middle two."""
     n, top = len(N), max(N)
     low, high = (n + 1) // 2, n // 2 + 1
 
     def counts(probability):
         """Law of the pair (#{r <= x}, #{r <= y}) from (P(r <= x), P(x < r <= y)) per task."""
-        law = {(0, 0): Fraction(1)}
+        distribution = {(0, 0): Fraction(1)}
         for a, b in probability:
             new = {}
-            for (i, j), q in law.items():
+            for (i, j), q in distribution.items():
                 for key, step in (((i + 1, j + 1), a), ((i, j + 1), b), ((i, j), 1 - a - b)):
                     if step:
                         new[key] = new.get(key, Fraction(0)) + q * step
-            law = new
-        return law
+            distribution = new
+        return distribution
 
     def cdf(n_i, x):
         return Fraction(min(x, n_i), n_i)
@@ -117,36 +117,36 @@ def median_law(N, p=1):
     joint = {}  # P(X_low <= x, X_high <= y)
     for x in range(0, top + 1):
         for y in range(x, top + 1):
-            law = counts([(cdf(k, x), cdf(k, y) - cdf(k, x)) for k in N])
-            joint[x, y] = sum((q for (i, j), q in law.items() if i >= low and j >= high), Fraction(0))
+            distribution = counts([(cdf(k, x), cdf(k, y) - cdf(k, x)) for k in N])
+            joint[x, y] = sum((q for (i, j), q in distribution.items() if i >= low and j >= high), Fraction(0))
 
     def box(x, y):
         return joint[min(x, y), y]
 
-    law = []
+    distribution = []
     for x in range(1, top + 1):
         for y in range(x, top + 1):
             q = box(x, y) - box(x - 1, y) - box(x, y - 1) + box(x - 1, y - 1) if y > x else box(x, x) - box(x - 1, x)
-            law.append((number(Fraction(x + y, 2)) ** p, q))
-    return moments(law)
+            distribution.append((number(Fraction(x + y, 2)) ** p, q))
+    return moments(distribution)
 
 
-def sum_law(N, weights, f):
+def sum_distribution(N, weights, f):
     """Number of ways to every sum of w_i f(r_i), r_i in 1..N_i: sums and ways exact, for f with rational values."""
-    law = {Fraction(0): 1}
+    distribution = {Fraction(0): 1}
     for n, w in zip(N, weights, strict=True):
         new = {}
         for r in range(1, n + 1):
             step = Fraction(w) * f(r)
-            for total, ways in law.items():
+            for total, ways in distribution.items():
                 new[total + step] = new.get(total + step, 0) + ways
-        law = new
-    return law
+        distribution = new
+    return distribution
 
 
-def upper_tails(law, larger_is_better):
+def upper_tails(distribution, larger_is_better):
     """(sum, P(at least as good)) of every sum, the best first."""
-    total, ways = sum(law.values()), 0
-    for x in sorted(law, reverse=larger_is_better):
-        ways += law[x]
+    total, ways = sum(distribution.values()), 0
+    for x in sorted(distribution, reverse=larger_is_better):
+        ways += distribution[x]
         yield x, Fraction(ways, total)
