@@ -15,8 +15,7 @@ from pathlib import Path
 import torch
 
 from torchrankmetrics import RankTable, rank_embeddings
-from torchrankmetrics.integrations.trec import rank_run
-from torchrankmetrics.integrations.trec_files import read_qrels
+from torchrankmetrics.integrations.trec import rank_run, read_qrels
 from torchrankmetrics.study import RankStudy
 
 METRICS = ["ndcg@10", "recall@100", "rr@10"]

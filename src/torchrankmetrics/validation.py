@@ -2,6 +2,7 @@
 
 import math
 import operator
+import re
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Literal, SupportsIndex, TypeGuard, TypeVar, cast, get_args
@@ -39,6 +40,12 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
         limit = "" if below is None else f" and below {below}"
         raise ValueError(f"{name} must be an int of at least {least}{limit}, got {number}")
     return number
+
+
+def check_key(name: str, value: object) -> None:
+    """Check a name that becomes a key in logs."""
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", value):
+        raise ValueError(f"{name} must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(value)}")
 
 
 def is_int(value: object) -> TypeGuard[int]:

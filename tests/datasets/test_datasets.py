@@ -158,12 +158,6 @@ def test_queries_of_train_have_as_many_tasks_as_relevant_entities():
             assert (count % (dataset_facts(name).num_entities["all"] + 1 - numbers) == 0).all(), name
 
 
-def test_the_files_stay_small():
-    sizes = {path.name: len(path.read_bytes()) for path in (files("torchrankmetrics.datasets") / "data").iterdir()}
-    assert max(sizes.values()) < 30_000
-    assert sum(sizes.values()) < 400_000
-
-
 @pytest.mark.parametrize("name", ["nations", "kinships", "umls"])
 class TestAgainstPyKEEN:
     @pytest.fixture

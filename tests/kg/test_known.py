@@ -126,6 +126,11 @@ BAD = {
     "float queries": (lambda: KnownAnswers([[0.5]], [1]), TypeError, "queries"),
     "float answers": (lambda: KnownAnswers([[0]], [1.0]), TypeError, "answers"),
     "uneven": (lambda: KnownAnswers([[0], [1]], [1]), ValueError, "queries.*answers"),
+    "no columns": (
+        lambda: KnownAnswers(torch.zeros(2, 0).long(), [0, 1]),
+        ValueError,
+        r"queries must be \(n, k\), k >=",
+    ),
     "negative answer": (lambda: KnownAnswers([[0]], [-1]), IndexError, "answers.*-1"),
     "negative query": (lambda: KnownAnswers([[-3]], [1]), IndexError, "queries.*-3"),
     "width": (lambda: KnownAnswers([[0, 1]], [1])(torch.zeros(2, 3).long()), ValueError, r"queries.*\(B, 2\)"),

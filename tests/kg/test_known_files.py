@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from torchrankmetrics import KnownTriples, rank_embeddings, rank_triples
+from torchrankmetrics import KnownTriples
 
 HEADER = 4096
 IDS = st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5))
@@ -237,30 +237,3 @@ def test_a_file_that_cannot_be_mapped_raises_and_stays(tmp_path):
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     with pytest.raises(FileNotFoundError):
         KnownTriples.open(tmp_path / "missing")
-
-
-def test_evaluations_take_opened_triples_unchanged(path):
-    known, opened = KnownTriples(TRIPLES, num_entities=7), KnownTriples.open(path)
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randn(7, 2, 7, generator=generator)
-    scorers = (lambda h, r: table[h, r], lambda r, t: table[:, r, t].T)
-    tables = [rank_triples(*scorers, TRIPLES, each, backend="torch", progress=False).rows for each in (known, opened)]
-    assert torch.equal(*tables)
-    queries, candidates = torch.randn(6, 4, generator=generator), torch.randn(7, 4, generator=generator)
-    h, r, t = TRIPLES.unbind(1)
-    ranks = [
-        rank_embeddings(queries, candidates, t, exclude=each.tails(h, r), arithmetic="product")
-        for each in (known, opened)
-    ]
-    assert torch.equal(ranks[0].optimistic, ranks[1].optimistic)
-
-
-def test_files_keep_their_mode_and_links_their_target(path):
-    path.chmod(0o640)
-    link = path.with_name("link")
-    link.symlink_to(path)
-    path.write_bytes(b"")
-    KnownTriples(TRIPLES).save(link)
-    assert link.is_symlink()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert KnownTriples.open(link).num_entities == 5

@@ -149,12 +149,6 @@ def test_easy_answers_are_neither_candidates_nor_tasks():
     assert lines(rank_complex_queries(lambda q: scores[q], [[2]]).ranks) == [(3, 3, 4)]
 
 
-def test_each_query_is_scored_once():
-    requested = []
-    rank_complex_queries(lambda q: requested.extend(q.tolist()) or torch.rand(len(q), E), [[0, 1], [2, 3, 4], [5]])
-    assert sorted(requested) == [0, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("hard", "more", "message"),
     [
@@ -243,37 +237,3 @@ def test_pairs_of_entities_are_ranked_in_chunks(size):
         candidates = [x * E + y for x, y in pairs if (x, y) == (a, d) or (x, b, y) not in true]
         expected.append(among(scores[b].flatten().tolist(), a * E + d, candidates))
     assert lines(ranks.compute()) == expected
-
-
-def test_links_of_one_kind_have_neither_loops_nor_known_neighbours_among_the_candidates():
-    edges = graph(2, n=8, columns=(E, E))
-    edges = edges[edges[:, 0] != edges[:, 1]]
-    both, loops = torch.cat([edges, edges.flip(1)]), torch.arange(E)
-    known = KnownAnswers(torch.cat([both[:, 0], loops]), torch.cat([both[:, 1], loops]))
-    node, other = both.T
-    scores = integers(len(both), E)
-    linked = {frozenset(x) for x in edges.tolist()}
-    expected = [
-        among(row, b, [c for c in range(E) if c == b or (c != a and frozenset((a, c)) not in linked)])
-        for row, (a, b) in zip(scores.tolist(), both.tolist(), strict=True)
-    ]
-    assert lines(rank_scores(scores, other, exclude=known(node))) == expected
-
-
-def test_an_inductive_split_is_filtered_by_the_inference_graph_and_the_test_triples():
-    """The training graph has other entities."""
-    inference, test = graph(4, n=25), graph(5, n=6)
-    known = KnownTriples(inference, test, num_entities=E)
-    tails, heads = integers(E, R, E), integers(R, E, E, seed=2)
-    table = rank_triples(lambda h, r: tails[h, r], lambda r, t: heads[r, t], test, known)
-    true = {tuple(x) for x in torch.cat([inference, test]).tolist()}
-    expected = []
-    for side in ("tail", "head"):
-        for h, r, t in test.tolist():
-            if side == "tail":
-                candidates = [e for e in range(E) if e == t or (h, r, e) not in true]
-                expected.append(among(tails[h, r].tolist(), t, candidates))
-            else:
-                candidates = [e for e in range(E) if e == h or (e, r, t) not in true]
-                expected.append(among(heads[r, t].tolist(), h, candidates))
-    assert lines(table.ranks) == expected

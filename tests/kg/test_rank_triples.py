@@ -83,18 +83,6 @@ def test_out_of_memory_halves_the_batch():
     assert sizes == [4, 2, 1, 1, 1, 1]
 
 
-def test_other_errors_are_not_tried_again():
-    calls = []
-
-    def tails(heads, relations):
-        calls.append(len(heads))
-        raise RuntimeError("shapes do not match")
-
-    with pytest.raises(RuntimeError, match="shapes"):
-        rank_triples(tails, None, TEST, None)
-    assert calls == [4]
-
-
 def test_the_batch_follows_from_the_memory(monkeypatch):
     assert loop._fitting(1 << 12, 4, torch.device("cpu")) == 1 << 10
     assert loop._fitting(1 << 30, 4, torch.device("cpu")) == 1

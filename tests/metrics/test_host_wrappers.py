@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-import torch
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
-from torchmetrics.wrappers import BootStrapper, MetricTracker, MinMaxMetric, Running
+from torchmetrics.wrappers import MetricTracker, MinMaxMetric, Running
 
 from bits import bits
 from public_metrics import every_metric, expected, scores
@@ -37,17 +36,6 @@ def test_min_max_and_running_windows_are_of_the_updates(make: Callable[..., Rank
     assert result["min"].item() == pytest.approx(min(seen))
     assert result["max"].item() == pytest.approx(max(seen))
     assert bits(window.compute()) == expected(make, 2, 3)
-
-
-def test_boot_strapper_spreads_around_the_value() -> None:
-    torch.manual_seed(0)
-    wrapped = BootStrapper(HitsAtK(3), num_bootstraps=30, raw=True)
-    wrapped.update(*scores(1))
-    raw = wrapped.compute()["raw"]
-    assert raw.dtype == torch.float64
-    value = float.fromhex(expected(lambda: HitsAtK(3), 1)[""])
-    assert raw.min() <= value <= raw.max()
-    assert len(raw.unique()) > 3
 
 
 def test_a_tracker_finds_the_best_steps() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, rank_scores
+from torchrankmetrics import RankCollection, Ranks, rank_scores
 from torchrankmetrics.metrics import state as state_module
 
 NAMES = ["mrr", "mr", "z_mrr", "hits_at_3", "median_rank"]
@@ -87,14 +87,3 @@ def test_stored_rows_are_ordinary_tensors(storage: str, source: str) -> None:
     rows = next(iter(metric.values(copy_state=False))).rows
     assert rows
     assert not any(block.is_inference() for block in rows)
-
-
-@pytest.mark.trains
-def test_values_logged_inside_can_be_used_with_gradients_outside() -> None:
-    metric = MeanReciprocalRank()
-    with torch.inference_mode():
-        update(metric, 1)
-    weight = torch.ones((), dtype=torch.float64, requires_grad=True)
-    (metric.compute() * weight).backward()
-    assert weight.grad is not None
-    assert weight.grad.item().hex() == expected(1)[0]

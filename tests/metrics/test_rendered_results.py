@@ -41,16 +41,6 @@ def test_every_result_has_every_form(name):
     assert r"\toprule" in result.to_latex()
 
 
-def test_programs_get_all_that_a_result_knows():
-    intervals = collected().confidence_intervals()
-    for row, line in zip(intervals.rows, json.loads(intervals.to_json()), strict=True):
-        assert (line["metric"], line["low"], line["standard_error"]) == (row.metric, row.low, row.standard_error)
-    summary = collected().summary()
-    for row, line in zip(summary.rows, json.loads(summary.to_json()), strict=True):
-        assert list(line.values()) == [row.side, row.metric, row.base, row.index, row.z]
-        assert list(line) == ["side", "metric", "base", "adjusted_index", "z_score"]
-
-
 def test_a_table_answers_like_a_collection_of_it():
     collection = collected()
     table = collection.table()

@@ -19,7 +19,6 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.metrics.registry import all_names
-from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.columns import Columns
 
 pytestmark = [
@@ -212,21 +211,6 @@ def test_files_have_version_2_only_where_there_are_queries(tmp_path):
         assert evaluate(loaded, metrics=["ap"])["ap"].hex() == bits(collection)["ap"]
 
 
-def test_rows_of_eight_columns_load():
-    old = rows_of(Ranks([1, 4], None, 9), TaskFacts("head"))[:, :8]
-    table = RankTable(old)
-    assert table.rows.shape == (2, 10)
-    assert evaluate(table, metrics=["ap", "mrr"]) == {"ap": 0.625, "mrr": 0.625}
-    collection = RankCollection(["ap", "mrr"])
-    collection.persistent(True)
-    collection.load_state_dict({"rows": old})
-    assert collection.compute()["ap"] == 0.625
-    metric = AveragePrecision()
-    metric.update(SCORES, ANSWERS)
-    metric.merge_state({"rows": [old]})
-    assert metric.rows[0].shape[1] == 10
-
-
 # results
 
 
@@ -283,15 +267,6 @@ def test_models_are_compared_query_by_query(known):
     assert found["success_at_3"].test == "exact McNemar"
     several = compare({"a": filled(0.2, **known), "b": filled(0.1, **known), "c": filled(0.0, **known)}, ["ap", "mrr"])
     assert several.rows[0].difference == pytest.approx(difference.mean(), rel=1e-12)
-
-
-def test_the_summary_explains_mrr_of_queries():
-    notes = filled(0.2).summary().notes
-    assert any("60 queries: mrr, mr and hits average over all relevant items" in note for note in notes)
-    single = RankCollection(["mrr"])
-    single.update(SCORES, torch.tensor([0, 1, 2]))
-    assert not any("queries" in note for note in single.summary().notes)
-    assert any("bfloat16" in note for note in single.summary().notes)
 
 
 def test_own_labels_of_sides_replace_head_and_tail():

@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -56,35 +55,6 @@ def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process
             assert found[name] == first, name
         for name in ("later", "members", "clone", "pickle", "merged"):
             assert found[name] == then, name
-
-
-def job_alone(rank: int) -> dict[str, Any]:
-    """Compute on one process alone after all have computed; a gather would deadlock."""
-    metric, metrics = MeanReciprocalRank(), collection()
-    update(metric, [HEAD, TAIL][rank])
-    update(metrics, [HEAD, TAIL][rank])
-    found: dict[str, Any] = {"all": [bits(metric)[""], bits(metrics)]}
-    if rank == 0:
-        copies = [(metric.clone(), metrics.clone()), pickle.loads(pickle.dumps((metric, metrics)))]
-        for one, several in [(metric, metrics), *copies]:
-            found.setdefault("alone", []).append([bits(one)[""], bits(several)])
-            assert one_by_one(several) == {key: bits(member)[""] for key, member in several.items()} == bits(several)
-        assert metrics.table().num_tasks == 5
-        metrics.summary()
-        with pytest.raises(ValueError, match="target is missing"):  # a refused update changes nothing
-            metric.update(torch.zeros(1, 3))
-        assert bits(metric)[""] == found["all"][0]
-        if find_spec("matplotlib"):
-            metric.plot()
-            metrics.plot()
-    return found
-
-
-def test_a_value_that_all_have_computed_is_cached_on_each_process(pool: WorkerPool) -> None:
-    expected = of_one_process([HEAD, TAIL])
-    first, second = pool.run(job_alone, [(0,), (1,)])
-    assert first["all"] == second["all"] == [expected["mrr"], expected]
-    assert first["alone"] == [[expected["mrr"], expected]] * 3
 
 
 def refused(*calls: Callable[[], Any]) -> list[bool]:

@@ -1,10 +1,7 @@
 """The options of torchmetrics that decide who gathers, from whom, and when."""
 
-from typing import Any
-
 import torch
 from torch import distributed as dist
-from torchmetrics.utilities.distributed import gather_all_tensors
 
 from bits import bits
 from sharding import HEAD, MORE, TAIL, batch, collection, of_one_process, one_by_one, update
@@ -53,25 +50,6 @@ def test_each_member_gathers_from_its_own_process_group(pool: WorkerPool) -> Non
         assert found["within"] == [pair] * 2
         assert found["beside"] == [{"mr": pair["mr"], "mrr": own["mrr"]}] * 2
         assert found["both"] == [{"mr": every["mr"], "pair_mr": pair["mr"]}] * 2
-
-
-def job_gather(rank: int) -> tuple[dict[str, str], list[tuple[int, ...]]]:
-    handed = []
-
-    def gather(rows: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
-        handed.append(tuple(rows.shape))
-        return gather_all_tensors(rows, group)
-
-    metrics = collection(dist_sync_fn=gather)
-    update(metrics, BATCHES[rank])
-    return bits(metrics.compute()), handed
-
-
-def test_a_gather_of_ones_own_is_handed_the_rows_once(pool: WorkerPool) -> None:
-    every = of_one_process(BATCHES)
-    for rank, (values, handed) in enumerate(pool.run(job_gather, PROCESSES)):
-        assert values == every
-        assert handed == [(len(BATCHES[rank]["tasks"]), 10)]
 
 
 def job_steps(rank: int) -> list[dict[str, str]]:

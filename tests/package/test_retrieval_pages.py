@@ -3,7 +3,7 @@
 import json
 
 from scripts import EXAMPLES, ROOT, fork_script
-from torchrankmetrics.integrations.trec_files import read_qrels, read_run
+from torchrankmetrics.integrations.trec import read_qrels, read_run
 
 
 def test_dense_retrieval_in_chunks_reports_ties_in_bfloat16():

@@ -23,12 +23,7 @@ class Graph:
 
 
 def read_text(path: str | os.PathLike[str], expected: str) -> str:
-    """Read a text file without its byte order mark.
-
-    Raises:
-        OSError: if the file cannot be opened.
-        ValueError: if it is not UTF-8 text; the message names the expected content.
-    """
+    """Read a UTF-8 text file without its byte order mark; the ValueError for others names the expected content."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -36,12 +31,7 @@ def read_text(path: str | os.PathLike[str], expected: str) -> str:
 
 
 def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
-    """Read the triples of a file as text.
-
-    Raises:
-        OSError: if the file cannot be opened.
-        ValueError: if it is not UTF-8 text, is empty, or has a line without three columns; the message names the line.
-    """
+    """Read the triples of a file as text; the ValueError for a line without three columns names the line."""
     name = os.fspath(path)
     text = read_text(path, "a file of triples has head, relation, tail in a line")
     triples = []
@@ -65,11 +55,8 @@ def number_triples(splits: Mapping[str, list[Triple]]) -> Graph:
     relations = sorted({r for triples in splits.values() for _, r, _ in triples})
     entity = {label: i for i, label in enumerate(entities)}
     relation = {label: i for i, label in enumerate(relations)}
-    return Graph(
-        {
-            split: np.array([(entity[h], relation[r], entity[t]) for h, r, t in triples], np.int64).reshape(-1, 3)
-            for split, triples in splits.items()
-        },
-        tuple(entities),
-        tuple(relations),
-    )
+    numbers = {
+        split: np.array([(entity[h], relation[r], entity[t]) for h, r, t in triples], np.int64).reshape(-1, 3)
+        for split, triples in splits.items()
+    }
+    return Graph(numbers, tuple(entities), tuple(relations))

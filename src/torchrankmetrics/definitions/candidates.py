@@ -42,8 +42,8 @@ class CandidateCounts:
     count: IntArray
 
     def __post_init__(self) -> None:
-        for name, values in self._columns().items():
-            own = np.array(values)
+        for name in ("num_candidates", "weight", "count"):
+            own = np.array(getattr(self, name))
             own.flags.writeable = False
             object.__setattr__(self, name, own)
 
@@ -52,9 +52,6 @@ class CandidateCounts:
 
     def __hash__(self) -> int:
         return hash(self.digest)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CandidateCounts, tuple(self._columns().values())  # what NumPy restores alone can be written to
 
     @classmethod
     def of(
@@ -75,8 +72,6 @@ class CandidateCounts:
             raise ValueError(f"num_candidates must be below 2^62, got {N.max()}")
         c = np.ones_like(N) if count is None else integers(count, "count")
         _same_length(N, c, "count")
-        if c.size and c.min() < 0:
-            raise ValueError(f"count must not be negative, got {c.min()}")
         if (total := c.sum(dtype=np.float64)) >= 1 << 63:
             raise ValueError(f"count must sum to less than 2^63, for the number of tasks is an int64; got {total:.4g}")
         w = None if weight is None else _weights(weight, N)
@@ -111,10 +106,7 @@ class CandidateCounts:
     @cached_property
     def digest(self) -> bytes:
         """Hash of the content: equal counts and weights share cached moments, epoch after epoch."""
-        return hashlib.sha256(b"".join(part.tobytes() for part in self._columns().values())).digest()
-
-    def _columns(self) -> dict[str, npt.NDArray[Any]]:
-        return {"num_candidates": self.num_candidates, "weight": self.weight, "count": self.count}
+        return hashlib.sha256(b"".join(x.tobytes() for x in (self.num_candidates, self.weight, self.count))).digest()
 
 
 def in_range(weight: FloatArray) -> FloatArray:

@@ -102,11 +102,7 @@ class RankSample(Sample):
         return whole.astype(np.float64), mass, None
 
     def _end(self, rank_type: RankType) -> IntArray:
-        if rank_type == "expected":
-            raise ValueError(
-                "rank_type must be 'realistic', 'optimistic' or 'pessimistic', got 'expected', which is not a rank"
-            )
-        return self.optimistic if rank_type == "optimistic" else self.pessimistic
+        return {"optimistic": self.optimistic, "pessimistic": self.pessimistic}[rank_type]
 
     @cached_property
     def tie_blocks(self) -> "RankSample":

@@ -1,8 +1,7 @@
 """Definitions of rank metrics: the transform f, the aggregation, the post-transform g, the optimum."""
 
 import math
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -29,7 +28,7 @@ from torchrankmetrics.definitions.transforms import (
     apply_transform,
     known,
 )
-from torchrankmetrics.validation import check_choice, check_function, check_int, one_number, shorten
+from torchrankmetrics.validation import check_choice, check_function, check_int, check_key, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -75,18 +74,34 @@ class RankDefinition(MetricDefinition[RankSample]):
     higher_is_better: bool | None = None
     has_null: bool = True
 
+    min_candidates: int = field(init=False, repr=False, compare=False)  # tasks with fewer have no value
+    is_geometric_mean: bool = field(init=False, repr=False, compare=False)  # or its inverse
+    is_extreme: bool = field(init=False, repr=False, compare=False)  # the largest or the smallest f(r)
+    # p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power
+    exponents: tuple[float, float] = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(
-                f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
-            )
+        check_key("name", self.name)
         check_choice("aggregation", self.aggregation, get_args(Aggregation))
         for part, transform in (("f", self.f), ("g", self.g)):
             check_function(part, transform, "a float64 tensor -> one of the same shape")
         if self.optimum is not None and one_number(self.optimum) is None:
             raise TypeError(f"optimum must be a number or None, got {shorten(self.optimum)}")
-        if self.aggregation in ("count", "tie_rate"):
-            object.__setattr__(self, "has_null", False)
+        f, g, is_mean = known(self.f), known(self.g), self.aggregation == "mean"
+        is_geometric_mean = is_mean and f == Log() and isinstance(g, Exponential)
+        vars(self).update(
+            has_null=self.has_null and self.aggregation not in ("count", "tie_rate"),
+            uses_candidates=f.uses_candidates,
+            min_candidates=f.min_candidates,
+            is_mean_of_f=is_mean and g.is_identity,
+            is_share=self.aggregation == "tie_rate" or (is_mean and g.is_identity and f.is_share),
+            is_estimate=self.aggregation != "count",
+            is_geometric_mean=is_geometric_mean,
+            is_extreme=self.aggregation in ("maximum", "minimum"),
+            has_optimum=self.optimum is not None,
+            has_expected=is_geometric_mean or (is_mean and g.is_identity),
+            exponents=(f.exponent, g.exponent) if is_mean else (math.nan, math.nan),
+        )
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
             try:
@@ -118,16 +133,6 @@ class RankDefinition(MetricDefinition[RankSample]):
                     )
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
-    @cached_property
-    def uses_candidates(self) -> bool:  # type: ignore[override]
-        """Whether f depends on the number of candidates, so that even the base value does."""
-        return known(self.f).uses_candidates
-
-    @cached_property
-    def min_candidates(self) -> int:
-        """The fewest candidates with which a task has a value; tasks with fewer are left out."""
-        return known(self.f).min_candidates
-
     def f_at(self, num_candidates: int) -> KnownTransform:
         """The transform of ranks among so many candidates.
 
@@ -138,27 +143,6 @@ class RankDefinition(MetricDefinition[RankSample]):
             The transform of ranks, a float64 tensor in and out.
         """
         return known(self.f).at(num_candidates)
-
-    @property
-    def is_mean_of_f(self) -> bool:  # type: ignore[override]
-        """Whether the value is the mean of f itself, as for MR, MRR and hits."""
-        return self.aggregation == "mean" and known(self.g).is_identity
-
-    @property
-    def is_share(self) -> bool:  # type: ignore[override]
-        return self.aggregation == "tie_rate" or (self.is_mean_of_f and known(self.f).is_share)
-
-    @property
-    def is_estimate(self) -> bool:  # type: ignore[override]
-        return self.aggregation != "count"
-
-    @property
-    def has_optimum(self) -> bool:  # type: ignore[override]
-        return self.optimum is not None
-
-    @property
-    def has_expected(self) -> bool:  # type: ignore[override]
-        return self.is_mean_of_f or self.is_geometric_mean
 
     @property
     def has_p_value(self) -> bool:  # type: ignore[override]
@@ -181,21 +165,6 @@ class RankDefinition(MetricDefinition[RankSample]):
             return g.direction
         steps = np.diff(g.values(np.unique(apply_transform(self.f_at(_FAR), _PROBE))))
         return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
-
-    @property
-    def is_geometric_mean(self) -> bool:
-        """Whether the value is the geometric mean of ranks or its inverse."""
-        return self.aggregation == "mean" and self.f == Log() and isinstance(self.g, Exponential)
-
-    @property
-    def is_extreme(self) -> bool:
-        """Whether the largest or the smallest f(r) makes the value."""
-        return self.aggregation in ("maximum", "minimum")
-
-    @cached_property
-    def exponents(self) -> tuple[float, float]:
-        """The p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power."""
-        return (known(self.f).exponent, known(self.g).exponent) if self.aggregation == "mean" else (math.nan, math.nan)
 
     def __hash__(self) -> int:
         return hash(self.name)  # used by every cache; few definitions share a name

@@ -6,7 +6,6 @@ A user's function is a ``Custom`` transform: everything works with it, by sums i
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -218,17 +217,9 @@ class Power(KnownTransform):
             return x
         return x.reciprocal() if self.p == -1 else x.pow(self.p)
 
-    @cached_property
-    def exponent(self) -> float:  # type: ignore[override]
-        return float(self.p)
-
-    @cached_property
-    def direction(self) -> int:  # type: ignore[override]
-        return (self.p > 0) - (self.p < 0)
-
-    @cached_property
-    def closed_moments(self) -> bool:  # type: ignore[override]
-        return abs(self.p) == 1
+    def __post_init__(self) -> None:
+        direction = int(self.p > 0) - int(self.p < 0)
+        vars(self).update(exponent=float(self.p), direction=direction, closed_moments=abs(self.p) == 1)
 
     def inverse(self, value: float, low: float, high: float) -> float:
         return float(value ** (1 / self.p))
@@ -275,9 +266,8 @@ class Exponential(KnownTransform):
     sign: Literal[1, -1] = 1
     inverse_error = 1e-14, 0.0  # a relative error of a value is an absolute one of its logarithm
 
-    @cached_property
-    def direction(self) -> int:  # type: ignore[override]
-        return self.sign
+    def __post_init__(self) -> None:
+        vars(self).update(direction=self.sign)
 
     def __call__(self, x: Tensor) -> Tensor:
         return (self.sign * x).exp()

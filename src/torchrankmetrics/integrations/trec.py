@@ -1,10 +1,15 @@
 """Metrics of retrieval runs: rows and values from qrels and a run, as files or objects of other libraries."""
 
+import gzip
+import io
+import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +17,6 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
-from torchrankmetrics.integrations.trec_files import Qrels, Source, read_qrels, read_run
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
@@ -21,6 +25,8 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, is_int, shorten
 
+Source = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]] | Iterable[Any]
+"""A path, a dict of dicts, an object with ``to_dict``, a data frame, or records of single documents."""
 _Integers = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 DEFAULT_RUN_METRICS = ("rr_at_10", "ndcg_at_10", "recall_at_100")
@@ -32,27 +38,19 @@ class _Answers(NamedTuple):
 
     low: _Integers
     high: _Integers
-    num_candidates: _Integers  # _FAR if unknown
-    is_known: bool
+    num_candidates: _Integers | None
     query: _Integers
     depth: _Integers  # length of the list of its query
     missed: _Integers  # 0: in the list; i: the i-th relevant document of its query that is not
-    num_missed: _Integers  # of its query
     label: _Floats
 
-    def table(self) -> RankTable:
-        """The rows of a run."""
-        ranks = Ranks(self.low, self.high, self.num_candidates if self.is_known else None, filtered=False)
+    def table(self, behind: _Integers | int | None = None) -> RankTable:
+        """The rows of a run; with the documents that the lists lack one by one behind a place."""
+        low, high = self.low, self.high
+        if behind is not None:
+            low, high = (np.where(self.missed > 0, behind + self.missed, rank) for rank in (low, high))
+        ranks = Ranks(low, high, self.num_candidates, filtered=False)
         return RankTable.from_ranks(ranks, query=self.query, sample_id=np.arange(len(self.query)), gain=self.label)
-
-    def analysis(self) -> Analysis:
-        """The rows, to compute metrics."""
-        return Analysis([self.table().rows])
-
-    def placed(self, behind: _Integers | int) -> "_Answers":
-        """Put the documents that the lists lack one by one behind a place."""
-        low, high = (np.where(self.missed > 0, behind + self.missed, rank) for rank in (self.low, self.high))
-        return self._replace(low=low, high=high)
 
 
 def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
@@ -131,20 +129,26 @@ def evaluate_run(
     selection = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
     measures = selection.measures(metrics)
     answers = _answers(qrels, run, num_candidates)
-    analysis = answers.analysis()
+    analysis = Analysis([answers.table().rows])
     values = {key: measure.value(analysis) for key, measure in measures.items()}
     if not answers.missed.any():
         return values
-    if num_candidates is None:
+    if answers.num_candidates is None:
         ends: list[_Integers | int] = [_NEAR]
         checked = dict(measures)
     else:
-        ends = [answers.num_candidates - answers.num_missed, answers.depth]
+        num_missed = np.bincount(answers.query, answers.missed > 0)[answers.query].astype(np.int64)
+        ends = [answers.num_candidates - num_missed, answers.depth]
         checked = {key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")}
     unknown: dict[str, Measure] = {}
     for behind in ends:
-        end = answers.placed(behind).analysis() if checked else analysis
-        unknown |= {key: one for key, one in checked.items() if not _close(values[key], one.value_or_nan(end))}
+        end = Analysis([answers.table(behind).rows]) if checked else analysis
+        found = {key: one.value_or_nan(end) for key, one in checked.items()}
+        unknown |= {
+            key: checked[key]
+            for key, value in found.items()
+            if not np.isclose(values[key], value, rtol=1e-12, atol=1e-12, equal_nan=True)
+        }
         # an expectation over orders that equals the value of the worst order is that of every order
         checked = {key: one for key, one in checked.items() if one.rank_type != "expected" or one.view == "p_value"}
     if unknown:
@@ -160,12 +164,12 @@ def evaluate_run(
 
 
 def _answers(qrels: Source, run: Source, num_candidates: int | Mapping[str, int] | None) -> _Answers:
-    judged = read_qrels(qrels)
-    relevant = _relevant(judged)
-    lists = read_run(run)
+    judged, lists = read_qrels(qrels), read_run(run)
+    _check_labels(judged)
+    relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
-            f"qrels and run have no query in common: {shorten(next(iter(relevant)))} is in qrels, "
+            f"qrels and run have no query in common: {shorten(next(iter(judged)))} is in qrels, "
             f"{shorten(next(iter(lists), None))} in run"
         )
     _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
@@ -173,50 +177,45 @@ def _answers(qrels: Source, run: Source, num_candidates: int | Mapping[str, int]
         "have no list in run and count as queries where nothing was retrieved",
         [query for query, found in relevant.items() if found and query not in lists],
     )
-    numbers = [number for number, query in enumerate(sorted(relevant)) if relevant[query]]
-    queries = [query for query in sorted(relevant) if relevant[query]]
-    answers, found = [relevant[query] for query in queries], [lists.get(query, {}) for query in queries]
-    index = np.repeat(np.arange(len(queries)), [len(of_query) for of_query in answers])
+    numbers = np.array([number for number, found in enumerate(relevant.values()) if found], dtype=np.int64)
+    relevant = {query: found for query, found in relevant.items() if found}
+    found = [lists.get(query, {}) for query in relevant]
+    index = np.repeat(np.arange(len(relevant)), [len(names) for names in relevant.values()])
     depth = np.array([len(scores) for scores in found], dtype=np.int64)
     scores = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, int(depth.sum()))
     if (nan := np.isnan(scores)).any():
-        query = queries[int(np.searchsorted(np.cumsum(depth), nan.argmax(), side="right"))]
+        query = list(relevant)[int(np.searchsorted(np.cumsum(depth), nan.argmax(), side="right"))]
         raise ValueError(f"run holds a score of query {shorten(query)} that is NaN")
-    names = zip(answers, found, strict=True)
-    own = np.array([of.get(name, math.nan) for of_query, of in names for name in of_query], dtype=np.float64)
+    pairs = zip(relevant.values(), found, strict=True)
+    own = np.array([scores.get(name, math.nan) for names, scores in pairs for name in names], dtype=np.float64)
     low, high = _places(scores, depth, own, index)
     missing = np.isnan(own)
     count = np.cumsum(missing)
     missed = np.where(missing, count - (count - missing)[np.searchsorted(index, index)], 0)
-    num_missed = np.bincount(index, missing, len(queries)).astype(np.int64)
-    N = _num_candidates(_FAR if num_candidates is None else num_candidates, queries, depth, num_missed)[index]
-    low, high = np.where(missing, depth[index] + 1, low), np.where(missing, N, high)
-    of = np.array(numbers, dtype=np.int64)[index]
-    label = np.array([judged[query][name] for query, names in zip(queries, answers, strict=True) for name in names])
-    facts = num_candidates is not None, of, depth[index], missed, num_missed[index], label.astype(np.float64)
-    ranked = _Answers(low, high, N, *facts)
-    return ranked if num_candidates is not None else ranked.placed(_FAR)
+    N = None
+    if num_candidates is not None:
+        num_missed = np.bincount(index, missing, len(relevant)).astype(np.int64)
+        N = _num_candidates(num_candidates, list(relevant), depth, num_missed)[index]
+    first, last = (_FAR + missed, _FAR + missed) if N is None else (depth[index] + 1, N)
+    low, high = np.where(missing, first, low), np.where(missing, last, high)
+    label = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
+    return _Answers(low, high, N, numbers[index], depth[index], missed, label)
 
 
 def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -> tuple[_Integers, _Integers]:
-    """First and last places of scores among all scores of their queries.
+    """First and last places of own scores (tasks,) of queries index (tasks,) in the lists of all queries.
 
-    Args:
-        scores: (T,) of all queries, one after the other.
-        depth: (Q,) number of scores of each query.
-        own: (tasks,) scores of relevant documents; the places of NaN have no meaning.
-        index: (tasks,) their queries.
+    ``scores`` (T,) are the lists, one after the other, and ``depth`` (Q,) their lengths; places of NaN have no meaning.
     """
-    order = np.argsort(scores)
-    ascending = scores[order]
-    new = np.append(True, ascending[1:] != ascending[:-1])[: len(scores)]
-    code = np.empty(len(scores), dtype=np.int64)  # equal scores have equal codes
-    code[order] = np.cumsum(new) - 1
-    size = len(scores) + 1
-    key = np.sort(np.repeat(np.arange(len(depth)), depth) * size + code)
-    own_key = index * size + np.searchsorted(ascending[new], own)
-    end = np.cumsum(depth)[index]
-    return end - np.searchsorted(key, own_key, "right") + 1, end - np.searchsorted(key, own_key)
+    ends = np.cumsum(depth)
+    ascending = scores.copy()
+    for of_query in np.split(ascending, ends[:-1]):
+        of_query.sort()
+    # complex numbers are ordered by their real part, the query, then by the imaginary one
+    key, own_key = np.empty(len(scores), dtype=complex), np.empty(len(own), dtype=complex)
+    key.real, key.imag = np.repeat(np.arange(len(depth)), depth), ascending
+    own_key.real, own_key.imag = index, own
+    return ends[index] - np.searchsorted(key, own_key, "right") + 1, ends[index] - np.searchsorted(key, own_key)
 
 
 def _num_candidates(
@@ -241,20 +240,16 @@ def _num_candidates(
     return numbers
 
 
-def _relevant(qrels: Qrels) -> dict[str, list[str]]:
-    """Relevant documents of every query, by name."""
+def _check_labels(qrels: Mapping[str, Mapping[str, Any]]) -> None:
     kinds = {kind for judged in qrels.values() for kind in set(map(type, judged.values()))}
-    if not all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        query, document, label = next(
-            (query, document, label)
-            for query, judged in qrels.items()
-            for document, label in judged.items()
-            if not is_int(label)
-        )
-        raise TypeError(
-            f"qrels must hold integers, got {shorten(label)} for {shorten(document)} of query {shorten(query)}"
-        )
-    return {query: sorted(name for name, label in judged.items() if label >= 1) for query, judged in qrels.items()}
+    if kinds <= {int}:
+        return
+    for query, judged in qrels.items():
+        for name, label in judged.items():
+            if not is_int(label):
+                raise TypeError(
+                    f"qrels must hold integers, got {shorten(label)} for {shorten(name)} of query {shorten(query)}"
+                )
 
 
 def _warn(text: str, queries: list[str]) -> None:
@@ -262,5 +257,170 @@ def _warn(text: str, queries: list[str]) -> None:
         warn(f"{len(queries)} queries {text}; the first is {shorten(queries[0])}")
 
 
-def _close(one: float, two: float) -> bool:
-    return math.isclose(one, two, rel_tol=1e-12, abs_tol=1e-12) or (math.isnan(one) and math.isnan(two))
+# names of fields in ir_measures, PyTerrier, ranx and the datasets of BEIR and MTEB
+_QUERY = ("query_id", "qid", "q_id", "query-id")
+_DOCUMENT = ("doc_id", "docno", "corpus-id")
+
+
+class _Format(NamedTuple):
+    name: str
+    width: int  # fields of a line of TREC; the document is the third one
+    value: int  # its column
+    names: tuple[str, ...]  # of the value in records
+
+    def read(self, value: Any) -> float:
+        number = float(value)
+        if math.isnan(number) or (self is _QRELS and not number.is_integer()):
+            raise ValueError
+        return int(number) if self is _QRELS else number
+
+
+_QRELS = _Format("qrels", 4, 3, ("relevance", "label", "score"))
+_RUN = _Format("run", 6, 4, ("score",))
+
+
+def read_qrels(source: Source) -> dict[str, dict[str, int]]:
+    """Read the relevance of documents: query -> document -> label.
+
+    Files may be compressed with gzip; the content decides how they are read:
+
+    - TREC: lines of "query iteration document relevance";
+    - BEIR: a header, then lines of "query document relevance";
+    - JSON {query: {document: relevance}}, or such an object in each line.
+
+    Args:
+        source: a path; or a dict of dicts, an object with ``to_dict`` (ranx), a data frame (PyTerrier) or records
+            (ir_measures, datasets of MTEB) with a query, a document and a relevance.
+
+    Raises:
+        OSError: if a file cannot be opened.
+        TypeError: for other objects.
+        ValueError: if a file has another content; the message names line and field.
+    """
+    return _read(source, _QRELS)
+
+
+def read_run(source: Source) -> dict[str, dict[str, float]]:
+    """Read the scores of documents: query -> document -> score.
+
+    Args:
+        source: as for ``read_qrels``, with scores instead of relevance; lines of TREC are "query Q0 document rank score
+            tag". The score decides, not the rank, as in trec_eval.
+
+    Raises:
+        OSError, TypeError, ValueError: as ``read_qrels``.
+    """
+    return _read(source, _RUN)
+
+
+def _read(source: Any, form: _Format) -> dict[str, dict[str, Any]]:
+    if isinstance(source, str | os.PathLike):
+        return _of_file(source, form)
+    given = source
+    if hasattr(given, "to_dict"):
+        given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
+    if isinstance(given, Mapping) and all(isinstance(inner, Mapping) for inner in given.values()):
+        return given  # type: ignore[return-value]
+    try:
+        if isinstance(given, Mapping):
+            raise LookupError
+        triples = [tuple(_field(one, names) for names in (_QUERY, _DOCUMENT, form.names)) for one in given]
+    except (TypeError, LookupError):
+        raise TypeError(
+            f"{form.name} must be a dict of dicts, query -> document -> number, a path, or records with the fields "
+            f"query_id, doc_id and {form.names[0]}; got {type(source).__name__}"
+        ) from None
+    found: dict[str, dict[str, Any]] = {}
+    for number, (query, document, value) in enumerate(triples):
+        _add(found, form, query, document, value, f"record {number}")
+    return found
+
+
+def _field(record: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        if isinstance(record, Mapping) and name in record:
+            return record[name]
+        if hasattr(record, name):
+            return getattr(record, name)
+    raise LookupError
+
+
+def _add(found: dict[str, dict[str, Any]], form: _Format, query: Any, document: Any, value: Any, where: str) -> None:
+    try:
+        number = form.read(value)
+    except (TypeError, ValueError):
+        expected = "an integer" if form is _QRELS else "a number"
+        raise ValueError(f"{where}: {form.names[0]} must be {expected}, got {shorten(value)}") from None
+    documents = found.setdefault(str(query), {})
+    if str(document) in documents:
+        raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
+    documents[str(document)] = number
+
+
+def _of_file(path: str | os.PathLike[str], form: _Format) -> dict[str, dict[str, Any]]:
+    name, found = os.fspath(path), dict[str, dict[str, Any]]()
+    try:
+        with open(path, "rb") as raw:
+            compressed = raw.peek(2)[:2] == b"\x1f\x8b"
+            text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if compressed else raw, encoding="utf-8-sig")
+            for query, document, value, line in _entries(text, form, name):
+                _add(found, form, query, document, value, f"{name}, line {line}")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name} is a damaged gzip file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not UTF-8 text: {error}") from error
+    if not found:
+        raise ValueError(f"{name} is empty: {form.name} have a line for each document, or are JSON")
+    return found
+
+
+def _entries(text: TextIO, form: _Format, name: str) -> Iterator[tuple[Any, Any, Any, int]]:
+    """Yield query, document, value and number of the line."""
+    separator, width, places = None, 0, (0, 2, form.value)
+    for number, line in enumerate(text, 1):
+        if not line.strip():
+            continue
+        if not width and line.lstrip()[0] in "{[":
+            yield from _json_entries(line + text.read(), number, name)
+            return
+        if not width and _is_header(line):
+            separator, width, places = ("\t" if "\t" in line else None), 3, (0, 1, 2)
+            continue
+        width = width or form.width
+        fields = line.rstrip("\r\n").split(separator)
+        if len(fields) != width:
+            hint = "; a file of 3 columns begins with a header" if len(fields) == 3 else ""
+            raise ValueError(f"{name}, line {number}: {len(fields)} fields instead of {width}{hint}")
+        query, document, value = (fields[place] for place in places)
+        yield query, document, value, number
+
+
+def _is_header(line: str) -> bool:
+    """Whether a line is the header of three columns."""
+    fields = line.split()
+    try:
+        return len(fields) == 3 and math.isnan(float(fields[2]))
+    except ValueError:
+        return True
+
+
+def _json_entries(content: str, first: int, name: str) -> Iterator[tuple[Any, Any, Any, int]]:
+    """Yield as ``_entries`` from one JSON object, or from one in each line."""
+    line, _, rest = content.partition("\n")
+    try:
+        json.loads(line)
+        parts = list(enumerate([line, *rest.split("\n")], first))
+    except json.JSONDecodeError:
+        parts = [(first, content)]
+    for number, part in parts:
+        if not part.strip():
+            continue
+        try:
+            queries = json.loads(part)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name}, line {number + error.lineno - 1}: {error.msg}") from None
+        if not isinstance(queries, dict) or not all(isinstance(inner, dict) for inner in queries.values()):
+            raise ValueError(f"{name}, line {number}: expected {{query: {{document: number}}}}, got {shorten(part)}")
+        for query, documents in queries.items():
+            for document, value in documents.items():
+                yield query, document, value, number

@@ -16,7 +16,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure, Measured, measure_of
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shorten
+from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, check_key, shorten
 
 MetricLike = str | Definition | Measure | Measured
 """A metric: a name, a definition, or an object with a measure, such as a ``RankMetric``."""
@@ -332,10 +332,7 @@ class Selection:
         """Yield keys with measures for names, and entries that have a measure unchanged; repeated names are dropped."""
         if isinstance(metrics, Mapping):
             for key, entry in metrics.items():
-                if not isinstance(key, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", key):
-                    raise ValueError(
-                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(key)}"
-                    )
+                check_key("a key", key)
                 yield key, entry if measure_of(entry) else self._parsed(entry).measure(**self._options)
             return
         if isinstance(metrics, str) or measure_of(metrics):

@@ -1,7 +1,6 @@
 """`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +22,7 @@ from torchrankmetrics.queries.binary import (
 )
 from torchrankmetrics.queries.kind import Discount, DiscountedGain, MeanOf, Persistence, QueryKind, up_to
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
-from torchrankmetrics.validation import check_int, one_number, shorten
+from torchrankmetrics.validation import check_int, check_key, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -62,10 +61,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     entries_are_rows = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(
-                f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
-            )
+        check_key("name", self.name)
         better = True
         if self.f is not None:
             f = known(self.f)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, distributed as dist
@@ -25,41 +25,26 @@ _KINDS: dict[str, type[Exception]] = {
 
 @dataclass
 class Exchange:
-    """Values that a ``with`` block sets on every process, and the values of all processes after the block.
+    """Values that a ``with`` block sets on every process, and the values of all processes after the block."""
 
-    Attributes:
-        size: number of candidates on this process.
-        settings: values by name that must be equal on all processes; tensors are compared by their digests.
-        numbers: of this process, then of all processes.
-        shard: shard of this process, after ``ShardSpec.joining``.
-        counts: int64 (4, P), of this shard, then of all candidates.
-    """
-
-    size: int = 0
-    settings: dict[str, object] = field(default_factory=dict)
-    numbers: list[list[int]] = field(default_factory=list)
-    shard: "Shard" = field(init=False)
-    counts: Tensor = field(init=False)
+    size: int = 0  # candidates on this process
+    settings: dict[str, object] = field(default_factory=dict)  # must be equal on all processes; tensors by digest
+    numbers: list[list[int]] = field(default_factory=list)  # of this process, then of all
+    shard: "Shard" = field(init=False)  # of this process, after ``ShardSpec.joining``
+    counts: Tensor = field(init=False)  # int64 (4, P), of this shard, then of all candidates
 
 
 class Communicator:
-    """The processes of a group, which call the same methods in the same order.
-
-    Raises:
-        TypeError: if ``group`` is not a process group.
-        ValueError: if this process is not part of it.
-    """
+    """The processes of a group, which call the same methods in the same order."""
 
     def __init__(self, group: "ProcessGroup") -> None:
         outside = getattr(getattr(dist, "GroupMember", None), "NON_GROUP_MEMBER", None)
-        if outside is not None and group is outside:
-            raise ValueError("process_group must be a group that this process is part of")
-        if not dist.is_available() or not isinstance(group, dist.ProcessGroup):
+        is_outside = outside is not None and group is outside
+        if not is_outside and (not dist.is_available() or not isinstance(group, dist.ProcessGroup)):
             raise TypeError(f"process_group must be a torch.distributed.ProcessGroup, got {type(group).__name__}")
-        rank = dist.get_rank(group)
-        if rank < 0:
+        if is_outside or dist.get_rank(group) < 0:
             raise ValueError("process_group must be a group that this process is part of")
-        self.rank, self.names = rank, dist.get_process_group_ranks(group)
+        self.rank, self.names = dist.get_rank(group), dist.get_process_group_ranks(group)
         self._group, self._device = group, group_device(group)
 
     def __len__(self) -> int:
@@ -113,9 +98,7 @@ class Communicator:
         dist.all_gather(parts, mine, group=self._group)
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
 
-    def _gather(
-        self, numbers: Sequence[int], width: int = _NUMBERS, dtype: torch.dtype = torch.int64
-    ) -> list[list[int]]:
+    def _gather(self, numbers: Sequence[int], width: int = _NUMBERS, dtype: Any = torch.int64) -> list[list[int]]:
         mine = torch.zeros(width, dtype=dtype, device=self._device)
         mine[: len(numbers)] = torch.tensor(list(numbers), dtype=dtype, device=self._device)
         rows = [torch.empty_like(mine) for _ in self.names]
@@ -268,13 +251,7 @@ class ShardSpec(NamedTuple):
 
     @contextmanager
     def joining(self) -> Iterator[Exchange]:
-        """Find the shard of this process from the ``size`` that the block sets; raise its errors on all processes.
-
-        Raises:
-            TypeError: if the group is not a process group, or a number is not an integer.
-            ValueError: if this process is not part of the group; without a group, if offset or num_candidates are
-                given; on all processes, if the shards do not cover the candidates once.
-        """
+        """Find the shard of this process from the ``size`` that the block sets; raise its errors on all processes."""
         self._check()
         if self.process_group is None:
             exchange = Exchange()
