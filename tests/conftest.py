@@ -1,4 +1,4 @@
-"""Fixtures and options of all tests: one thread each, also for the processes they start; all of them once more on request.
+"""Fixtures and options of all tests: one thread each, also in the processes they start.
 
 Here are the fixtures that several files share; what they share beside fixtures has a module of its own.
 
