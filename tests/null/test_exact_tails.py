@@ -124,12 +124,6 @@ def test_far_tails_by_integer_convolution(definition, steps, n):
     assert worst < math.log(1e-20)
 
 
-def test_a_value_of_probability_1e_67():
-    tails = [(x, p) for x, p in integer_tails([60, 30, 20, 15, 12, 10], 90) if p < math.log(1e-66)]
-    x, exact = tails[-1]
-    assert log_p_value(MRR, x / 60 / 90, [6] * 90) == pytest.approx(exact, abs=1e-7)
-
-
 CONSTANT = [d.hits_at(10), d.MEAN_RANK, MRR, GMR, d.power_mean_rank(3), d.power_mean_rank(math.inf), d.hits_at(1)]
 
 

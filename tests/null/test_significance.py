@@ -118,23 +118,20 @@ def test_hits_at_one_with_three_hits():
     assert p_value(d.hits_at(1), 3 / 6268, [40943] * 6268) == pytest.approx(5.331379724e-4, rel=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("definition", "N"),
-    [(d.MEAN_RECIPROCAL_RANK, 300), (d.GEOMETRIC_MEAN_RANK, 300), (d.power_mean_rank(2), 300)],
-    ids=str,
-)
-def test_three_tasks_with_many_candidates(definition, N):
-    f = definition.f(torch.arange(1, N + 1, dtype=torch.float64)).numpy()
-    pairs, ordered = np.add.outer(f, f).ravel(), np.sort(f)
-    for ranks in [(1, 1, 2), (1, 2, 3), (2, 9, 100), (30, 50, 70), (100, 200, 290)]:
-        total = sum(f[r - 1] for r in ranks)
-        near = 1e-11 * total
-        if definition.higher_is_better:
-            p = (N - np.searchsorted(ordered, total - near - pairs)).sum() / N**3
-        else:
-            p = np.searchsorted(ordered, total + near - pairs, side="right").sum() / N**3
-        value = float(definition.g(torch.tensor(total / 3, dtype=torch.float64)))
-        assert p_value(definition, value, [N] * 3) == pytest.approx(p, rel=1e-3)
+@pytest.mark.parametrize("definition", [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK], ids=name)
+@pytest.mark.parametrize(("weights", "most"), [([1.0, 1, 1], 300), ([1.0, 2.3, 0.4], 2500)])
+def test_three_tasks_with_many_candidates(definition, weights, most):
+    """Sums of intervals bracket the exact p, and the bracket is narrow."""
+    N, v = [most, most - 70, most // 2], np.array(weights) / sum(weights)
+    x = [definition.f(torch.arange(1, n + 1, dtype=torch.float64)).numpy() * w for n, w in zip(N, v, strict=True)]
+    sign = 1 if definition.higher_is_better else -1
+    pairs, last = np.sort(np.add.outer(sign * x[1], sign * x[2]).ravel()), sign * x[0]
+    for ranks in [(1, 1, 2), (1, 2, 3), (2, 9, 100), (30, 50, 70), (100, 200, 120), (280, 210, 150)]:
+        s = sum(one[r - 1] for one, r in zip(x, ranks, strict=True))
+        p = (len(pairs) - np.searchsorted(pairs, sign * s - 1e-11 * abs(s) - last)).sum() / math.prod(N)
+        low, high = p_value_bracket(definition, float(definition.g(torch.tensor(s, dtype=torch.float64))), N, weights)
+        assert low - 1e-9 <= math.log(p) <= high + 1e-9
+        assert high - low < 1.5e-2
 
 
 def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
@@ -345,3 +342,12 @@ def test_as_many_numbers_of_candidates_as_tasks_have_a_narrow_bracket(z):
     mean, deviation = np.mean([one.mean() for one in x]), math.sqrt(sum(one.var() for one in x)) / len(N)
     low, high = p_value_bracket(d.MEAN_RECIPROCAL_RANK, mean + z * deviation / 2, N)
     assert 0 <= high - low < 1e-3
+
+
+def test_rare_steps_of_sixty_unequal_weights_have_a_narrow_bracket():
+    random = np.random.default_rng(0)
+    N, weights = random.integers(10**5, 10**6, 60), random.exponential(size=60)
+    v = weights / weights.sum()
+    for hits in ([3], [3, 40], [3, 40, 17]):
+        low, high = p_value_bracket(STEPS, float(0.8 * v[hits].sum()), N, weights)
+        assert 0 <= high - low < 1e-2

@@ -176,11 +176,11 @@ class Ranking(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         found = self.ranks
-        letters = [
-            "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique)
-            for i in range(len(self.models))
+        rows = [
+            (model, mean, "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique))
+            for i, (model, mean) in enumerate(zip(self.models, found.mean, strict=True))
         ]
-        order = sorted(range(len(self.models)), key=lambda i: found.mean[i])
+        rows.sort(key=lambda row: row[1])
         notes = [
             f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best. Friedman: "
             f"p = {found.p_value:.2g}. Nemenyi: models that share a letter (less than {found.critical_difference:.2f} "
@@ -189,7 +189,7 @@ class Ranking(Rendered):
         if self.left_out:
             notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
         columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
-        return Tabular(columns, [(self.models[i], found.mean[i], letters[i]) for i in order], notes)
+        return Tabular(columns, rows, notes)
 
 
 def ranking(table: StudyTable) -> Ranking:
@@ -258,18 +258,15 @@ class Differences(Rendered):
 
     def __getitem__(self, dataset: str) -> DatasetDifference:
         """Row of a dataset."""
-        for row in self.rows:
-            if row.dataset == dataset:
-                return row
-        raise KeyError(f"{shorten(dataset)} is missing; available: {', '.join(row.dataset for row in self.rows)}")
+        rows = {row.dataset: row for row in self.rows}
+        if dataset not in rows:
+            raise KeyError(f"{shorten(dataset)} is missing; available: {', '.join(rows)}")
+        return rows[dataset]
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        columns = [
-            Column("dataset", key=True),
-            *(Column(name, name, metric=self.metric) for name in ("difference", "low", "high")),
-            *(Column(name) for name in ("p", "p_adjusted")),
-        ]
+        values = (Column(name, name, metric=self.metric) for name in ("difference", "low", "high"))
+        columns = [Column("dataset", key=True), *values, Column("p"), Column("p_adjusted")]
         rows = [(*row[:4], *row[5:]) for row in (*self.rows, self.here)]
         notes = [
             f"{self.about} p_adjusted: Holm's method over the datasets.",
@@ -284,11 +281,9 @@ def differences(
     a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], confidence_level: float
 ) -> Differences:
     """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
-    pairs: dict[str, tuple[float, ...]] = {}
+    pairs = {name: result.pairs[a, b] for name, result in results.items() if (a, b) in result.pairs}
     for name, result in results.items():
-        if (a, b) in result.pairs:
-            pairs[name] = result.pairs[a, b]
-        elif (b, a) in result.pairs:
+        if (b, a) in result.pairs:
             value, low, high, *rest = result.pairs[b, a]
             pairs[name] = (-value, -high, -low, *rest)
     if not pairs:

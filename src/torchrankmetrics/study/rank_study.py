@@ -177,14 +177,12 @@ class RankStudy:
     @property
     def models(self) -> list[str]:
         """The models in the order of ``add`` or ``arrange``; of files in natural order."""
-        present = {run.model for run in self.runs.values()}
-        return [name for name in self._models if name in present]
+        return [name for name in self._models if any(run.model == name for run in self.runs.values())]
 
     @property
     def datasets(self) -> list[str]:
         """The datasets, likewise."""
-        present = {run.dataset for run in self.runs.values()}
-        return [name for name in self._datasets if name in present]
+        return [name for name in self._datasets if any(run.dataset == name for run in self.runs.values())]
 
     @property
     def seeds(self) -> list[str]:
@@ -238,8 +236,7 @@ class RankStudy:
     def _parts(self, name: str) -> dict[str, DataSet]:
         """The runs of a dataset by the metric of their values; the metric of ranks is ""."""
         check_choice("dataset", name, self.datasets)
-        found = self._loaded.pop(name, None)
-        if found is None:
+        if (found := self._loaded.pop(name, None)) is None:
             order = {model: i for i, model in enumerate(self.models)}
             runs = [run for run in self.runs.values() if run.dataset == name]
             found = DataSet.load(sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
@@ -330,7 +327,7 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Averages:
-        """Average models over the datasets with values of all of them; arguments and errors as in ``table``.
+        """Average models over the datasets with values of all of them.
 
         Args:
             metrics (str, RankMetric or several): metrics to average.
@@ -353,7 +350,7 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Differences:
-        """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
+        """Subtract model ``b`` from ``a`` on every dataset, and average.
 
         Args:
             a (str): name of a model.

@@ -95,9 +95,8 @@ class StudyTable(Rendered):
             data: {m: (c.value, c.low, c.high) for m in self.models if (c := self.cell(m, data, key)) is not None}
             for data in self.datasets
         }
-        chance = {data: self.results[key, data].chance for data in self.datasets}
-        known = {data: value for data, value in chance.items() if not math.isnan(value)}
-        return intervals_by_dataset(cells, paper_name(key), chance=known, ax=ax)
+        chance = {d: x for d in self.datasets if not math.isnan(x := self.results[key, d].chance)}
+        return intervals_by_dataset(cells, paper_name(key), chance=chance, ax=ax)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes of printed tables."""
@@ -145,7 +144,7 @@ class StudyTable(Rendered):
             )
         elif number:
             number = number if self.baseline is None else len(self._p_baseline())
-            levels = ", ".join(f"{level:g}" for level in _STARS)
+            levels = ", ".join(map(str, _STARS))
             test = f"p ≤ {levels}, adjusted by Holm's method for" if self.stars else f"{rate},"
             found.append(
                 f"{bold} {'*, **, ***' if self.stars else '*'}: significantly different from "
@@ -173,13 +172,10 @@ class StudyTable(Rendered):
             for (key, data), one in self.results.items()
             if one.remark
         ]
-        few = [
-            f"{model} on {data} ({key})"
-            for (key, model, data), cell in self.cells.items()
-            if cell.effective_tasks < LEAST_EFFECTIVE_TASKS
-        ]
+        few = [place for place, cell in self.cells.items() if cell.effective_tasks < LEAST_EFFECTIVE_TASKS]
         if few:
-            listed = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+            listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
+            listed += f" and {len(few) - 5} more" * (len(few) > 5)
             least = f"{LEAST_EFFECTIVE_TASKS:g}"
             found.append(f"Intervals from fewer than {least} effective tasks may miss the true value: {listed}.")
         return tuple(found)
@@ -234,13 +230,14 @@ class StudyTable(Rendered):
 
     def _p_baseline(self) -> dict[tuple[str, str, str], float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
-        found = {
-            (key, b if a == self.baseline else a, data): values[-1]
-            for (key, data), one in self.results.items()
-            for (a, b), values in one.pairs.items()
-            if self.baseline in (a, b)
-        }
-        return _holm(found)
+        return _holm(
+            {
+                (key, b if a == self.baseline else a, data): values[-1]
+                for (key, data), one in self.results.items()
+                for (a, b), values in one.pairs.items()
+                if self.baseline in (a, b)
+            }
+        )
 
 
 def check_margin(margin: float | None) -> float | None:

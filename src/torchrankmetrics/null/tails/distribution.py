@@ -201,7 +201,7 @@ class Summands:
         wide = half * abs(complex(t, first + step * number)) > _WIDE
         block = min(number, max(1, _BLOCK // size.size))
         theta = np.asarray(first + step * np.arange(-(-number // block) * block))
-        terms, turns, mass = [], [], np.zeros((len(anchor), len(self.starts)))
+        terms, mass = [], np.zeros((len(anchor), len(self.starts)))
         for sign in (0,) if self.is_listed else (-1, 1):
             x = weight[:, None] * (self.mean + sign * self.deviation - anchor[:, None])
             e = at_mass = size * np.exp(np.minimum(t * x, 0.0)) * (0.5 if sign else 1.0)
@@ -211,19 +211,19 @@ class Summands:
                 at_mass = np.where(wide & (half * t > _WIDE), at_end / t, e)
                 x, e = np.where(wide, end, x), np.where(wide, at_end, e)
             mass += self._sums(at_mass)
-            terms.append((e * np.exp(1j * first * x))[:, None])
-            turns.append(np.exp(1j * (step * np.arange(block + 1))[:, None] * x[:, None]))
+            turns = np.exp(1j * (step * np.arange(block))[:, None] * x[:, None])
+            terms.append(((e * np.exp(1j * first * x))[:, None], turns, np.exp(1j * step * block * x)[:, None]))
         result = np.empty(len(theta), dtype=np.complex128)
         for j in range(0, len(theta), block):
-            both = np.sum([term * turn[:, :block] for term, turn in zip(terms, turns, strict=True)], axis=0)
+            both = sum(term * turn if block > 1 else term for term, turn, _ in terms)
             if wide.any():
                 both *= np.where(wide[:, None], 1 / (t + 1j * theta[j : j + block, None]), 1.0)
             with np.errstate(divide="ignore"):
-                logs = np.log(self._sums(both)[row, :, self.segment] / mass[row, self.segment, None])
-            result[j : j + block] = self.c @ logs
-            terms = [term * turn[:, block:] for term, turn in zip(terms, turns, strict=True)]
+                result[j : j + block] = self.c @ np.log(self._sums(both)[row, :, self.segment])
+            for term, _, ahead in terms:
+                term *= ahead
         shift = self.shift + float(self.c @ (self.v * anchor[row]))
-        return (result + 1j * theta * shift)[:number]
+        return (result - self.c @ np.log(mass[row, self.segment]) + 1j * theta * shift)[:number]
 
     def saddlepoint(self, s: float) -> float:
         """The t > 0 with K'(t) = s, by Newton steps within a bracket; the result is approximate."""
@@ -243,15 +243,10 @@ class Summands:
         return float(t)
 
     def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Intervals of shortfalls v (best - x) of a group, ascending: lower ends, upper ends, masses."""
+        """Intervals of shortfalls v (best - x) of a group: lower ends, upper ends, masses."""
         cells = self.cells_of(group)
         d = self.v[group] * (self.best[group] - self.mean[cells])
-        if self.deviation[cells].any():
-            return self._intervals(group, short)
         return d, d, self.size[cells]
-
-    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        raise NotImplementedError
 
     def condensed(self) -> "Summands":
         """Fewer groups, if they are many; the caller corrects the first cumulants."""
@@ -280,12 +275,14 @@ class RankSummands(Summands):
         if shared:
             self.low, self.lengths = np.searchsorted(self.stop, low), N - low
 
-    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of N ranks, or the cells if f has few values."""
+        if self.is_listed:
+            return super().intervals(group, short)
         N, (first, last) = int(self.N[group]), self.values(np.array([1, self.N[group]]))
         sign = -1 if self.is_negated else 1
 
         def shortfall(place: IntArray) -> FloatArray:
-            """Shortfall of the place-th best rank."""
             ranks = place if sign * first >= sign * last else N + 1 - place
             return np.asarray(self.v[group] * (self.best[group] - sign * self.values(ranks)))
 
@@ -351,7 +348,8 @@ class ListedSummands(Summands):
         groups = np.arange(len(lists)), v, c, best, worst
         super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, False, 1.0)
 
-    def _intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of all values."""
         x, mass = self.lists[group]
         d = self.given[group] * (x - x[0] if self.is_negated else x[-1] - x)
         return d, d, mass

@@ -80,7 +80,9 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
         low, high = _by_tilting(sums, s, slack, span)
         if high - low > _GOAL and not few:
             found = _by_intervals(sums, s, slack)
-        found = (max(low, found[0]), min(high, found[1])) if found else (low, high)
+        if found:
+            low, high = max(low, found[0]), max(found[0], min(high, found[1]))
+        found = low, high
     return found
 
 
