@@ -1,17 +1,13 @@
-"""Tests are many and small: one thread each, also for the processes they start; all of them once more on request.
+"""Fixtures and options of all tests: one thread each, also in the processes they start.
 
 Here are the fixtures that several files share; what they share beside fixtures has a module of its own.
 
 Hypothesis draws the same examples in every run, so that a failure is of the change that brought it;
 ``HYPOTHESIS_PROFILE=explore`` draws new ones.
-
-``PYKEEN_CHECKOUT=path pytest tests/integrations/test_pykeen_*.py`` tests with the PyKEEN of a checkout, not with the
-one that is installed.
 """
 
 import gc
 import os
-import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -45,13 +41,6 @@ def _set_up() -> None:
     hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=4)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
     torch.set_num_threads(1)
-    if checkout := os.environ.get("PYKEEN_CHECKOUT"):
-        source = str((Path(checkout) / "src").resolve(strict=True))
-        sys.path.insert(0, source)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))  # of processes
-        import pykeen
-
-        assert pykeen.__file__.startswith(source), f"{source} holds no PyKEEN: {pykeen.__file__} was imported"
 
 
 @pytest.hookimpl(wrapper=True)

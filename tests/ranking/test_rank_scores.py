@@ -35,21 +35,6 @@ def test_tiles_of_any_size_count_the_same(problem, dtype, tile, entries, kind, b
     assert flagged_lines(ranks) == reference.ranks(rows, tasks, gone)
 
 
-def test_more_tasks_than_a_tile_and_long_slices():
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.randint(0, 50, (3, 700), generator=generator).float()
-    target = torch.stack(
-        [torch.randint(0, 3, (400,), generator=generator), torch.randint(0, 700, (400,), generator=generator)]
-    )
-    exclude = torch.rand(3, 700, generator=generator) < 0.9
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain, "_TILE", 128)
-        patch.setattr(plain, "_ENTRIES", 1000)
-        ranks = rank_scores(scores, target, exclude=exclude.nonzero().T, backend="torch")
-    gone = [set(row.nonzero()[:, 0].tolist()) for row in exclude]
-    assert flagged_lines(ranks) == reference.ranks(scores.tolist(), target.T.tolist(), gone.__getitem__)
-
-
 @cases(25, 600)
 @given(problems(), st.sampled_from(["index", "pairs"]), st.sets(st.integers(0, 8)))
 def test_known_answers_and_a_restriction_at_once(problem, kind, outside):

@@ -1,6 +1,5 @@
 """What rank_scores costs and where it waits: no copy of the scores, no question to an accelerator."""
 
-import math
 import tracemalloc
 
 import hypothesis.strategies as st
@@ -10,10 +9,9 @@ from hypothesis import given
 
 from allocations import Allocations
 from fuzzing import cases
-from ranking_problems import lay_out, problems
+from ranking_problems import lay_out
 from torchrankmetrics import rank_scores
 from torchrankmetrics.kg import KnownAnswers
-from torchrankmetrics.ranking.counting import torch_backend as plain
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.tasks import Cells, slices_of_pairs
@@ -48,30 +46,6 @@ def test_the_scores_are_never_copied(kind, layout):
 
 class TestAcceleratorPaths:
     """What only an accelerator takes, run on the CPU: no device is at hand in every test run."""
-
-    @cases(30, 800)
-    @given(problems(), st.integers(8, 200))
-    def test_masked_blocks_count_known_answers(self, problem, tile):
-        rows, B, N, _, tasks, pairs = problem
-        scores = torch.tensor(rows).reshape(B, N)
-        row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
-        true = scores[row, column]
-        known = KnownAnswers(*torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T)(torch.arange(B))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plain, "_TILE_ACCELERATOR", tile)
-            patch.setattr(plain, "_entries", plain._masked_entries)
-            masked = plain.count(scores, true, row, column, Excluded(known))
-        assert torch.equal(masked, plain.count(scores, true, row, column, Excluded(known)))
-
-    @cases(30, 800)
-    @given(problems())
-    def test_nan_by_a_third_comparison(self, problem):
-        rows, B, N, _, tasks, _ = problem
-        scores = torch.tensor(rows).reshape(B, N)
-        row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
-        true = scores[row, column]
-        nan = plain._sweep(scores, true, row, None, [torch.ne])[0]
-        assert nan.tolist() == [sum(math.isnan(s) for s in rows[r]) for r, _ in tasks]
 
     @cases(30, 800)
     @given(

@@ -123,7 +123,8 @@ class Cascade:
         if level.is_coarse:
             hard = found.inside > limit // 2  # their pairs cost most of what int8 saves
             if int(hard.sum()) > _FEW:
-                self._start[task if 4 * int(hard.sum()) > len(task) else task[hard]] = 1
+                is_usual = 2 * int((found.inside > limit // 3).sum()) > len(task)
+                self._start[task if is_usual else task[hard]] = 1
             elif int(found.inside[many].sum()) <= _FEW * limit:
                 many = found.inside > listing
         else:
