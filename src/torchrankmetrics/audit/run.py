@@ -18,7 +18,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.validation import shorten
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
-Result = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
+Results = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
 Fault = tuple[str, float | str, float | str]  # quantity, value of the evaluator, right value
 Status = Literal["passed", "failed", "error", "skipped"]
 
@@ -125,7 +125,7 @@ class Battery:
         self._compare("plain_ranks", [ORDINARY])
         return "the ranks without ties or filter are wrong" if self.found["plain_ranks"].is_failure else ""
 
-    def _results(self, case: Case, is_first: bool = False) -> Result:
+    def _results(self, case: Case, is_first: bool = False) -> Results:
         """Call the evaluator with copies and read its result; the first one shows whether it returns metrics."""
         result = self._call(case)
         if isinstance(result, Mapping) and is_first:
@@ -180,7 +180,7 @@ class Battery:
                 self.modified = (case, name)
         return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
-    def _fault(self, case: Case, result: Result, rules: Sequence[str]) -> Fault | None:
+    def _fault(self, case: Case, result: Results, rules: Sequence[str]) -> Fault | None:
         """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
         if case.has_nan_target or not rules:
             return self._fault_of_bounds(case, result)
@@ -195,11 +195,11 @@ class Battery:
             right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
         return quantity, got, right
 
-    def _fault_by(self, case: Case, result: Result, rule: str) -> Fault | None:
+    def _fault_by(self, case: Case, result: Results, rule: str) -> Fault | None:
         right = self._right(case, cast("RankType", rule))
         return next(((key, result[key], x) for key, x in right.items() if not self._near(result[key], x)), None)
 
-    def _fault_of_bounds(self, case: Case, result: Result) -> Fault | None:
+    def _fault_of_bounds(self, case: Case, result: Results) -> Fault | None:
         bests, worsts = self._right(case, "optimistic", True), self._right(case, "pessimistic", True)
         for key, best in bests.items():
             worst, got = worsts[key], result[key]
@@ -213,7 +213,7 @@ class Battery:
                 return key, got, best if self._near(best, worst) else f"{best:.6g} to {worst:.6g}"
         return None
 
-    def _right(self, case: Case, rule: RankType, whole: bool = False) -> Result:
+    def _right(self, case: Case, rule: RankType, whole: bool = False) -> Results:
         """The right numbers by a tie rule; ``whole``: this rule also for keys that name another."""
         ranks = case.ranks
         if self.metrics is None:
@@ -294,7 +294,7 @@ class Battery:
             return self._put_error(name, *raised)
         return self._put(name, "passed" if compared else "skipped", message="" if compared else reason)
 
-    def _order(self, first: Result) -> None:
+    def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
         try:
             self._results(ranked([7, 9, 8], 12))
@@ -380,7 +380,7 @@ def _is_base(name: MetricName) -> bool:
     return name.view in (None, "base")
 
 
-def _by_row(ranks: Tensor) -> Result:
+def _by_row(ranks: Tensor) -> Results:
     values = ranks.double().tolist()
     return {"rank" if len(values) == 1 else f"rank[{row}]": value for row, value in enumerate(values)}
 
