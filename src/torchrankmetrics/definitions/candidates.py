@@ -53,6 +53,10 @@ class CandidateCounts:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # NumPy alone would restore arrays that can be written to
+        return CandidateCounts, (self.num_candidates, self.weight, self.count)
+
     @classmethod
     def of(
         cls,
@@ -72,6 +76,8 @@ class CandidateCounts:
             raise ValueError(f"num_candidates must be below 2^62, got {N.max()}")
         c = np.ones_like(N) if count is None else integers(count, "count")
         _same_length(N, c, "count")
+        if c.size and c.min() < 0:
+            raise ValueError(f"count must not be negative, got {c.min()}")
         if (total := c.sum(dtype=np.float64)) >= 1 << 63:
             raise ValueError(f"count must sum to less than 2^63, for the number of tasks is an int64; got {total:.4g}")
         w = None if weight is None else _weights(weight, N)

@@ -11,7 +11,6 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 PANEL_NODES = 16  # at most
 # ranks up to here are taken one by one: powers and logarithms bend most there, and a user's f may jump there
 SMALL_RANKS = 64
-TABLED_RANKS = 1 << 16
 
 
 def gauss_rule(length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NODES) -> tuple[FloatArray, FloatArray]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import overload
 
 import numpy as np
 
@@ -52,6 +52,24 @@ class Rounded:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
+@overload
+def adjust(
+    value: float,
+    metric: str | RankDefinition,
+    num_candidates: str | Integers | CandidateCounts,
+    *,
+    view: View = ...,
+    expectation: ExpectationProvider | None = ...,
+) -> float: ...
+@overload
+def adjust(
+    value: str,
+    metric: str | RankDefinition,
+    num_candidates: str | Integers | CandidateCounts,
+    *,
+    view: View = ...,
+    expectation: ExpectationProvider | None = ...,
+) -> Rounded: ...
 @suggest_keywords
 def adjust(
     value: float | str,
@@ -60,7 +78,7 @@ def adjust(
     *,
     view: View = "adjusted_index",
     expectation: ExpectationProvider | None = None,
-) -> Any:
+) -> float | Rounded:
     """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:

@@ -184,7 +184,8 @@ class Analysis:
     def _num_competing(self, side: Side) -> int:
         """Number of queries of a side whose relevant items are candidates of each other's ranking tasks."""
         rows = Columns(self.table_rows[used(self.table_rows, side) & (Columns(self.table_rows).query != ABSENT)])
-        (_, _, raw), count = distinct_rows((rows.side, rows.query, rows.flags & fault.RAW), rows.count)
+        _, count = distinct_rows((rows.side, rows.query), rows.count)
+        _, raw = distinct_rows((rows.side, rows.query), rows.count * (rows.flags & fault.RAW > 0))
         return int(((raw > 0) & (count > 1)).sum())
 
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:

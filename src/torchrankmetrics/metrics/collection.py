@@ -166,6 +166,10 @@ class RankCollection(RowOwner, MetricCollection):
     def _first(self) -> RankMetric:
         return next(iter(self._modules.values()))  # type: ignore[return-value]
 
+    @property
+    def _stored(self) -> RowBuffer:
+        return self._first.rows  # of its members, which another collection may own
+
     def _share(self) -> None:
         """Let all members refer to the buffer; raise if another collection took or updated one in the meantime."""
         for member in self._members():

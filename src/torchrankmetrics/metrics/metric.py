@@ -1,7 +1,8 @@
 """`RankMetric`: one metric as a torchmetrics Metric, with `update` for it and for collections."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
@@ -338,6 +339,14 @@ class RankMetric(RowOwner, Metric):
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
         return update  # torchmetrics counts an update, and drops the cached value, before it knows that the input fits
 
+    @contextmanager
+    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
+        self.sync(*args, **kwargs)
+        try:
+            yield
+        finally:  # torchmetrics leaves the rows of all processes after an error
+            self.unsync(should_unsync=self._is_synced and should_unsync)
+
     def _sync_dist(self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None) -> None:
         # torchmetrics gathers once per metric, and sends float32 without data
         self.rows = self.rows.gathered(dist_sync_fn, process_group or self.process_group, self.device)
@@ -382,11 +391,12 @@ def _check_resampling(preds: object, target: object, exclude: object, facts: Tas
         and all(isinstance(fact, Tensor | int | float | None) for fact in of_tasks)
     ):
         return
+    wrong = "query" if facts.query is not None else "indexes" if indexes is not None else "these arguments"
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:  # the wrapper leaves no other trace on the metric
         if frame.f_code is BootStrapper.update.__code__:
             raise ValueError(
-                "these arguments cannot be resampled by BootStrapper, which draws along the first dimension of "
+                f"{wrong} cannot be resampled by BootStrapper, which draws along the first dimension of "
                 "tensors: pass preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, or use "
                 "RankCollection.confidence_intervals, which needs none of this"
             )

@@ -299,7 +299,8 @@ def _nearest(text: str) -> str:
         words |= {near: entry.name for near, entry in _WHOLE.items()} | ({} if view else _WITH_VIEW)
     words["power_mean_rank"] = "power_mean_rank_2"
     meant: dict[str, None] = {}
-    for near in difflib.get_close_matches(word, words, n=3, cutoff=0.65):
+    anagrams = [near for near in words if sorted(near) == sorted(word)]  # ngcd
+    for near in anagrams or difflib.get_close_matches(word, words, n=3, cutoff=0.65):
         with suppress(ValueError):  # its view is undefined
             meant[parse_name(view + words[near]).measure().key] = None
     return f"; did you mean {' or '.join(map(repr, meant))}? {_LISTED}" if meant else f"; {_LISTED}"
