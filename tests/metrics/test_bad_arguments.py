@@ -108,7 +108,7 @@ TAILS = RankTable.from_ranks(RANKS, side="tail")
         (lambda: evaluate([1, 2], [4]), ValueError, "num_candidates must have the shape"),
         (lambda: evaluate(RANKS, 4), ValueError, "num_candidates must not be given with a Ranks"),
         (lambda: evaluate([1.5], 4, ["optimistic_mr"]), ValueError, "'optimistic_mr' needs optimistic and pessimistic"),
-        (lambda: evaluate([1, 2], 4, weight=[0, 0]), ValueError, "weight must not be zero"),
+        (lambda: evaluate(torch.eye(3), [[0], [1, 2, 1], [2]]), ValueError, "got 1 twice in entry 1"),
         (
             lambda: evaluate([1, 2], 4, ["tail_mr"]),
             ValueError,

@@ -49,8 +49,6 @@ BAD_UPDATES = {
     "weight negative": (ValueError, r"weight must be .*-0\.5 for task 1", {"weight": [1.0, -0.5]}),
     "weight NaN": (ValueError, "weight must be finite.*nan for task 0", {"weight": [math.nan, 1.0]}),
     "weight infinite": (ValueError, "weight must be finite.*inf for task 1", {"weight": torch.tensor([1.0, math.inf])}),
-    "weights all zero": (ValueError, "weight must not be zero for every task", {"weight": [0.0, 0.0]}),
-    "one weight of zero": (ValueError, "weight must not be zero for every task", {"weight": 0}),
     "weight of bools": (TypeError, "weight must hold real numbers", {"weight": [True, False]}),
     "weight too long": (ValueError, r"weight must be .*\(3,\)", {"weight": [1.0, 1.0, 1.0]}),
     # keywords

@@ -152,6 +152,13 @@ def test_task_metrics_name_the_query_metric_where_relevant_items_compete(name, i
     assert query_counterpart(parse_name(name).definition.name) == instead
 
 
+def test_an_excluded_relevant_item_competes_with_one_that_is_not():
+    metric = RankCollection(["mrr"])
+    metric.update(torch.tensor([[0.1, 0.9, 0.8, 0.3]]), [[1, 3]], exclude=[[1]])
+    (message,) = warnings_of(metric.compute)
+    assert "number of such queries: 1" in message
+
+
 def test_there_is_no_warning_where_relevant_items_are_excluded_or_alone(tmp_path):
     scores, captions, image_of = retrieval()
     relevant = torch.zeros_like(scores, dtype=torch.bool)

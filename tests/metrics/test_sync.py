@@ -27,7 +27,16 @@ from sharding import (
     shardings,
     update,
 )
-from torchrankmetrics import AdjustedMeanReciprocalRank, MeanRank, MeanReciprocalRank, RankMetricWarning, Ranks
+from torchrankmetrics import (
+    AdjustedMeanReciprocalRank,
+    MeanRank,
+    MeanReciprocalRank,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+)
 from worker_pool import WorkerPool
 
 COLLECTIVES = ("barrier", "all_gather", "all_reduce", "all_gather_into_tensor", "all_gather_object", "broadcast")
@@ -217,3 +226,23 @@ def test_tasks_without_ids_are_warned_of_once(pool: WorkerPool, samples: int) ->
     assert "ranking tasks from 2 processes have no sample_id" in reported[0]
     assert not reported_by_the_second
     assert pool.run(job_of_a_sampler, [(samples, False, 2)])[0][1] == []
+
+
+def test_an_error_in_compute_restores_the_rows_of_the_process() -> None:
+    """torchmetrics leaves the rows of all processes; f is not finite at rank 3."""
+    broken = RankDefinition("broken", f=lambda r: 1 / (r - 3), higher_is_better=True, optimum=-0.5)
+    metric = RankMetric(broken, distributed_available_fn=lambda: True, dist_sync_fn=lambda x, group=None: [x, x])
+    metric.update(Ranks([1, 3], None, 9), sample_id=[0, 1])
+    with pytest.raises(ValueError, match="finite"):
+        metric.compute()
+    metric.update(Ranks([2], None, 9), sample_id=[2])
+    assert len(metric.table()) == 3
+
+
+def test_a_checkpoint_has_the_rows_that_compute_uses() -> None:
+    """A second collection takes the members of the first."""
+    first = RankCollection(["mrr", "mr"])
+    first.persistent(True)
+    second = RankCollection([first["mrr"], first["mr"]])
+    second.update(Ranks([1, 2], None, 9))
+    assert len(first.state_dict()["rows"]) == 2

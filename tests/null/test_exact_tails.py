@@ -184,3 +184,34 @@ def test_hits_with_rare_hits_and_many_weights_by_their_number():
         got = p_value(d.hits_at(1), value, [N] * n, weights)
         assert exact * (1 - 1e-4) <= got + 1e-6
         assert got == pytest.approx(exact, rel=2e-2)
+
+
+@pytest.mark.parametrize(("N", "n", "value"), [(14505, 200, 1.5), (1000, 130, 1.2), (300, 1000, 1.2)])
+def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
+    """The number of ways to reach a sum of n squares, among N^n outcomes."""
+    most = math.floor(n * value**2 * (1 + 1e-12))
+    squares = [r * r for r in range(1, N + 1) if n - 1 + r * r <= most]
+    ways = {0: 1}
+    for left in range(n - 1, -1, -1):
+        new: dict[int, int] = {}
+        for total, number in ways.items():
+            for square in squares:
+                if total + square + left > most:
+                    break
+                new[total + square] = new.get(total + square, 0) + number
+        ways = new
+    exact = math.log(sum(ways.values())) - n * math.log(N)
+    assert log_p_value(d.power_mean_rank(2), value, [N] * n) == pytest.approx(exact, abs=1e-6)
+
+
+@pytest.mark.parametrize("definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4)], ids=lambda x: x.name)
+@pytest.mark.parametrize("counts", [[40_000] * 500, [100, 40_000] * 50], ids=["equal", "mixed"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_perfect_model_has_the_probability_of_its_ranks(definition, counts, weighted):
+    weight = np.random.default_rng(0).random(len(counts)) + 0.1 if weighted else None
+    if definition.name == "power_mean_rank_4":
+        counts = [min(n, 1000) for n in counts]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log_p = log_p_value(definition, 1.0, counts, weight=weight)
+    assert log_p == pytest.approx(-sum(map(math.log, counts)), rel=1e-12)

@@ -143,7 +143,7 @@ def p_value_bracket(
     mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
     slack = _slack(g, mean, bottom, top, tolerance) + float(c @ moved) * max(abs(bottom), abs(top), top - bottom)
     low, high = log_upper_tail(sums, sign * mean - shift, slack)
-    return min(low, 0.0), min(high, 0.0)
+    return (-math.inf if math.isnan(low) else min(low, 0.0)), (0.0 if math.isnan(high) else min(high, 0.0))
 
 
 def _without_rounding(v: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -348,5 +348,11 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
         parts.append(column.cpu())
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
-    row, column = row.to(device), (torch.cat(parts) if parts else row).to(device)
+    column = torch.cat(parts) if parts else row
+    if name == "target" and len(column):
+        key = (row * (column.max() + 1) + column).sort()[0]
+        if (repeated := (key[1:] == key[:-1]).nonzero()).numel():
+            i, item = divmod(int(key[repeated[0, 0]]), int(column.max()) + 1)
+            raise ValueError(f"target as a list must list each column of a row once, got {item} twice in entry {i}")
+    row, column = row.to(device), column.to(device)
     return Cells(row, column) if label is None else _graded(row, column, label.to(device))

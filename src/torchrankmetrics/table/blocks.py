@@ -155,9 +155,6 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
             wrong = ~(number >= 0) | number.isinf()
             check(wrong, number, f"{name} must be finite and not negative", fault.WEIGHT)
             per_task[f"{name}_bits"] = number.view(torch.int64)
-    if weight is not None and len(ranks):
-        zero = (per_task["weight_bits"] == 0).all().expand(len(ranks))
-        check(zero, per_task["weight_bits"], "weight must not be zero for every task of an update", fault.WEIGHT)
     if gain is not None and ranks.gain is not None:
         raise ValueError("gain must not be given with a graded target, whose labels are the gains")
     if gain is not None:  # a label of 0 drops its task

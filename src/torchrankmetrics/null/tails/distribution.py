@@ -177,7 +177,7 @@ class Summands:
             y = self.mean + sign * self.deviation - anchor[:, None]
             e = size * np.exp(np.minimum(u[:, None] * y, 0.0)) * (0.5 if sign else 1.0)
             if sign:
-                rough = np.abs(u[:, None]) * self.deviation
+                rough = np.minimum(np.abs(u[:, None]) * self.deviation, 1e60)  # its powers must not overflow
                 off += self._sums(e * (rough**4 / 30 + rough**3 * (self.skewness / 6)))[row, self.segment]
             for power in range(4):
                 k[power] += self._sums(e)[row, self.segment]
@@ -248,6 +248,16 @@ class Summands:
         d = self.v[group] * (self.best[group] - self.mean[cells])
         return d, d, self.size[cells]
 
+    def tilted(self, group: int, t: float) -> FloatArray:
+        """Masses of the cells of a group, tilted by t, up to a factor."""
+        cells = self.cells_of(group)
+        y = t * self.v[group] * (self.mean[cells] - self.best[group])
+        return np.asarray(self.size[cells] * np.exp(np.minimum(y, 0.0)))
+
+    def log_best(self, short: float) -> float | None:
+        """Log-probability of the largest sum; None if other sums may be within ``short`` of it."""
+        return None
+
     def condensed(self) -> "Summands":
         """Fewer groups, if they are many; the caller corrects the first cumulants."""
         return self
@@ -293,6 +303,13 @@ class RankSummands(Summands):
         far = np.geomspace(_SINGLE, N, _INTERVALS // len(self.c) + _SINGLE).astype(np.int64)
         stop = np.unique(np.r_[np.arange(_SINGLE), cut, np.minimum(far, N), N])
         return shortfall(stop[:-1] + 1), shortfall(stop[1:]), np.diff(stop).astype(np.float64)
+
+    def log_best(self, short: float) -> float | None:
+        """Log-probability of rank 1 in all tasks; None if other sums may be within ``short`` of it."""
+        several = self.N > 1
+        first, second = self.values(np.array([1, 2]))
+        is_alone = not self.is_negated and (self.given[several] * (first - second) > short).all()
+        return -float(self.c @ np.log(self.N)) if is_alone else None
 
     def without_large(self, s: float, slack: float, coarse: bool) -> tuple[float, Summands]:
         """Leave out ranks that reach s by themselves, or many of them; log-probability that there are none."""
@@ -347,6 +364,13 @@ class ListedSummands(Summands):
         best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
         groups = np.arange(len(lists)), v, c, best, worst
         super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, False, 1.0)
+
+    def log_best(self, short: float) -> float | None:
+        """Log-probability of the largest value of all; None if other sums may be within ``short`` of it."""
+        gaps = [x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in self.lists]
+        if self.is_negated or not (self.given * np.array(gaps) > short).all():
+            return None
+        return float(self.c @ np.log([mass[-1] / mass.sum() for _, mass in self.lists]))
 
     def intervals(self, group: int, short: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of all values."""

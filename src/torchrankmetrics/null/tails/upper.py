@@ -9,6 +9,7 @@ from torchrankmetrics.null.tails.distribution import RankSummands, Summands
 
 Bracket = tuple[float, float]  # lower and upper end of log p
 _GOAL, _FAIR = 1e-3, 1e-2  # relative error of p, and of few summands
+_ATOMS, _MOST_ROWS = 8, 32  # cells with nearly all tilted mass; groups of summands for which this is checked
 _FEW, _MOST_LISTED = 3, 700  # summands whose sums are listed first; groups of summands that are listed at all
 _PAIRS, _MOST_PAIRS, _INTERVALS = 1 << 20, 1 << 22, 1 << 13  # sums of two intervals; in total; those that are left
 _MANY, _MOST_NARROWED = 128, 1024  # summands that are narrowed if that halves the range of S; groups
@@ -29,6 +30,8 @@ def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
         return 0.0, 0.0
     if span:
         s = sums.top - math.floor((sums.top - s + slack) / span) * span
+    if (log_best := sums.log_best(sums.top - s + slack)) is not None:
+        return log_best, log_best
     if s > sums.at_zero[1]:
         return _log_tail(sums, s, slack, span)
     # P(S >= s) = 1 - P(-S > -s) loses no digits
@@ -74,7 +77,8 @@ def _common_span(sums: Summands) -> tuple[float | None, float]:
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
     logs = np.log(sums.lengths)
-    few = sums.num <= _FEW or sums.c @ logs - logs.max() < math.log(_PAIRS)  # few values in all, but for one summand
+    few = sums.num <= _FEW or sums.c @ logs - logs.max() < math.log(_PAIRS)  # few values in all, except one summand's
+    few |= span is None and len(sums.c) <= _MOST_ROWS and _has_few_atoms(sums, sums.saddlepoint(s))
     found = _by_intervals(sums, s, slack) if few else None
     if found is None or found[1] - found[0] > _FAIR:
         low, high = _by_tilting(sums, s, slack, span)
@@ -84,6 +88,12 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
             low, high = max(low, found[0]), max(found[0], min(high, found[1]))
         found = low, high
     return found
+
+
+def _has_few_atoms(sums: Summands, t: float) -> bool:
+    """Whether nearly all tilted mass of the largest group is in a few cells, which may be on a lattice of their own."""
+    mass = np.sort(sums.tilted(int(np.argmax(sums.c)), t))
+    return bool(mass[-_ATOMS:].sum() > 0.999 * mass.sum())
 
 
 def _by_tilting(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
@@ -105,6 +115,8 @@ def _by_tilting(sums: Summands, s: float, slack: float, span: float | None) -> B
         if abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
             t = rest.saddlepoint(s)
             exact = rest.cumulants(t)
+            if not exact[2] > 0:
+                return log_reached, 0.0
         near = few.cumulants(t)
         # at 2 standard deviations^-1 a fourth cumulant moves K by 5 times of what it moves the density in the middle
         for u in (-2 / math.sqrt(exact[2]), 2 / math.sqrt(exact[2])):
@@ -132,7 +144,7 @@ def _by_intervals(sums: Summands, s: float, slack: float) -> Bracket | None:
         low, high, mass = sums.intervals(group, short)
         tilted = mass * np.exp(-t * low)
         log_mass += c * math.log(tilted.sum() / mass.sum())
-        parts.append((np.stack([low, high, low, tilted / tilted.sum()])[:, low <= short], c))
+        parts.append((np.stack([low, high, low, tilted / tilted.sum()])[:, (low <= short) & (tilted > 0)], c))
     parts.sort(key=lambda part: -part[0].shape[1])
     longest, parts[0] = parts[0][0], (parts[0][0], parts[0][1] - 1)
     halves = [np.array([[0.0], [0.0], [0.0], [1.0]])] * 2
@@ -187,7 +199,8 @@ def _merged(x: FloatArray, most: int, t: float) -> FloatArray:
         last = np.r_[first[1:], x.shape[1]] - 1
         mass = np.add.reduceat(x[3], first)
         turned = np.exp(t * (x[2] - np.repeat(x[2, last], last - first + 1)))
-        exponent = x[2, last] + np.log(np.add.reduceat(turned * x[3], first) / mass) / t
+        turned = np.where(mass > 0, np.add.reduceat(turned * x[3], first) / np.where(mass > 0, mass, 1.0), 1.0)
+        exponent = x[2, last] + np.log(np.maximum(turned, 1e-300)) / t  # of a mass that underflows, the larger end
         x = np.stack([np.minimum.reduceat(x[0], first), np.maximum.reduceat(x[1], first), exponent, mass])
         if x.shape[1] <= most:
             break
@@ -262,13 +275,13 @@ def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -
     """Whether the transform may return to 1 at frequencies in a range, as it does near a lattice."""
     width = sums.v * (sums.best - sums.worst)
     large = np.argsort(-sums.c * width**2)[:2]
-    mean = sums.mean[sums.cells_of(int(large[0]))]
+    mean, mass = sums.mean[sums.cells_of(int(large[0]))], sums.tilted(int(large[0]), t)
     jumps = np.unique(np.abs(np.diff(mean)))
-    jumps = jumps[jumps > 1e-9 * jumps[-1:]][-3:]
+    jumps = np.r_[jumps[jumps > 1e-9 * jumps[-1:]][-3:], np.abs(np.diff(mean[np.argsort(-mass, kind="stable")[:_ATOMS]]))]
     gaps = np.unique(np.r_[width[large], np.multiply.outer(jumps, sums.v[large]).ravel()])
     for first in (2 * math.pi / gaps[gaps > 0]).tolist():
         begin = math.ceil(least / first)
-        number = min(int(most / first) - begin + 1, 2 if len(mean) > 100 else 8)
+        number = min(int(most / first) - begin + 1, 8)
         if number > 0 and np.abs(sums.log_transform(t, first * begin, first, number).real).min() < gone:
             return True
     return False
