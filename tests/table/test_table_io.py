@@ -433,7 +433,7 @@ def test_the_target_of_a_symbolic_link_is_written(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["dangling", "deep", "link", "second"]
 
 
-def test_a_pipe_is_written_to_and_a_socket_rejected(tmp_path):
+def test_a_pipe_is_written_to_and_other_devices_rejected(tmp_path, monkeypatch):
     table = RankTable.from_ranks(Ranks([1, 3], None, 5))
     table.save(tmp_path / "a.npz")
     os.mkfifo(tmp_path / "pipe")
@@ -444,9 +444,12 @@ def test_a_pipe_is_written_to_and_a_socket_rejected(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tmp_path / "socket"))
-        with pytest.raises(OSError, match="socket"):
+        with pytest.raises(OSError, match="Neither a file, a pipe nor a character device"):
             table.save(tmp_path / "socket")
     assert (tmp_path / "socket").is_socket()
+    monkeypatch.setattr(stat, "S_ISBLK", lambda mode: True)
+    with pytest.raises(OSError, match="Neither a file, a pipe nor a character device"):
+        table.save("/dev/null")
 
 
 def test_an_open_file_is_written_to_at_its_place(tmp_path):
