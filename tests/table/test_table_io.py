@@ -235,6 +235,13 @@ def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
         "version.*it has a": npz(a=np.arange(3)),
         "it has nothing": npz(),
         r"version is 6; this library reads 1, 2, 3, 4, 5": npz(**{**whole, "rank_table_version": 6}),
+        "it has 'query', which a file of rank_table_version below 2 must not": npz(**{**whole, "query": np.array(3)}),
+        "it has 'partial', which a file of rank_table_version below 3 must not": npz(**whole, partial=[True, False]),
+        "it has 'gain', which a file of rank_table_version below 4 must not": npz(**whole, gain=[1.0, 2.0]),
+        "it has no 'num_candidates', which a file of rank_table_version below 5 must have": npz(
+            rank_table_version=1, optimistic=[1, 2]
+        ),
+        r"version is array\(\[1, 2\]\); this library reads": npz(**{**whole, "rank_table_version": np.array([1, 2])}),
         r"version is array\(1\.5\)": npz(**{**whole, "rank_table_version": 1.5}),
         "got 'extra'": npz(**whole, extra=[1, 2]),
         "'group' holds Python objects, which are never loaded": npz(**{**whole, "group": pickled}),
