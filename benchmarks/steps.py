@@ -22,6 +22,7 @@ from torchrankmetrics.definitions import GEOMETRIC_MEAN_RANK, MEAN_RANK, MEAN_RE
 from torchrankmetrics.null import log_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.ranking.embeddings import rank_embeddings
+from torchrankmetrics.ranking.ranks import trusted
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 HAS_PYKEEN = importlib.util.find_spec("pykeen") is not None
@@ -48,7 +49,7 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
 
     def two_lines(scores: torch.Tensor) -> Ranks:
         columns = ((scores > true).sum(1) + 1, (scores >= true).sum(1), torch.full_like(target, N))
-        return Ranks.trusted(torch.stack(columns), None)
+        return trusted(torch.stack(columns), None)
 
     for way in WAYS:
         assert same(rank_scores(scores, target, backend=way), two_lines(scores)), f"{way} counts otherwise"

@@ -1,8 +1,10 @@
 """Write files atomically."""
 
+import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,6 +21,8 @@ def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | 
     if number is None and (os.path.isfile(path) or not os.path.exists(path)):
         _replace(Path(os.path.realpath(path)), parts, new=not os.path.exists(path))
     else:  # an open file is written to at its position
+        if number is None and (stat.S_ISBLK(mode := os.stat(path).st_mode) or stat.S_ISSOCK(mode)):
+            raise OSError(errno.EINVAL, "Neither a file, a pipe nor a character device", os.fspath(path))
         with open(path if number is None else os.dup(number), "wb") as file:
             file.writelines(parts)
 

@@ -64,6 +64,9 @@ def test_any_name_stops_in_its_direction(name, key):
     assert (stop.monitor, stop.mode) == (key, "min" if name == "mr" else "max")
     assert torch.isclose(trainer.callback_metrics["val/recall_at_10"].double(), recall, atol=1e-6)
     assert torch.isfinite(stop.best_score)
+    state = stop.state_dict()
+    stop.setup(trainer, trainer.lightning_module, "test")
+    assert stop.state_dict() == state
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from torchmetrics import MetricCollection
 
 from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
-from torchrankmetrics import RankDefinition, RankMetric, RankMetricWarning
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
@@ -53,6 +54,11 @@ def test_pykeen_resolves_the_evaluators_by_name():
         (["hits_at_k"], {"k": 7}, {"hits_at_7"}),
         ("hits_at_k", [{"k": 2}, {"k": 4}], {"hits_at_2", "hits_at_4"}),
         (["hits_at_k", "mrr"], [{"k": 7}, None], {"hits_at_7", "inverse_harmonic_mean_rank"}),
+        (
+            ["hits_at_k", "tie_rate", RankMetric("mr")],
+            [{"k": 7}, None, {}],
+            {"hits_at_7", "tie_rate", "arithmetic_mean_rank"},
+        ),
         (HitsAtK, {"k": 2}, {"hits_at_2"}),
         ([HitsAtK(k=3), InverseHarmonicMeanRank], None, {"hits_at_3", "inverse_harmonic_mean_rank"}),
         ([AdjustedHitsAtK(k=3)], None, {"adjusted_hits_at_3"}),
@@ -92,6 +98,10 @@ class Odd(RankBasedMetric):
         ([torch.nn.Linear], None, TypeError, "metrics of PyKEEN, got Linear"),
         ([3], None, TypeError, "metrics of PyKEEN, got int"),
         (3, None, TypeError, "metrics of PyKEEN, got int"),
+        (["mr", "mrr"], [{}], ValueError, "metrics_kwargs must be one dict, or one per metric: 2; got 1"),
+        ([RankMetric("mrr")], {"k": 1}, ValueError, "are for PyKEEN's metrics; 'mrr' is built already"),
+        (RankCollection(["mrr"]), None, TypeError, "metrics must be a list of names or metrics, got RankCollection"),
+        (MetricCollection([]), None, TypeError, "metrics must be a list of names or metrics, got MetricCollection"),
         (None, {"k": 1}, ValueError, "metrics_kwargs need metrics"),
         ({"a": "mr"}, {"k": 1}, ValueError, "metrics as a dict excludes metrics_kwargs"),
         ([], None, ValueError, "metrics is empty"),

@@ -80,6 +80,14 @@ def test_partitions_are_columns(tmp_path):
     assert arrays["group"].tolist() == [5, 5, 3, 3, -4, -4]
     assert arrays["weight"].tolist() == [0.25, 0.25, 1, 1, 1, 1]
     assert arrays["nan"].tolist() == [False] * 4 + [True] * 2
+    path = put(tmp_path / "version" / "side=none" / "num_candidates=9" / "a.parquet", optimistic=[1])
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"rank_table_version": b"1"}), path)
+    arrays = RankTable.from_parquet(tmp_path / "version").to_numpy()
+    assert {name: column.tolist() for name, column in arrays.items()} == {
+        "optimistic": [1],
+        "pessimistic": [1],
+        "num_candidates": [9],
+    }
 
 
 @pytest.mark.parametrize(
@@ -101,12 +109,14 @@ def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(columns, 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"group": ["a", "b"]}, "group must hold numbers: number names from 0 on"),
-        ({"group": pa.array(["a", "b"]).dictionary_encode()}, "group must hold numbers"),
+        ({"group": ["a", "b"]}, "group must contain numbers, got string: number names from 0 on"),
+        ({"group": pa.array(["a", "b"]).dictionary_encode()}, "group must contain numbers, got string"),
+        ({"group": ["nan", ""]}, "group must contain numbers, got string"),
+        ({"nan": ["none", "true"]}, "nan must contain numbers, got string"),
         ({"group": pa.array([1, None])}, "group has 1 nulls: every row needs a value, or leave the column out"),
         ({"weight": pa.array([1.5, None])}, "weight has 1 nulls"),
         ({"group": [1.0, 2.0]}, "group must hold integers, got torch.float64"),
-        ({"group": [date(2026, 1, 1)] * 2}, "group must hold numbers"),
+        ({"group": [date(2026, 1, 1)] * 2}, "group must contain numbers, got date32"),
         ({"nan": [0, 1]}, "nan must hold booleans, got int64"),
         ({"side": ["head", "left"]}, "side must hold numbers, or head and tail"),
         ({"model": [1, 1]}, "arrays must be among .*; got 'model'"),
@@ -126,7 +136,14 @@ def test_columns_that_cannot_be_read_are_named(columns, message, tmp_path):
         ("model=a", "model=a is not a partition of ranks: arrays must be among"),
         ("group=a", "group=a is not a partition of ranks: group must hold numbers"),
         ("group=1/group=2", "group occurs twice in its path"),
-        ("group=__HIVE_DEFAULT_PARTITION__", "group must hold numbers"),
+        ("group=__HIVE_DEFAULT_PARTITION__", "group is null, and every row needs a value"),
+        ("group=none", "group must be a number, got 'none'"),
+        ("group=NaN", "group must be a number, got 'NaN'"),
+        ("group=1_0", "group must be a number, got '1_0'"),
+        ("group=%D9%A3", "group must be a number, got '\u0663'"),
+        ("weight=1_0", "weight must be a number, got '1_0'"),
+        ("partial=none", "partial must be true or false, got 'none'"),
+        ("nan=", "nan must be true or false, got ''"),
         ("nan=x", "nan must be true or false, got 'x'"),
         ("optimistic=1", "optimistic is both a column and a partition"),
         ("fb15k237", r"fb15k237 is not a partition \(name=value\)"),
@@ -146,9 +163,13 @@ def test_other_files_and_versions_raise(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"a\.parquet is not a whole Parquet file of ranks"):
             RankTable.from_parquet(path)
-    pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": b"99"}), path)
-    with pytest.raises(ValueError, match="its rank_table_version is 99; this library reads 1, 2"):
-        RankTable.load(path)
+    for version, message in (
+        (b"99", "its rank_table_version is 99; this library reads 1, 2"),
+        (b"1", "it has 'gain', which a file of rank_table_version below 4 must not have"),
+    ):
+        pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path)
+        with pytest.raises(ValueError, match=message):
+            RankTable.load(path)
     with pytest.raises(FileNotFoundError):
         RankTable.from_parquet(tmp_path / "missing.parquet")
     (tmp_path / "void").mkdir()

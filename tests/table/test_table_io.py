@@ -235,6 +235,13 @@ def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
         "version.*it has a": npz(a=np.arange(3)),
         "it has nothing": npz(),
         r"version is 6; this library reads 1, 2, 3, 4, 5": npz(**{**whole, "rank_table_version": 6}),
+        "it has 'query', which a file of rank_table_version below 2 must not": npz(**{**whole, "query": np.array(3)}),
+        "it has 'partial', which a file of rank_table_version below 3 must not": npz(**whole, partial=[True, False]),
+        "it has 'gain', which a file of rank_table_version below 4 must not": npz(**whole, gain=[1.0, 2.0]),
+        "it has no 'num_candidates', which a file of rank_table_version below 5 must have": npz(
+            rank_table_version=1, optimistic=[1, 2]
+        ),
+        r"version is array\(\[1, 2\]\); this library reads": npz(**{**whole, "rank_table_version": np.array([1, 2])}),
         r"version is array\(1\.5\)": npz(**{**whole, "rank_table_version": 1.5}),
         "got 'extra'": npz(**whole, extra=[1, 2]),
         "'group' holds Python objects, which are never loaded": npz(**{**whole, "group": pickled}),
@@ -433,7 +440,7 @@ def test_the_target_of_a_symbolic_link_is_written(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["dangling", "deep", "link", "second"]
 
 
-def test_a_pipe_is_written_to_and_a_socket_rejected(tmp_path):
+def test_a_pipe_is_written_to_and_other_devices_rejected(tmp_path, monkeypatch):
     table = RankTable.from_ranks(Ranks([1, 3], None, 5))
     table.save(tmp_path / "a.npz")
     os.mkfifo(tmp_path / "pipe")
@@ -444,9 +451,12 @@ def test_a_pipe_is_written_to_and_a_socket_rejected(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tmp_path / "socket"))
-        with pytest.raises(OSError, match="socket"):
+        with pytest.raises(OSError, match="Neither a file, a pipe nor a character device"):
             table.save(tmp_path / "socket")
     assert (tmp_path / "socket").is_socket()
+    monkeypatch.setattr(stat, "S_ISBLK", lambda mode: True)
+    with pytest.raises(OSError, match="Neither a file, a pipe nor a character device"):
+        table.save("/dev/null")
 
 
 def test_an_open_file_is_written_to_at_its_place(tmp_path):

@@ -81,7 +81,9 @@ def emit(table: Tabular, form: Format | None, output: Path | None, title: str = 
 
 def reject(why: str, **given: object) -> None:
     """Raise a ValueError if one of these options was given, because it would have no effect."""
-    if names := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
+    if names := [
+        f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False
+    ]:
         raise ValueError(f"{', '.join(names)} would do nothing {why}")
 
 

@@ -71,6 +71,7 @@ def report(
     `torchrankmetrics report --qrels test.tsv --run bm25.run.gz -m ndcg@10,recall@100`
     """
     from torchrankmetrics.definitions.protocol import VIEWS
+    from torchrankmetrics.definitions.sample import RANK_TYPES
     from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
     from torchrankmetrics.inference.pairing import check_complete
     from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS
@@ -86,10 +87,12 @@ def report(
         reject("without --confidence-level", method=method != "normal", cluster=cluster)
     if by_group:
         reject("with --by-group", confidence_level=level)
-    views = choices_of(view or "base", "--view", ("base", "adjusted_index", "z_score") if by_group else VIEWS)
-    rank_types: Any = split_list(rank_type, "--rank-type")
+    offered = ("base", "adjusted_index", "z_score") if by_group else VIEWS
+    views = choices_of("base" if view is None else view, "--view", offered)
+    rank_types = choices_of(rank_type, "--rank-type", RANK_TYPES)
     sides = choices_of(side, "--side", SIDES)
-    names = split_list(metrics, "--metric") if metrics else DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
+    defaults = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
+    names = defaults if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
     selection = Selection(views, rank_types, sides, DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
     measures = selection.measures(names)
@@ -245,7 +248,8 @@ def compare(
     from torchrankmetrics.metrics.registry import Selection
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
-    requested = split_list(metrics or ("ndcg_at_10" if runs else "mrr"), "--metric")
+    default = "ndcg_at_10" if runs else "mrr"
+    requested = split_list(default if metrics is None else metrics, "--metric")
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
     measures = list(selection.measures(requested).values())
     sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
@@ -255,7 +259,7 @@ def compare(
     if len(paths) == 2:
         reject("with two models", baseline=baseline)
     else:
-        reject("with three models or more", margin=margin is not None, fail_if=fail_if)
+        reject("with three models or more", margin=margin, fail_if=fail_if)
     if fail_if is not None and (fail_if == "not-equivalent") != (margin is not None):
         raise ValueError("--fail-if not-equivalent and --margin must be given together")
     displayed, failed = _displayed(paths), []

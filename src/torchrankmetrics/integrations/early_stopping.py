@@ -43,5 +43,6 @@ class EarlyStopping(lightning.EarlyStopping):
         ((key, mode),) = found.items()
         if self._options.get("mode", mode) != mode:
             raise ValueError(f"mode must be {mode!r} for {key!r}, got {self.mode!r}; leave it out")
-        super().__init__(key, **{**self._options, "mode": mode})
+        if (self.monitor, self.mode) != (key, mode):  # else a second run would lose the state
+            super().__init__(key, **{**self._options, "mode": mode})
         super().setup(trainer, pl_module, stage)

@@ -14,6 +14,7 @@ from pykeen.evaluation import RankBasedMetricResults
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 from pykeen.metrics.ranking import RankBasedMetric, rank_based_metric_resolver
 from pykeen.triples import CoreTriplesFactory
+from torchmetrics import MetricCollection
 
 from torchrankmetrics.kg.known_triples import KnownTriples
 from torchrankmetrics.metrics.analysis import Analysis
@@ -61,6 +62,9 @@ def requested_metrics(
         if metrics_kwargs is not None:
             raise ValueError("metrics_kwargs need metrics that they belong to, but metrics is None")
         return [*DEFAULT_METRICS]
+    if isinstance(metrics, MetricCollection):
+        got = type(metrics).__name__
+        raise TypeError(f"metrics must be a list of names or metrics, got {got}; write a list such as ['mrr', 'mr']")
     if isinstance(metrics, Mapping):
         if metrics_kwargs is not None or add_defaults:
             raise ValueError(
@@ -70,13 +74,14 @@ def requested_metrics(
     if isinstance(metrics, str | type) or not isinstance(metrics, Collection):
         metrics = [metrics]
     entries = sorted(metrics, key=str) if isinstance(metrics, Set) else list(metrics)
-    if metrics_kwargs is None:
-        requested = [_metric(entry) for entry in entries]
+    if metrics_kwargs is None or isinstance(metrics_kwargs, Mapping):
+        options = [metrics_kwargs] * len(entries)
     else:
-        theirs: Any = entries
-        requested = [
-            _name_of(metric) for metric in rank_based_metric_resolver.make_many(theirs, cast("Any", metrics_kwargs))
-        ]
+        options = list(metrics_kwargs)
+        entries = entries * len(options) if len(entries) == 1 else entries
+    if len(options) != len(entries):
+        raise ValueError(f"metrics_kwargs must be one dict, or one per metric: {len(entries)}; got {len(options)}")
+    requested = [_metric(entry, kwargs) for entry, kwargs in zip(entries, options, strict=True)]
     return [*requested, *DEFAULT_METRICS] if add_defaults else requested
 
 
@@ -96,21 +101,23 @@ def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
     return [RankBasedMetricKey(measure.side, rank_type, THEIR_NAMES.get(name, name)) for name in names]
 
 
-def _metric(entry: One) -> str | RankMetric:
+def _metric(entry: One, kwargs: Mapping[str, object] | None = None) -> str | RankMetric:
     if isinstance(entry, RankMetric):
+        if kwargs:
+            raise ValueError(f"metrics_kwargs are for PyKEEN's metrics; {entry.key!r} is built already, got {kwargs}")
         return entry
-    if isinstance(entry, str):
+    if isinstance(entry, str) and not kwargs:
         try:
             return _canonical(parse_metric(entry))
         except ValueError:  # PyKEEN also accepts names of classes: HitsAtK
             if rank_based_metric_resolver.normalize(entry) not in rank_based_metric_resolver.lookup_dict:
                 raise
-    elif not (isinstance(entry, type) and issubclass(entry, RankBasedMetric)) and not isinstance(
-        entry, RankBasedMetric
+    elif not isinstance(entry, str | RankBasedMetric) and not (
+        isinstance(entry, type) and issubclass(entry, RankBasedMetric)
     ):
         got = getattr(entry, "__name__", type(entry).__name__)
         raise TypeError(f"metrics must be names, RankMetric, or metrics of PyKEEN, got {got}")
-    return _name_of(rank_based_metric_resolver.make(entry))
+    return _name_of(rank_based_metric_resolver.make(entry, kwargs))
 
 
 def _name_of(metric: RankBasedMetric) -> str:

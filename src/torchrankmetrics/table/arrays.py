@@ -42,7 +42,7 @@ FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
 NAMES = (*INTEGERS, *FLOATS, *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _OPTIONAL = ("side", "group", "sample_id", "query")  # columns of text that may have missing values
-_MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
+MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _EXACT = 2.0**53  # larger floats are not exact integers
 
 
@@ -126,11 +126,16 @@ def check_names(names: Iterable[str]) -> None:
         raise ValueError(f"arrays must be among {', '.join(NAMES)}; got {truncate(', '.join(map(repr, unknown)))}")
 
 
-def check_version(version: object) -> None:
-    """Check that a file has a supported version."""
-    if version not in VERSIONS:
+def check_version(version: object, names: Collection[str]) -> None:
+    """Check that a file has a supported version, and only columns of its version."""
+    if not isinstance(version, int) or version not in VERSIONS:
         read = ", ".join(map(str, VERSIONS))
         raise ValueError(f"its {VERSION_FIELD} is {shorten(version)}; this library reads {read}")
+    if version < (needed := version_of(names)):
+        found, must = "no 'num_candidates'", "must have"
+        if "num_candidates" in names:
+            found, must = repr(max(names, key=lambda name: _NEW_IN.get(name, 1))), "must not have"
+        raise ValueError(f"it has {found}, which a file of {VERSION_FIELD} below {needed} {must}")
 
 
 def version_of(names: Collection[str]) -> int:
@@ -178,7 +183,7 @@ def of_text(values: Array, column: str) -> Array:
     if values.dtype.kind in "iu" or (values.dtype == bool and column in FLAGS):
         return values
     text = np.char.lower(np.char.strip(values.astype(str)))
-    missing = np.isin(text, _MISSING)
+    missing = np.isin(text, MISSING)
     if column in FLAGS:
         true = np.isin(text, ("true", "1", "1.0"))
         if (wrong := ~(true | missing | np.isin(text, ("false", "0", "0.0")))).any():

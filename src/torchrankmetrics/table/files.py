@@ -111,7 +111,7 @@ def _read_npz(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
             with archive.open(info) as member:
                 arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
         version = arrays.pop(VERSION_FIELD)
-        check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version)
+        check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version, arrays)
         return from_arrays(arrays)
 
 

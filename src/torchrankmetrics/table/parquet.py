@@ -14,6 +14,8 @@ from torch import Tensor
 
 from torchrankmetrics.files import MAX_BYTES, natural, write_whole
 from torchrankmetrics.table.arrays import (
+    FLAGS,
+    MISSING,
     VERSION_FIELD,
     TooLargeError,
     check_names,
@@ -24,7 +26,7 @@ from torchrankmetrics.table.arrays import (
     version_of,
 )
 from torchrankmetrics.table.columns import WIDTH
-from torchrankmetrics.validation import check_int, truncate
+from torchrankmetrics.validation import check_int, shorten, truncate
 
 Source = str | os.PathLike[str]
 
@@ -35,6 +37,7 @@ _SEAL = len(_MARK) + hashlib.sha256().digest_size
 _BLOCK = 1 << 20  # bytes that are hashed at once
 _BATCH = 1 << 16  # rows that are decoded at once
 _PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empty struct is one byte there
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # how engines name the partition of null
 
 
 class _File(NamedTuple):
@@ -121,10 +124,22 @@ def _in_directory(folder: Path, constants: dict[str, Any]) -> Iterator[_File]:
             check_names([name])
             if name in constants:
                 raise ValueError(f"{name} occurs twice in its path")
-            value = of_text(np.array([unquote(text)]), name)[0]
+            value = _constant(name, unquote(text))
         except ValueError as error:
             raise ValueError(f"{entry} is not a partition of ranks: {error}") from None
         yield from _in_directory(entry, {**constants, name: value})
+
+
+def _constant(name: str, text: str) -> Any:
+    """Read the value of a column from the name of a partition, which must have one."""
+    if text == _NULL:
+        raise ValueError(f"{name} is null, and every row needs a value")
+    word = text.strip().lower()
+    is_missing = word in MISSING and (name, word) != ("side", "none")
+    if is_missing or "_" in text or not text.isascii():  # NumPy reads 1_000, and digits of other scripts
+        expected = "true or false" if name in FLAGS else "a number"
+        raise ValueError(f"{name} must be {expected}, got {shorten(text)}")
+    return of_text(np.array([text]), name)[0]
 
 
 def _read(files: list[_File], max_bytes: int, where: Path) -> Tensor:
@@ -196,7 +211,7 @@ def _opened(source: _File, max_bytes: int) -> Iterator[Any]:
             raise ValueError(f"{', '.join(sorted(both))} is both a column and a partition")
         version = (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD.encode())
         if version is not None:
-            check_version(int(version) if version.isdigit() else version)
+            check_version(int(version) if version.isdigit() else version, [*names, *source.constants])
         groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
         yield parquet, names, max((group.total_byte_size for group in groups), default=0)
 
@@ -208,7 +223,13 @@ def _array(name: str, column: Any) -> Any:
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
     values = column.to_numpy(zero_copy_only=False)
-    return values if values.dtype.kind in "biuf" else of_text(values, name)
+    if values.dtype.kind in "biuf":
+        return values
+    if name != "side":
+        raise ValueError(
+            f"{name} must contain numbers, got {column.type}: number names from 0 on, the same in all files"
+        )
+    return of_text(values, name)
 
 
 def _pyarrow() -> tuple[Any, Any]:
