@@ -236,7 +236,7 @@ def test_an_error_in_compute_restores_the_rows_of_the_process() -> None:
     with pytest.raises(ValueError, match="finite"):
         metric.compute()
     metric.update(Ranks([2], None, 9), sample_id=[2])
-    assert len(metric.table()) == 3
+    assert sum(map(len, metric.rows)) == 3
 
 
 def test_a_checkpoint_has_the_rows_that_compute_uses() -> None:
