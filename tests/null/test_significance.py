@@ -1,4 +1,4 @@
-"""p-values against enumeration, exact integer distributions and a second, independent way for large sets."""
+"""p-values against enumeration, exact integer laws and a second, independent way for large sets."""
 
 import itertools
 import math
@@ -118,36 +118,39 @@ def test_hits_at_one_with_three_hits():
     assert p_value(d.hits_at(1), 3 / 6268, [40943] * 6268) == pytest.approx(5.331379724e-4, rel=1e-8)
 
 
-@pytest.mark.parametrize("definition", [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK], ids=name)
-@pytest.mark.parametrize(("weights", "most"), [([1.0, 1, 1], 300), ([1.0, 2.3, 0.4], 2500)])
-def test_three_tasks_with_many_candidates(definition, weights, most):
-    """Sums of intervals bracket the exact p, and the bracket is narrow."""
-    N, v = [most, most - 70, most // 2], np.array(weights) / sum(weights)
-    x = [definition.f(torch.arange(1, n + 1, dtype=torch.float64)).numpy() * w for n, w in zip(N, v, strict=True)]
-    sign = 1 if definition.higher_is_better else -1
-    pairs, last = np.sort(np.add.outer(sign * x[1], sign * x[2]).ravel()), sign * x[0]
-    for ranks in [(1, 1, 2), (1, 2, 3), (2, 9, 100), (30, 50, 70), (100, 200, 120), (280, 210, 150)]:
-        s = sum(one[r - 1] for one, r in zip(x, ranks, strict=True))
-        p = (len(pairs) - np.searchsorted(pairs, sign * s - 1e-11 * abs(s) - last)).sum() / math.prod(N)
-        low, high = p_value_bracket(definition, float(definition.g(torch.tensor(s, dtype=torch.float64))), N, weights)
-        assert low - 1e-9 <= math.log(p) <= high + 1e-9
-        assert high - low < 1.5e-2
+@pytest.mark.parametrize(
+    ("definition", "N"),
+    [(d.MEAN_RECIPROCAL_RANK, 300), (d.GEOMETRIC_MEAN_RANK, 300), (d.power_mean_rank(2), 300)],
+    ids=str,
+)
+def test_three_tasks_with_many_candidates(definition, N):
+    f = definition.f(torch.arange(1, N + 1, dtype=torch.float64)).numpy()
+    pairs, ordered = np.add.outer(f, f).ravel(), np.sort(f)
+    for ranks in [(1, 1, 2), (1, 2, 3), (2, 9, 100), (30, 50, 70), (100, 200, 290)]:
+        total = sum(f[r - 1] for r in ranks)
+        near = 1e-11 * total
+        if definition.higher_is_better:
+            p = (N - np.searchsorted(ordered, total - near - pairs)).sum() / N**3
+        else:
+            p = np.searchsorted(ordered, total + near - pairs, side="right").sum() / N**3
+        value = float(definition.g(torch.tensor(total / 3, dtype=torch.float64)))
+        assert p_value(definition, value, [N] * 3) == pytest.approx(p, rel=1e-3)
 
 
 def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
-    # the distribution of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
+    # the law of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
     N, n, size, span = 40943, 6268, 1 << 20, 64.0
     x = size / span / np.arange(1, N + 1)
     left = np.floor(x).astype(int)
     pmf = np.bincount(left, 1 - (x - left), size) + np.bincount(left + 1, x - left, size)
-    distribution = np.fft.irfft(np.fft.rfft(pmf / N) ** n, size)
+    law = np.fft.irfft(np.fft.rfft(pmf / N) ** n, size)
     normal = {}
     for z in (1.645, 3.09, 4.75):
         r = np.arange(1, N + 1.0)
         mean, deviation = (1 / r).mean(), math.sqrt((1 / r).var() / n)
         value = mean + z * deviation
         p = p_value(d.MEAN_RECIPROCAL_RANK, value, [N] * n)
-        assert p == pytest.approx(distribution[math.ceil(value * n * size / span) :].sum(), rel=3e-3)
+        assert p == pytest.approx(law[math.ceil(value * n * size / span) :].sum(), rel=3e-3)
         normal[z] = math.erfc(z / math.sqrt(2)) / 2 / p
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
@@ -177,7 +180,7 @@ COUNTS = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
 
 
 @pytest.mark.parametrize(("closed", "k"), [(d.MEAN_RANK, None), (d.hits_at(3), 3)], ids=["mr", "hits"])
-def test_closed_distribution_and_sum_over_ranks_agree(closed, k):
+def test_closed_law_and_sum_over_ranks_agree(closed, k):
     summed = d.RankDefinition("user", f=(lambda r: r + 0) if k is None else (lambda r: (r <= k).double()))
     for value in (5.0, 6.0, 6.9, 7.5) if k is None else (0.2, 70 / 231, 0.5):
         assert log_p_value(summed, value, COUNTS) == pytest.approx(log_p_value(closed, value, COUNTS), rel=1e-8)
@@ -234,7 +237,7 @@ def test_better_values_are_rarer(definition):
 
 @pytest.mark.parametrize(("definition", "few"), [(d.MEAN_RANK, 400), (d.MEAN_RECIPROCAL_RANK, 30)], ids=["mr", "mrr"])
 def test_uniform_under_the_null(definition, few):
-    # P(p <= a) <= a, and close to it where the distribution is fine
+    # P(p <= a) <= a, and close to it where the law is fine
     rng = np.random.default_rng(0)
     N = np.full(200, 60)
     number = cases(few, 2000).max_examples
@@ -251,7 +254,7 @@ def test_which_metrics_have_a_p_value():
 
 
 @pytest.mark.parametrize("definition", WITHOUT, ids=name)
-def test_without_a_distribution_there_is_an_error(definition):
+def test_without_a_law_there_is_an_error(definition):
     with pytest.raises(ValueError, match=definition.name):
         log_p_value(definition, 1.0, [3, 4])
 
@@ -342,12 +345,3 @@ def test_as_many_numbers_of_candidates_as_tasks_have_a_narrow_bracket(z):
     mean, deviation = np.mean([one.mean() for one in x]), math.sqrt(sum(one.var() for one in x)) / len(N)
     low, high = p_value_bracket(d.MEAN_RECIPROCAL_RANK, mean + z * deviation / 2, N)
     assert 0 <= high - low < 1e-3
-
-
-def test_rare_steps_of_sixty_unequal_weights_have_a_narrow_bracket():
-    random = np.random.default_rng(0)
-    N, weights = random.integers(10**5, 10**6, 60), random.exponential(size=60)
-    v = weights / weights.sum()
-    for hits in ([3], [3, 40], [3, 40, 17]):
-        low, high = p_value_bracket(STEPS, float(0.8 * v[hits].sum()), N, weights)
-        assert 0 <= high - low < 1e-2

@@ -1,28 +1,29 @@
-"""log P(S >= s): tilt to the saddlepoint, then add up intervals (few summands) or a Fourier series (many)."""
+"""log P(S >= s): narrow the ranges of few summands, tilt to the saddlepoint, then sum atoms or a Fourier series."""
 
 import math
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.null.tails.distribution import RankSummands, Summands
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.null.tails.distribution import Atoms, ComplexArray, RankSummands, Summands, merged
 
 Bracket = tuple[float, float]  # lower and upper end of log p
-_GOAL, _FAIR = 1e-3, 1e-2  # relative error of p, and of few summands
-_ATOMS, _MOST_ROWS = 8, 32  # cells with nearly all tilted mass; groups of summands for which this is checked
-_FEW, _MOST_LISTED = 3, 700  # summands whose sums are listed first; groups of summands that are listed at all
-_PAIRS, _MOST_PAIRS, _INTERVALS = 1 << 20, 1 << 22, 1 << 13  # sums of two intervals; in total; those that are left
-_MANY, _MOST_NARROWED = 128, 1024  # summands that are narrowed if that halves the range of S; groups
-_MOST_TERMS, _WORK = 1 << 14, 1 << 25  # of a series: frequencies, and evaluated cells and groups
+_GOAL = 1e-3  # relative error of p
+_LISTED = 20  # summands whose sums are listed before the series of a lattice is tried
+_FEW = 128  # summands whose ranges are narrowed
+_MOST_NARROWED = 1024  # groups of summands that are narrowed if their sum has half the range then
+_PAIRS = 1 << 20  # sums of two values
+_MOST_TERMS, _WORK = 1 << 14, 5 << 22  # of a series: frequencies, and evaluated cells and groups
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
 _MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
 _NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
 _ROUNDING, _DENSITY = 1e-10, 3e-6  # relative error of a series on a lattice, and of others
 
 
+@np.errstate(all="ignore")  # what overflows is NaN, which is an open end of the bracket
 def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
-    span, misfit = _common_span(sums)
+    span, misfit = common_span(sums)
     slack = min(max(slack, 1e-4 * span, sums.num * misfit), span / 4) if span else slack
     if s > sums.top + slack:
         return -math.inf, -math.inf
@@ -50,17 +51,17 @@ def _log_complement(log_q: float) -> float:
     return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))
 
 
-def _common_span(sums: Summands) -> tuple[float | None, float]:
+def common_span(sums: Summands) -> tuple[float | None, float]:
     """Step of the lattice of S, the common divisor of the steps of all summands, by Euclid, and how far it is off.
 
     None if it is too fine. Values may be rounded to float32.
     """
     weights, steps = np.unique(sums.v), np.ones(1)
     if not (isinstance(sums, RankSummands) and sums.values.is_identity):
-        same = np.ones(len(sums.mean), dtype=bool)
-        same[sums.starts] = sums.shared  # the first cell of another group
-        steps = np.unique(np.abs(np.diff(sums.mean))[same[1:]])
-        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]] & sums.is_listed]
+        steps = np.unique(
+            np.abs(np.diff(sums.mean) if sums.low is not None else np.delete(np.diff(sums.mean), sums.starts[1:] - 1))
+        )
+        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if sums.is_listed else steps[:0]
     if not 0 < len(steps) * len(weights) <= _MOST_STEPS:
         return None, 0.0
     products = np.unique(np.multiply.outer(steps, weights))[::-1]
@@ -74,140 +75,163 @@ def _common_span(sums: Summands) -> tuple[float | None, float]:
     return (float(span), misfit) if a > least and misfit < 1e-6 * span else (None, 0.0)
 
 
+def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float, Summands]:
+    """Leave out ranks that reach s by themselves, and ranks that rule it out.
+
+    P(S >= s) is exp(first) + exp(second) P(third >= s).
+    """
+    values, low, high, v, c = sums.values, sums.first, sums.N, sums.given, sums.c
+    log_reached, log_open = -math.inf, 0.0
+    falls = bool(values(np.array([1]))[0] >= values(high.max(keepdims=True))[0])
+
+    def reaching(limit: FloatArray) -> IntArray:
+        """How many of the best ranks in each range have v f >= limit."""
+        first, last = low.copy(), high.copy()  # the count is in first..last
+        while (first < last).any():
+            middle = np.maximum((first + last + 1) // 2, low + 1)
+            x = v * values(np.where(falls, middle, low + high + 1 - middle))
+            inside = (first < last) & (x >= limit)
+            first, last = np.where(inside, middle, first), np.where((first < last) & ~inside, middle - 1, last)
+        return first - low
+
+    for _ in range(4):
+        before = high - low
+        ends = v * values(np.r_[low + 1, high]).reshape(2, -1)
+        best, worst = ends.max(axis=0), ends.min(axis=0)
+        top, bottom = float(c @ best), float(c @ worst)
+        if s > top + slack:
+            return log_reached, -math.inf, sums
+        if s <= bottom + slack:
+            return float(np.logaddexp(log_reached, log_open)), -math.inf, sums
+        alone = reaching(s - slack - bottom + worst)
+        if len(c) > _FEW:  # fewer distinct ranges, which share cells
+            alone = np.where(alone > 0, np.exp2(np.floor(4 * np.log2(np.maximum(alone, 1))) / 4).astype(np.int64), 0)
+        if (alone > 0.1 * before).any() if len(c) > _FEW and low.any() else alone.any():
+            left = float(c @ np.log1p(-alone / before)) if (alone < before).all() else -math.inf
+            log_reached = float(np.logaddexp(log_reached, log_open + _log_complement(left)))
+            log_open += left
+            if left == -math.inf:
+                return log_reached, -math.inf, sums
+            low, high = (low + alone, high) if falls else (low, high - alone)
+            continue
+        remaining = reaching(best - (top - s) - slack)
+        if (remaining == before).all():
+            break
+        log_open += float(c @ np.log(remaining / before))
+        low, high = (low, low + remaining) if falls else (high - remaining, high)
+    return log_reached, log_open, RankSummands(values, low, high, v, c) if low.any() or (high < sums.N).any() else sums
+
+
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
-    logs = np.log(sums.lengths)
-    few = sums.num <= _FEW or sums.c @ logs - logs.max() < math.log(_PAIRS)  # few values in all, except one summand's
-    few |= span is None and len(sums.c) <= _MOST_ROWS and _has_few_atoms(sums, sums.saddlepoint(s))
-    found = _by_intervals(sums, s, slack) if few else None
-    if found is None or found[1] - found[0] > _FAIR:
-        low, high = _by_tilting(sums, s, slack, span)
-        if high - low > _GOAL and not few:
-            found = _by_intervals(sums, s, slack)
-        if found:
-            low, high = max(low, found[0]), max(found[0], min(high, found[1]))
-        found = low, high
-    return found
-
-
-def _has_few_atoms(sums: Summands, t: float) -> bool:
-    """Whether nearly all tilted mass of the largest group is in a few cells, which may be on a lattice of their own."""
-    mass = np.sort(sums.tilted(int(np.argmax(sums.c)), t))
-    return bool(mass[-_ATOMS:].sum() > 0.999 * mass.sum())
-
-
-def _by_tilting(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
-    """Fourier series, given that no rank reaches s by itself; the probability that one does is added."""
-    log_open, rest, many = 0.0, sums, sums.num > _MANY
-    if isinstance(sums, RankSummands) and len(sums.c) <= _MOST_NARROWED:
-        log_open, rest = sums.without_large(s, slack, many)
-        if many and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
-            log_open, rest = 0.0, sums
-    log_reached = _log_complement(log_open)
-    if s > rest.top + slack:
+    log_reached, log_open, rest = -math.inf, 0.0, sums
+    if isinstance(sums, RankSummands) and sums.low is not None and len(sums.c) <= _MOST_NARROWED:
+        log_reached, log_open, rest = _narrowed(sums, s, slack)
+        if sums.num > _FEW and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
+            log_reached, log_open, rest = -math.inf, 0.0, sums
+    if log_open == -math.inf or s > rest.top + slack:
         return log_reached, log_reached
-    few = rest.condensed()
-    t = few.saddlepoint(s)
-    near = exact = rest.cumulants(t)
-    if not exact[2] > 0:
-        return log_reached, 0.0
-    if few is not rest:
-        if abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
-            t = rest.saddlepoint(s)
-            exact = rest.cumulants(t)
-            if not exact[2] > 0:
-                return log_reached, 0.0
-        near = few.cumulants(t)
-        # at 2 standard deviations^-1 a fourth cumulant moves K by 5 times of what it moves the density in the middle
-        for u in (-2 / math.sqrt(exact[2]), 2 / math.sqrt(exact[2])):
-            expected = (exact - near)[:4] @ np.array([1, u, u**2 / 2, u**3 / 6])
-            exact[4] = max(exact[4], abs(float((rest.cumulants(t + u) - few.cumulants(t + u))[0] - expected)))
-    found = _by_series(few, s, t, span, exact, exact - near) if span else None
-    if found is None:
-        s -= span / 2 if span else slack  # midway between two points of a lattice that is too long
-        found = _by_series(few, s, t, None, exact, exact - near) or (-math.inf, 0.0)
-    low, high = (float(np.logaddexp(log_reached, log_open + end)) for end in found)
+    ends = (0.0, 0.0) if s <= rest.bottom + slack else _log_tail_of_all(rest, s, slack, span)
+    low, high = (float(np.logaddexp(log_reached, log_open + end)) for end in ends)
     return low, high
 
 
-def _by_intervals(sums: Summands, s: float, slack: float) -> Bracket | None:
-    """Sums of intervals of shortfalls from the top, in two halves and the longest summand; None if tasks are many.
+def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
+    few = sums.condensed()
+    t = few.saddlepoint(s)
+    near = exact = sums.cumulants(t)
+    if few is not sums:
+        if abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
+            t = sums.saddlepoint(s)
+            exact = sums.cumulants(t)
+        if not exact[2] > 0:
+            return -math.inf, 0.0
+        near = few.cumulants(t)
+        exact[4] += _beyond_third_order(sums, few, t, exact - near, math.sqrt(exact[2]))
+    found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
+    if span and found is None:
+        found = _by_series(few, s, t, span, exact, exact - near)
+    s -= span / 2 if span else slack  # midway between two points of a lattice that is too long
+    return found or _by_series(few, s, t, None, exact, exact - near) or (-math.inf, 0.0)
 
-    Light neighbors are merged where sums are too many: only those on both sides of s widen the bracket.
+
+def _beyond_third_order(sums: Summands, few: Summands, t: float, moved: FloatArray, deviation: float) -> float:
+    """Difference of K between all and condensed summands at t +- 2 standard deviations^-1, without its first terms.
+
+    A difference of the fourth cumulant moves the tilted density in its middle by a fifth of this.
     """
-    work = int(np.sum((np.log2(sums.c) + 1) * np.minimum(sums.lengths * _INTERVALS, _PAIRS >> 2))) * sums.shared
-    if len(sums.c) > _MOST_LISTED or work > _MOST_PAIRS:
+    off = 0.0
+    for u in (-2 / deviation, 2 / deviation):
+        expected = moved[0] + moved[1] * u + moved[2] * u**2 / 2 + moved[3] * u**3 / 6
+        off = max(off, abs(float(sums.cumulants(t + u)[0] - few.cumulants(t + u)[0] - expected)))
+    return off
+
+
+def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
+    """All sums of shortfalls from the top up to ``short``, sorted in two halves; None if they are too many."""
+    if len(sums.c) > 700 or sums.num_listed > 1 << 21:
         return None
-    short, t, log_mass, work = sums.top - s + slack, sums.saddlepoint(s), 0.0, 0
-    parts = []
+    lists, log_mass, work, lost = [], 0.0, 0, 0.0
     for group, c in enumerate(sums.c.astype(np.int64).tolist()):
-        low, high, mass = sums.intervals(group, short)
-        tilted = mass * np.exp(-t * low)
-        log_mass += c * math.log(tilted.sum() / mass.sum())
-        parts.append((np.stack([low, high, low, tilted / tilted.sum()])[:, (low <= short) & (tilted > 0)], c))
-    parts.sort(key=lambda part: -part[0].shape[1])
-    longest, parts[0] = parts[0][0], (parts[0][0], parts[0][1] - 1)
-    halves = [np.array([[0.0], [0.0], [0.0], [1.0]])] * 2
+        d, mass = sums.atoms(group)
+        d, q = merged(d, mass * np.exp(-t * d))
+        log_mass += c * math.log(q.sum() / mass.sum())
+        lists.append((d[d <= short], q[d <= short] / q.sum(), c))
+    tiny = 1e-13 / sums.num
 
-    def convolved(a: FloatArray, b: FloatArray) -> FloatArray:
-        nonlocal work
-        pairs = _pairs(a, b, short, t, _PAIRS >> 2)
-        work += pairs.shape[1]
-        return _merged(pairs, _INTERVALS, t)
+    def convolved(a: Atoms, b: Atoms) -> Atoms:
+        nonlocal work, lost
+        if len(a[0]) == 1:
+            return a[0] + b[0], a[1] * b[1]
+        work += len(a[0]) * len(b[0])
+        if work > _PAIRS:
+            return a
+        d, q = np.add.outer(a[0], b[0]).ravel(), np.multiply.outer(a[1], b[1]).ravel()
+        d, q = d[d <= short], q[d <= short]
+        if len(d) > 256:
+            large = q > tiny / len(d)
+            lost += float(q[~large].sum()) * sums.num
+            d, q = d[large], q[large]
+        return merged(d, q)
 
-    for power, c in parts:
-        smaller = int(halves[1].shape[1] < halves[0].shape[1])
+    lists.sort(key=lambda one: -len(one[0]))
+    d, q, c = lists[0]
+    longest, lists[0] = (d, q), (d, q, c - 1)
+    halves = [(np.zeros(1), np.ones(1))] * 2
+    for d, q, c in lists:
+        smaller = int(len(halves[1][0]) < len(halves[0][0]))
         for side in (0, 1):
-            times, factor = (c + (side == smaller)) // 2, power
-            while times and work <= _MOST_PAIRS:
+            power, times = (d, q), (c + (side == smaller)) // 2
+            while times and work <= _PAIRS:
                 if times & 1:
-                    halves[side] = convolved(halves[side], factor)
+                    halves[side] = convolved(halves[side], power)
                 times >>= 1
                 if times:
-                    factor = convolved(factor, factor)
-    if work > _MOST_PAIRS:
+                    power = convolved(power, power)
+    a, b, longest = sorted((*halves, longest), key=lambda one: len(one[0]))
+    if work > _PAIRS or len(a[0]) * len(b[0]) > _PAIRS:
         return None
-    a, b, longest = sorted((*halves, longest), key=lambda part: part.shape[1])
-    pairs = _pairs(a, b, short, t)
+    d, q = np.add.outer(a[0], b[0]), np.multiply.outer(a[1], b[1])
+    with np.errstate(divide="ignore"):
+        reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
+        places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
+        tail = float(np.exp(np.log(q) + t * (d - short) + reach[places]).sum())
+    if lost > _GOAL * tail:
+        return None
+    if not 0 < tail + lost < math.inf:  # tilted masses underflow
+        return None
+    ends = (log_mass + t * short + (math.log(end) if end > 0 else -math.inf) for end in (tail, tail + lost))
+    return next(ends), next(ends)
+
+
+def _window(sums: Summands, t: float, exact: FloatArray, moved: FloatArray) -> tuple[float, float]:
+    """Ends between which the tilted distribution has all but exp(-30) of its mass, by Chernoff's bound."""
     ends = []
-    for end in (1, 0):
-        order = np.argsort(longest[end])
-        with np.errstate(divide="ignore"):
-            reach = np.r_[-np.inf, np.logaddexp.accumulate((np.log(longest[3]) + t * longest[2])[order])]
-            places = np.searchsorted(longest[end, order], short - pairs[end], side="right")
-            ends.append(float(np.logaddexp.reduce(np.log(pairs[3]) + t * pairs[2] + reach[places])))
-    return log_mass + ends[0], log_mass + ends[1]
-
-
-def _pairs(a: FloatArray, b: FloatArray, short: float, t: float, number: int = _PAIRS) -> FloatArray:
-    """Sums of intervals (lower ends, upper ends, exponents, masses) up to ``short``, about _PAIRS at most."""
-    most = max(number // min(a.shape[1], b.shape[1]), math.isqrt(number))
-    a, b = _merged(a, most, t), _merged(b, most, t)
-    sums = np.concatenate([a[:3, :, None] + b[:3, None], (a[3:, :, None] * b[3:, None])]).reshape(4, -1)
-    return sums[:, sums[0] <= short]
-
-
-def _merged(x: FloatArray, most: int, t: float) -> FloatArray:
-    """Sort intervals; merge equal ones, and light neighbors if they are more than so many.
-
-    The exponent of an interval is the point whose exponential is the mean of those of its atoms.
-    """
-    x = x[:, np.argsort(x[2], kind="stable")]
-    new = np.r_[True, np.diff(x[2]) > 1e-13 * x[2, 1:]]
-    for _ in range(2):
-        first = np.flatnonzero(new)
-        last = np.r_[first[1:], x.shape[1]] - 1
-        mass = np.add.reduceat(x[3], first)
-        turned = np.exp(t * (x[2] - np.repeat(x[2, last], last - first + 1)))
-        turned = np.where(mass > 0, np.add.reduceat(turned * x[3], first) / np.where(mass > 0, mass, 1.0), 1.0)
-        exponent = x[2, last] + np.log(np.maximum(turned, 1e-300)) / t  # of a mass that underflows, the larger end
-        x = np.stack([np.minimum.reduceat(x[0], first), np.maximum.reduceat(x[1], first), exponent, mass])
-        if x.shape[1] <= most:
-            break
-        total = np.cumsum(np.sqrt(mass * np.r_[0.0, np.diff(x[2])]))  # so that the bracket is narrow
-        total = most / 2 * (0.9 * total / total[-1] + 0.1 * np.cumsum(mass) / mass.sum())
-        new = np.r_[True, np.diff(np.floor(total) + np.floor(np.r_[0.0, total[:-1]])) > 0]
-    return x
+    for sign, end in ((-1, sums.bottom), (1, sums.top)):
+        u = sign / math.sqrt(exact[2]) * np.array([1.0, 5.0])
+        bounds = [(sums.cumulants(t + one)[0] - exact[0] + moved[0] + _NEGLIGIBLE) / one for one in u]
+        ends.append(sign * min(sign * end, *(sign * (bound + moved[1]) for bound in bounds)))
+    return ends[0], ends[1]
 
 
 def _by_series(
@@ -221,12 +245,7 @@ def _by_series(
 
     ``exact`` has the cumulants at t, ``moved`` their distance from the cumulants of ``sums``.
     """
-    ends = []  # all but exp(-30) of the tilted mass is between them, by Chernoff's bound
-    for sign, end in ((-1, sums.bottom), (1, sums.top)):
-        u = sign / math.sqrt(exact[2]) * np.array([1.0, 5.0])
-        bounds = [(sums.cumulants(t + one)[0] - exact[0] + moved[0] + _NEGLIGIBLE) / one for one in u]
-        ends.append(sign * min(sign * end, *(sign * (bound + moved[1]) for bound in bounds)))
-    low, high = ends
+    low, high = _window(sums, t, exact, moved)
     high += 0.02 * (high - low)  # away from the largest sum
     length = high - low
     most = min(_MOST_TERMS, _WORK // (len(np.unique(sums.v)) * len(sums.mean) + len(sums.c)))
@@ -241,9 +260,7 @@ def _by_series(
         k = np.arange(len(phi), min(len(phi) + size, number + 1), dtype=np.float64)
         theta: FloatArray = 2 * math.pi / length * k
         logs = sums.log_transform(t, float(theta[0]), 2 * math.pi / length, len(k))
-        damped = theta**2 / (1 + (theta**2 * exact[2] / 256) ** 2)  # cumulants are of no use at high frequencies
-        logs += 1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6)
-        phi = np.r_[phi, np.exp(logs - 1j * theta * s)]
+        phi = np.r_[phi, np.exp(logs + _correction(theta, moved, float(exact[2])) - 1j * theta * s)]
         z = t + 2j * math.pi / length * np.arange(len(phi))
         weights = phi * np.where(z.imag == 0, 1, 2) / length
         beyond = np.exp(-z * (high - s + (span or 0.0)))
@@ -271,17 +288,23 @@ def _by_series(
     return scale + log_low - off, scale + log_high + off
 
 
+def _correction(theta: FloatArray, moved: FloatArray, variance: float) -> ComplexArray:
+    """What corrects the first three cumulants of condensed summands, in the logarithm of the Fourier transform."""
+    damped = theta**2 / (1 + (theta**2 * variance / 256) ** 2)  # cumulants are of no use at high frequencies
+    return np.asarray(1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6))
+
+
 def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -> bool:
     """Whether the transform may return to 1 at frequencies in a range, as it does near a lattice."""
     width = sums.v * (sums.best - sums.worst)
     large = np.argsort(-sums.c * width**2)[:2]
-    mean, mass = sums.mean[sums.cells_of(int(large[0]))], sums.tilted(int(large[0]), t)
+    mean = sums.mean[sums.cells_of(int(large[0]))]
     jumps = np.unique(np.abs(np.diff(mean)))
-    jumps = np.r_[jumps[jumps > 1e-9 * jumps[-1:]][-3:], np.abs(np.diff(mean[np.argsort(-mass, kind="stable")[:_ATOMS]]))]
+    jumps = jumps[jumps > 1e-9 * jumps[-1:]][-3:]
     gaps = np.unique(np.r_[width[large], np.multiply.outer(jumps, sums.v[large]).ravel()])
     for first in (2 * math.pi / gaps[gaps > 0]).tolist():
         begin = math.ceil(least / first)
-        number = min(int(most / first) - begin + 1, 8)
+        number = min(int(most / first) - begin + 1, 2 if len(mean) > 100 else 8)
         if number > 0 and np.abs(sums.log_transform(t, first * begin, first, number).real).min() < gone:
             return True
     return False
