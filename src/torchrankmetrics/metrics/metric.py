@@ -341,6 +341,7 @@ class RankMetric(RowOwner, Metric):
 
     @contextmanager
     def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
+        """Synchronize inside, and restore the rows of this process afterwards, even after an error."""
         self.sync(*args, **kwargs)
         try:
             yield
