@@ -24,12 +24,12 @@ Cluster = Literal["group", "sample_id"] | Integers
 LEAST_EFFECTIVE_TASKS = 5.0
 
 
-class _Result(Protocol):
+class _HasMetric(Protocol):
     @property
     def metric(self) -> str: ...
 
 
-Row = TypeVar("Row", bound=_Result)
+Row = TypeVar("Row", bound=_HasMetric)
 
 
 @dataclass(frozen=True)

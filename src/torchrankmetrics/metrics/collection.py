@@ -166,7 +166,6 @@ class RankCollection(RowOwner, MetricCollection):
     def _first(self) -> RankMetric:
         return next(iter(self._modules.values()))  # type: ignore[return-value]
 
-    @property
     def _stored(self) -> RowBuffer:
         return self._first.rows  # of its members, which another collection may own
 

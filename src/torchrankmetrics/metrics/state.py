@@ -157,7 +157,6 @@ class RowOwner(nn.Module):
     _has_queries: bool
     _persistent: dict[str, bool]
 
-    @property
     def _stored(self) -> RowBuffer:
         return self.rows
 
@@ -186,7 +185,7 @@ class RowOwner(nn.Module):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._persistent[KEY]:
-            destination[prefix + KEY] = self._stored.as_one()
+            destination[prefix + KEY] = self._stored().as_one()
             getattr(destination, "_metadata", {}).setdefault(prefix[:-1], {})[_WRITER] = _rank_and_world()[0]
 
     def _load_from_state_dict(
