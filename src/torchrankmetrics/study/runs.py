@@ -188,7 +188,7 @@ class LoadedRun:
     @property
     def table(self) -> RankTable:
         """Its ranks, in canonical order."""
-        return RankTable(torch.tensor(self.analysis.table_rows))
+        return RankTable(torch.tensor(self.analysis.table_rows, device="cpu"))
 
 
 def _load_ranks(run: Run) -> LoadedRun:
