@@ -142,8 +142,7 @@ def p_value_bracket(
     g = known(definition.g if mean is None else IDENTITY)
     mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
     slack = _slack(g, mean, bottom, top, tolerance) + float(c @ moved) * max(abs(bottom), abs(top), top - bottom)
-    low, high = log_upper_tail(sums, sign * mean - shift, slack)
-    return (-math.inf if math.isnan(low) else min(low, 0.0)), (0.0 if math.isnan(high) else min(high, 0.0))
+    return log_upper_tail(sums, sign * mean - shift, slack)
 
 
 def _without_rounding(v: FloatArray) -> tuple[FloatArray, FloatArray]:

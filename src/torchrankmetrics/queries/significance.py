@@ -122,7 +122,7 @@ def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: i
     if better < 0:
         atoms = [(-values[::-1], probability[::-1]) for values, probability in atoms]
     sums = ListedSummands([atoms[i] for i in of.tolist()], share, count.astype(np.float64))
-    return QueryPValue(min(log_upper_tail(sums, better * value, slack)[1], 0.0))
+    return QueryPValue(log_upper_tail(sums, better * value, slack)[1])
 
 
 def _entries(definition: "QueryDefinition", sample: QuerySample) -> Entries:

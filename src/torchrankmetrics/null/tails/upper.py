@@ -20,9 +20,14 @@ _NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
 _ROUNDING, _DENSITY = 1e-10, 3e-6  # relative error of a series on a lattice, and of others
 
 
-@np.errstate(all="ignore")  # what overflows is NaN, which is an open end of the bracket
+@np.errstate(all="ignore")
 def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
+    low, high = _bracket(sums, s, slack)  # NaN after an overflow
+    return -math.inf if math.isnan(low) else min(low, 0.0), 0.0 if math.isnan(high) else min(high, 0.0)
+
+
+def _bracket(sums: Summands, s: float, slack: float) -> Bracket:
     span, misfit = common_span(sums)
     slack = min(max(slack, 1e-4 * span, sums.num * misfit), span / 4) if span else slack
     if s > sums.top + slack:
