@@ -122,3 +122,22 @@ def test_rows_of_inference_mode_are_gathered_inside_and_outside(pool: WorkerPool
     first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
     for found in pool.run(job_inference, [([HEAD], [EMPTY], storage), ([TAIL], [MORE], storage)]):
         assert found == [first] * 3 + [then] * 4
+
+
+def job_bad_input(bad: bool) -> tuple[str, dict[str, str], int]:
+    metrics = collection(names=["mrr", "mr"])
+    update(metrics, HEAD)
+    error = ""
+    if bad:
+        try:
+            metrics.update(torch.zeros(2, 3), torch.tensor([0, 7]))
+        except IndexError as raised:
+            error = str(raised)
+    return error, bits(metrics.compute()), next(iter(metrics.values(copy_state=False))).update_count
+
+
+def test_bad_input_on_one_process_leaves_its_state(pool: WorkerPool) -> None:
+    expected = of_one_process([HEAD, HEAD], names=["mrr", "mr"])
+    found = pool.run(job_bad_input, [(True,), (False,)])
+    assert "target" in found[0][0]
+    assert [(values, count) for _, values, count in found] == [(expected, 1)] * 2
