@@ -194,33 +194,29 @@ def test_files_have_version_2_only_where_there_are_queries(tmp_path):
 # results
 
 
-def filled(boost, seed=1, **known):
-    collection = RankCollection(["ap", "success@3", "mrr", "z_ndcg@10"])
-    generator = torch.Generator().manual_seed(seed)
-    for part in range(3):
-        relevant = torch.rand(20, 15, generator=generator) < 0.15
-        relevant[:, 0] = True
-        noise = torch.rand(20, 15, generator=generator)
-        about = {"group": torch.arange(20) % 4}
-        if "ids" in known:
-            about["sample_id"] = torch.arange(int(relevant.sum())) + 1000 * part
-        if "names" in known:
-            about["query"] = torch.arange(20) + 20 * part
-        collection.update(noise + boost * relevant, relevant, **about)
-    return collection
-
-
-def per_query(boost, seed=1):
-    """Average precision of every query, from plain loops."""
-    generator = torch.Generator().manual_seed(seed)
-    found = []
+def drawn(boost):
+    """Three parts of 20 queries: scores and relevant items."""
+    generator = torch.Generator().manual_seed(1)
     for _ in range(3):
         relevant = torch.rand(20, 15, generator=generator) < 0.15
         relevant[:, 0] = True
-        scores = torch.rand(20, 15, generator=generator) + boost * relevant
-        for row, answers in zip(scores.tolist(), relevant, strict=True):
-            found.append(reference_queries.value(reference_queries.ap, None, row, answers.nonzero()[:, 0].tolist()))
-    return np.array(found)
+        yield torch.rand(20, 15, generator=generator) + boost * relevant, relevant
+
+
+def filled(boost, *known):
+    collection = RankCollection(["ap", "success@3", "mrr", "z_ndcg@10"])
+    for part, (scores, relevant) in enumerate(drawn(boost)):
+        about = {"sample_id": torch.arange(int(relevant.sum())) + 1000 * part, "query": torch.arange(20) + 20 * part}
+        about = {name: about[name] for name in known}
+        collection.update(scores, relevant, group=torch.arange(20) % 4, **about)
+    return collection
+
+
+def per_query(boost):
+    """Average precision of every query, from plain loops."""
+    pairs = [pair for scores, relevant in drawn(boost) for pair in zip(scores.tolist(), relevant, strict=True)]
+    ap = reference_queries.ap
+    return np.array([reference_queries.value(ap, None, row, own.nonzero()[:, 0].tolist()) for row, own in pairs])
 
 
 def test_the_unit_of_intervals_is_the_query():
@@ -234,19 +230,20 @@ def test_the_unit_of_intervals_is_the_query():
     jackknife = math.sqrt(3 / 4 * ((groups / 4 / (1 - 1 / 4)) ** 2).sum())
     assert clustered.standard_error == pytest.approx(jackknife, rel=1e-10)
     with pytest.raises(ValueError, match="its units are queries"):
-        filled(0.2, ids=True).confidence_intervals(cluster="sample_id")
+        filled(0.2, "sample_id").confidence_intervals(cluster="sample_id")
 
 
 @pytest.mark.filterwarnings("ignore:the interval of")
-@pytest.mark.parametrize("known", [{}, {"ids": True}, {"names": True}, {"ids": True, "names": True}], ids=str)
+@pytest.mark.parametrize("known", [(), ("sample_id",), ("query",), ("sample_id", "query")], ids=str)
 def test_models_are_compared_query_by_query(known):
     difference = per_query(0.2) - per_query(0.1)
-    found = compare(filled(0.2, **known), filled(0.1, **known), ["ap", "success@3", "mrr", "z_ndcg@10"])
+    a, b, c = (filled(boost, *known) for boost in (0.2, 0.1, 0.0))
+    found = compare(a, b, ["ap", "success@3", "mrr", "z_ndcg@10"])
     assert found["ap"].num_tasks == 60
-    assert found["ap"].difference == pytest.approx(difference.mean(), rel=1e-12)
     assert found["success_at_3"].test == "exact McNemar"
-    several = compare({"a": filled(0.2, **known), "b": filled(0.1, **known), "c": filled(0.0, **known)}, ["ap", "mrr"])
-    assert several.rows[0].difference == pytest.approx(difference.mean(), rel=1e-12)
+    several = compare({"a": a, "b": b, "c": c}, ["ap", "mrr"])
+    for one in (found["ap"], several.rows[0]):
+        assert one.difference == pytest.approx(difference.mean(), rel=1e-12)
 
 
 def test_own_labels_of_sides_replace_head_and_tail():
