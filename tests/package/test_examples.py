@@ -49,7 +49,7 @@ def test_runs_and_embeddings_in_one_table(tmp_path: Path) -> None:
 
 def test_images_and_captions_in_both_directions() -> None:
     lines = fork_script(EXAMPLES / "image_text.py", "--images", "60").splitlines()
-    assert {line.split()[0] for line in lines[2:] if "_at_" in line} == {"i2t", "t2i", "both"}
+    assert {line.split()[0] for line in lines[2:] if "_at_" in line} == {"tail", "head", "both"}
     assert "600 ranks among 60 to 300 candidates" in lines
     assert "360 queries:" in lines[-1]
 
