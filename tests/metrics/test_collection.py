@@ -15,7 +15,6 @@ from torchrankmetrics import (
     RankTable,
     rank_scores,
 )
-from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
@@ -136,24 +135,3 @@ def test_a_change_of_the_rows_drops_the_values(name):
     arguments, value = CHANGES[name]
     getattr(metric.rows, name)(*arguments)
     assert str(metric.compute().item()) == value
-
-
-def test_counts_are_compacted_in_place_and_bounded(monkeypatch):
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 32)
-    counts, ranks = RankCollection(NAMES, storage="counts"), RankCollection(NAMES)
-    distinct, most = set(), 0
-    for seed in range(60):
-        scores, target = batch(seed)
-        for collection in (counts, ranks):
-            collection.update(scores, target)
-        found = rank_scores(scores, target)
-        distinct |= set(zip(found.optimistic.tolist(), found.pessimistic.tolist(), strict=True))
-        rows = counts._first.rows
-        assert all(member.rows is rows for member in counts.values(copy_state=False))
-        most = max(most, sum(len(block) for block in rows))
-    assert most <= len(distinct) + max(32, 2 * len(distinct)) < 60 * 6
-    assert bits(counts) == bits(ranks)
-    assert counts.table().rows.equal(ranks.table().rows)
-    counts.reset()
-    counts.update(*batch(0))
-    assert bits(counts) == bits(filled(0))

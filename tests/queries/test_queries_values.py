@@ -162,16 +162,6 @@ def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_witho
     assert np.isnan(d.QUERY_AUC.null_moments(nothing).mean)
 
 
-@cases(10, 200)
-@given(data=st.data(), queries=st.lists(tied_queries(), min_size=2, max_size=6))
-def test_the_order_of_queries_and_rows_changes_no_bit(data, queries):
-    shuffled = data.draw(st.permutations(queries))
-    for definition, _ in METRICS:
-        one, other = (sample_of(*some) for some in (queries, shuffled))
-        assert repr(definition.value(one)) == repr(definition.value(other))
-        assert repr(definition.null_moments(one)) == repr(definition.null_moments(other))
-
-
 def test_no_queries_have_no_values():
     nothing = sample_of_rows(*np.empty((4, 0), dtype=np.int64))
     for definition, _ in METRICS:
