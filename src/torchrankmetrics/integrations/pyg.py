@@ -73,24 +73,22 @@ def rank_triples(
 
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
     """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
-    kind = type(model)
-    if kind.__module__ != f"torch_geometric.nn.kge.{kind.__name__.lower()}":  # not subclasses, whose scores may differ
+    kind = type(model).__name__
+    node, relation = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
+    is_known = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"  # scores of subclasses may differ
+    if not is_known or node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
         return None, None
-    node, relation, similarity = model.node_emb.weight.detach(), model.rel_emb.weight.detach(), "dot"
-    tail, head = torch.mul, torch.mul
-    if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
-        return None, None
-    if kind.__name__ == "TransE" and model.p_norm in (1, 2):
-        similarity = f"l{model.p_norm:.0f}"
+    tail, head, similarity = torch.mul, torch.mul, "dot"
+    if kind in ("ComplEx", "RotatE"):
+        node = torch.complex(node, model.node_emb_im.weight.detach())
+    if kind == "TransE" and model.p_norm in (1, 2):
         node = torch.nn.functional.normalize(node, p=model.p_norm, dim=-1)
-        tail, head = torch.add, torch.sub
-    elif kind.__name__ == "ComplEx":
-        node = torch.complex(node, model.node_emb_im.weight.detach())
+        tail, head, similarity = torch.add, torch.sub, f"l{model.p_norm:.0f}"
+    elif kind == "ComplEx":
         relation = torch.complex(relation, model.rel_emb_im.weight.detach())
-    elif kind.__name__ == "RotatE":
-        node = torch.complex(node, model.node_emb_im.weight.detach())
+    elif kind == "RotatE":
         relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
-    elif kind.__name__ != "DistMult":
+    elif kind != "DistMult":
         return None, None
     inverse = relation.conj() if node.is_complex() else relation
     table = Candidates(_as_real(node))
