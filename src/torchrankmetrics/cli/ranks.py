@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,8 +98,8 @@ def report(
     limits = _limits(fail_under)
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
-    paths = [path for files_of in models for path in files_of]
-    displayed, several = _displayed(paths), len(paths) > 1 or (runs or files or paths)[0].is_dir()
+    paths = [part for _, parts in models for part in parts]
+    displayed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
     columns: Sequence[str] = ("metric", "value") if level is None else ("metric", "value", "low", "high")
     rows: list[Sequence[Cell]] = []
     notes: list[str] = []
@@ -132,8 +131,8 @@ def report(
         values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
         failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
     result = Tabular.named(("file", *columns) if several else columns, rows, notes, keys=1 + several)
-    emit(result, form, output, title="Rank metrics", files=displayed, tasks=tasks, confidence_level=level)
-    return _exit_code(failed)
+    about: dict[str, Any] = {"files": displayed, "tasks": tasks, "confidence_level": level}
+    return emit(result, form, output, "Rank metrics", failed, **about)
 
 
 def _sources(
@@ -144,8 +143,8 @@ def _sources(
     max_bytes: int,
     cluster: str | None,
     metrics: Sequence[Any],
-) -> tuple[list[list[Path]], Callable[[Path], "trm.RankTable"]]:
-    """Return the paths of each model (several for a directory), and a function that loads the ranks of a path."""
+) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
+    """Return the path of each model with its files (several of a directory), and a function that loads their ranks."""
     from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
     from torchrankmetrics.table.parquet import is_one_table
 
@@ -163,15 +162,15 @@ def _sources(
             evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
             return rank_run(relevance, run, num_candidates=num_candidates)
 
-        return [[input_path(path)] for path in runs or ()], load_run
+        return [(path, [path]) for path in map(input_path, runs or ())], load_run
     reject("without --run", num_candidates=num_candidates)
     if not files:
         raise ValueError("files of ranks must be given, or --qrels and --run")
-    models = []
-    for path in map(input_path, files):
-        is_folder = path.is_dir() and not is_one_table(path)
-        models.append(sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES) if is_folder else [path])
-        if not models[-1]:
+    models = [(path, [path]) for path in map(input_path, files)]
+    for path, parts in models:
+        if path.is_dir() and not is_one_table(path):
+            parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
+        if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
 
@@ -204,13 +203,6 @@ def _limits(text: str | None) -> list[tuple[Any, float]]:
         if not limits[-1][0].higher_is_better:
             raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(name)}")
     return limits
-
-
-def _exit_code(failed: Sequence[str]) -> int:
-    """Return 1 after a line on stderr with the checks that failed, 0 if there are none."""
-    if failed:
-        print(f"failed: {'; '.join(failed)}", file=sys.stderr)
-    return int(bool(failed))
 
 
 def compare(
@@ -253,7 +245,7 @@ def compare(
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
     measures = list(selection.measures(requested).values())
     sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
-    paths = list(map(input_path, runs or files or ()))
+    paths = [path for path, _ in sources]
     if len(paths) < 2:
         raise ValueError(f"two models or more must be given, got {len(paths)}")
     if len(paths) == 2:
@@ -263,15 +255,14 @@ def compare(
     if fail_if is not None and (fail_if == "not-equivalent") != (margin is not None):
         raise ValueError("--fail-if not-equivalent and --margin must be given together")
     displayed, failed = _displayed(paths), []
-    models: list[Any] = [
-        load(path) if parts == [path] else list(map(load, parts)) for path, parts in zip(paths, sources, strict=True)
-    ]
+    models: list[Any] = [load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources]
     tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
     found: Any
     if margin is not None:
         found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
         table = equivalences(found)
-        failed = [f"a is not shown to be equivalent to b in {row.metric}" for row in found if not row.equivalent]
+        unequal = [row.metric for row in found if not row.equivalent]
+        failed = [f"a is not shown to be equivalent to b in {metric}" for metric in unequal if fail_if]
     else:
         if len(models) == 2:
             result: Any = trm.compare(models[0], models[1], measures, **tests)
@@ -285,9 +276,8 @@ def compare(
         failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
     if len(models) == 2:
         table = replace(table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),))
-    about: dict[str, Any] = {"tasks": found[0].num_tasks, "confidence_level": confidence_level}
-    emit(table, form, output, title="Comparison of models", files=displayed, **about)
-    return _exit_code(failed if fail_if else [])
+    about = {"files": displayed, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
+    return emit(table, form, output, "Comparison of models", failed, **about)
 
 
 def _failure(row: Any, rule: Rule) -> str | None:
