@@ -28,7 +28,7 @@ def test_runs_and_embeddings_in_one_table(tmp_path):
 def test_images_and_captions_in_both_directions():
     lines = fork_script(EXAMPLES / "image_text.py", "--images", "60").splitlines()
     of = {tuple(line.split()[:2]): line.split()[2] for line in lines[2:] if "_at_" in line}
-    assert {side for side, _ in of} == {"i2t", "t2i", "both"}
+    assert {side for side, _ in of} == {"tail", "head", "both"}
     assert "600 ranks among 60 to 300 candidates" in lines
     assert "360 queries:" in lines[-1]
 

@@ -146,7 +146,7 @@ def _sources(
 ) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
     """Return the path of each model with its files (several of a directory), and a function that loads their ranks."""
     from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
-    from torchrankmetrics.table.parquet import is_one_table
+    from torchrankmetrics.table.files import is_one_table
 
     if (qrels is None) != (not runs):
         raise ValueError("--qrels and --run must be given together")
