@@ -79,7 +79,6 @@ def report(
     from torchrankmetrics.metrics.measure import SIDES
     from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
-    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
     level = None if confidence_level is None else check_confidence_level(confidence_level)
     if level is None:
@@ -93,14 +92,13 @@ def report(
     defaults = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = defaults if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
-    selection = Selection(views, rank_types, sides, DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
-    measures = selection.measures(names)
+    measures = Selection(views, rank_types, sides, relevance_threshold=relevance_threshold).measures(names)
     limits = _limits(fail_under)
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
     displayed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
-    columns: Sequence[str] = ("metric", "value") if level is None else ("metric", "value", "low", "high")
+    cells: dict[str, Sequence[Cell]] = {}
     rows: list[Sequence[Cell]] = []
     notes: list[str] = []
     failed: list[str] = []
@@ -117,20 +115,19 @@ def report(
             chosen = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if by_group:
             part = break_down(analysis, chosen.values(), None)
-            columns = [column for i, column in enumerate(part.columns) if i < 2 or not view or column in chosen]
-            lines: list[Sequence[Cell]] = list(zip(*(part[column] for column in columns), strict=True))
+            cells = {one: part[one] for i, one in enumerate(part.columns) if i < 2 or not view or one in chosen}
         else:
-            lines = [(key, _cell(measure, analysis)) for key, measure in chosen.items()]
+            cells = {"metric": list(chosen), "value": [_cell(measure, analysis) for measure in chosen.values()]}
         if level is not None:
             intervals = confidence_intervals(analysis, chosen, level, method, cluster, 2000, 0)
             ends = {row.metric: (row.low, row.high) for row in intervals.rows}
-            lines = [(key, value, *ends.get(str(key), (None, None))) for key, value in lines]  # p-values have none
-        rows += [(name, *line) if several else line for line in lines]
+            cells["low"], cells["high"] = zip(*(ends.get(key, (None, None)) for key in chosen), strict=True)  # not of p
+        rows += [(name, *line) if several else line for line in zip(*cells.values(), strict=True)]
         notes += [f"{name}: {note}" for note in (tasks_note(sample), *sampled_notes(analysis))]
         tasks += sample.num_tasks
         values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
         failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
-    result = Tabular.named(("file", *columns) if several else columns, rows, notes, keys=1 + several)
+    result = Tabular.named(["file"] * several + list(cells), rows, notes, keys=1 + several)
     about: dict[str, Any] = {"files": displayed, "tasks": tasks, "confidence_level": level}
     return emit(result, form, output, "Rank metrics", failed, **about)
 
@@ -238,12 +235,9 @@ def compare(
     from torchrankmetrics.inference.compare import equivalence
     from torchrankmetrics.inference.comparison import equivalences
     from torchrankmetrics.metrics.registry import Selection
-    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
-    default = "ndcg_at_10" if runs else "mrr"
-    requested = split_list(default if metrics is None else metrics, "--metric")
-    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
-    measures = list(selection.measures(requested).values())
+    requested = split_list(("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric")
+    measures = list(Selection(relevance_threshold=relevance_threshold).measures(requested).values())
     sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
     paths = [path for path, _ in sources]
     if len(paths) < 2:
@@ -259,13 +253,13 @@ def compare(
     tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
     found: Any
     if margin is not None:
-        found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
+        found = [equivalence(*models, measure, margin=margin, **tests) for measure in measures]
         table = equivalences(found)
         unequal = [row.metric for row in found if not row.equivalent]
         failed = [f"a is not shown to be equivalent to b in {metric}" for metric in unequal if fail_if]
     else:
         if len(models) == 2:
-            result: Any = trm.compare(models[0], models[1], measures, **tests)
+            result: Any = trm.compare(*models, measures, **tests)
         else:
             names = [path.name.removesuffix(path.suffix if path.suffix in _SUFFIXES else "") for path in paths]
             names = names if len(set(names)) == len(names) else displayed

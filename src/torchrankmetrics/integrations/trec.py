@@ -22,7 +22,6 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
@@ -109,8 +108,7 @@ def evaluate_run(
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
     {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """
-    selection = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
-    measures = selection.measures(metrics)
+    measures = Selection(views, rank_types, relevance_threshold=relevance_threshold).measures(metrics)
     table, depth, missed = _answers(qrels, run, num_candidates)
     analysis, lost = Analysis([table.rows]), missed > 0
     values = {key: measure.value(analysis) for key, measure in measures.items()}
