@@ -133,11 +133,8 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     if word not in by_word:
         near = difflib.get_close_matches(word, by_word, 1, cutoff=0.85)
         nearest = f"did you mean {by_word[near[0]]!r}? " if near else ""
-        raise ValueError(
-            f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}"
-            f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
-            "`torchrankmetrics candidates` counts others"
-        )
+        known = f"dataset_names() lists {len(dataset_names())} datasets, `torchrankmetrics candidates` counts others"
+        raise ValueError(f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}{known}")
     return _load(by_word[word])
 
 
@@ -150,7 +147,8 @@ def _load(name: str) -> DatasetFacts:
         histograms[one["split"], one["entities"], one["side"]] = np.array([one["num_candidates"], one["count"]])
     for split, _, side in tuple(histograms):  # written once where both conventions agree
         histograms.setdefault((split, "train", side), histograms[split, "all", side])
-    return DatasetFacts(**content | {"synonyms": tuple(content["synonyms"]), "known": known, "histograms": histograms})
+    content |= {"name": name, "synonyms": tuple(content["synonyms"]), "known": known, "histograms": histograms}
+    return DatasetFacts(**content)
 
 
 def _word(name: str) -> str:

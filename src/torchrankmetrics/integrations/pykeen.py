@@ -155,10 +155,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         entities = hrt_batch[:, TARGET_TO_INDEX[target]]
         own = self._columns(entities)
         if (own < 0).any():
-            missing = int(entities[own < 0][0])
-            raise ValueError(
-                f"restrict_entities_to must contain the {target} of every evaluated triple; {missing} is missing"
-            )
+            missing = f"the {target} of every evaluated triple; {int(entities[own < 0][0])} is missing"
+            raise ValueError(f"restrict_entities_to must contain {missing}")
         exclude = self._exclude(hrt_batch, target, scores, own, dense_positive_mask)
         ranks = self._rank(hrt_batch, target, scores, own, exclude)
         first = self._ranked.get(target, 0)
@@ -190,11 +188,10 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         for target, columns in self._lost.items():
             lost = columns.nonzero()[:, 0].tolist()
             if lost and self._ranked[target] > 1:
+                some = f"{', '.join(map(str, lost[:3]))}{', ...' * (len(lost) > 3)}"
                 warn(
-                    f"{len(lost)} of {len(columns)} columns of the {target} scores ({', '.join(map(str, lost[:3]))}"
-                    f"{', ...' if lost[3:] else ''}) were NaN in every row and were excluded as filtered. The "
-                    "evaluation loop marks filtered candidates with NaN, too. Pass known= to the evaluator: then a NaN "
-                    "score of the model counts against the model"
+                    f"{len(lost)} of {len(columns)} columns of the {target} scores ({some}) were NaN in every row and "
+                    "were excluded as filtered; pass known= to the evaluator: then a NaN score counts against the model"
                 )
         values = self.collection.compute()
         results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
@@ -239,9 +236,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         if self._known is not None:
             columns = scores.shape[1] if self._columns_of is None else len(self._columns_of)
             if target != LABEL_RELATION and self._known.num_entities > columns:
-                raise ValueError(
-                    f"known has {self._known.num_entities} entities, but the {target} scores have {columns} columns"
-                )
+                entities = self._known.num_entities
+                raise ValueError(f"known has {entities} entities, but the {target} scores have {columns} columns")
             look_up = getattr(self._known, f"{target}s")
             row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
             column = self._columns(answer)
@@ -249,10 +245,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         if mask is None:  # an evaluation loop replaces the scores of filtered candidates by NaN
             is_known = excluded.gather(1, own[:, None])[:, 0]
             if not is_known.all():
-                missing = hrt_batch[~is_known][0].tolist()
-                raise ValueError(
-                    f"known must contain all filtered triples, the evaluated ones included; {missing} is missing"
-                )
+                missing = f"the evaluated ones included; {hrt_batch[~is_known][0].tolist()} is missing"
+                raise ValueError(f"known must contain all filtered triples, {missing}")
         return excluded
 
 
@@ -304,7 +298,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         for side, ids in self.negative_samples.items():
             if ids.ndim != 2 or len(ids) != len(triples):
                 raise ValueError(
-                    f"{side}_negatives must be ({len(triples)}, M), a row per triple; got {tuple(ids.shape)}"
+                    f"{side}_negatives must be ({len(triples)}, M), one row per triple; got {tuple(ids.shape)}"
                 )
         self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
 
@@ -413,9 +407,8 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
             tables.append(RankTable.from_numpy(columns | {"sample_id": np.arange(len(low)), "sampled": sampled}))
         table = RankTable.concatenate(tables)
     else:
-        raise TypeError(
-            f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {type(evaluator).__name__}"
-        )
+        got = type(evaluator).__name__
+        raise TypeError(f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {got}")
     if triples is None:
         return table
     relation, arrays = as_triples(triples, "triples")[:, 1].cpu().numpy(), table.to_numpy()

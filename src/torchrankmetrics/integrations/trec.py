@@ -133,10 +133,9 @@ def evaluate_run(
         shallow = int(depth[lost].min())
         worst = replace(next(iter(unknown.values())), rank_type="pessimistic").key
         raise ValueError(
-            f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a "
-            f"relevant document has {shallow} documents. Use a cut-off up to that depth; or {worst!r}, which ranks "
-            "documents that were not retrieved last; or the rows of rank_run, whose metrics are expectations over "
-            "their order. The last two need num_candidates"
+            f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a relevant document "
+            f"has {shallow} documents. Use a cut-off up to that depth; {worst!r}, which ranks documents that were not "
+            "retrieved last; or the rows of rank_run, with expectations over their order. Both need num_candidates"
         )
     return values
 
@@ -149,17 +148,13 @@ def _answers(
     _check_labels(judged)
     relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
     if relevant and not relevant.keys() & lists.keys():
-        raise ValueError(
-            f"qrels and run have no query in common: {shorten(next(iter(judged)))} is in qrels, "
-            f"{shorten(next(iter(lists), None))} in run"
-        )
+        first, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
+        raise ValueError(f"qrels and run have no query in common: {first} is in qrels, {other} in run")
     _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
     numbers = np.array([number for number, found in enumerate(relevant.values()) if found], dtype=np.int64)
     relevant = {query: found for query, found in relevant.items() if found}
-    _warn(
-        "have no list in run and count as queries where nothing was retrieved",
-        [query for query in relevant if query not in lists],
-    )
+    without = [query for query in relevant if query not in lists]
+    _warn("have no list in run and count as queries where nothing was retrieved", without)
     found = [lists.get(query, {}) for query in relevant]
     index = np.repeat(np.arange(len(relevant)), [len(names) for names in relevant.values()])
     depth = np.array([len(scores) for scores in found], dtype=np.int64)
@@ -210,16 +205,13 @@ def _num_candidates(
     by_query = given if isinstance(given, Mapping) else dict.fromkeys(queries, given)
     if missing := [query for query in queries if query not in by_query]:
         raise ValueError(
-            "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
-            f"{shorten(missing[0])} is missing"
+            f"num_candidates must be an int or hold every query of qrels; {shorten(missing[0])} is missing"
         )
     numbers = np.array([check_int("num_candidates", by_query[query], 1) for query in queries], dtype=np.int64)
     if (wrong := depth + num_missed > numbers).any():
         i = int(wrong.argmax())
-        raise ValueError(
-            f"num_candidates must count all documents, listed or not: query {shorten(queries[i])} has {depth[i]} in "
-            f"its list and {num_missed[i]} relevant documents outside, got {numbers[i]}"
-        )
+        there = f"{depth[i]} in its list and {num_missed[i]} relevant documents outside"
+        raise ValueError(f"num_candidates: query {shorten(queries[i])} has {there}, got {numbers[i]}")
     return numbers
 
 
@@ -322,9 +314,9 @@ def _of_records(records: Any, form: _Format) -> list[_Entry]:
             for number, one in enumerate(records)
         ]
     except (TypeError, LookupError):
+        fields = f"records with the fields query_id, doc_id and {form.names[0]}; got {type(records).__name__}"
         raise TypeError(
-            f"{form.name} must be a dict of dicts, query -> document -> number, a path, or records with the fields "
-            f"query_id, doc_id and {form.names[0]}; got {type(records).__name__}"
+            f"{form.name} must be a dict of dicts, query -> document -> number, a path, or {fields}"
         ) from None
 
 
