@@ -253,13 +253,13 @@ def compare(
     tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
     found: Any
     if margin is not None:
-        found = [equivalence(*models, measure, margin=margin, **tests) for measure in measures]
+        found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
         table = equivalences(found)
         unequal = [row.metric for row in found if not row.equivalent]
         failed = [f"a is not shown to be equivalent to b in {metric}" for metric in unequal if fail_if]
     else:
         if len(models) == 2:
-            result: Any = trm.compare(*models, measures, **tests)
+            result: Any = trm.compare(models[0], models[1], measures, **tests)
         else:
             names = [path.name.removesuffix(path.suffix if path.suffix in _SUFFIXES else "") for path in paths]
             names = names if len(set(names)) == len(names) else displayed

@@ -113,10 +113,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             requested = {key: with_k(entry) for key, entry in requested.items()}
         elif isinstance(requested, Sequence):
             requested = [*map(with_k, requested), *(DEFAULT_METRICS if add_defaults else [])]
-        sides = ("both", "head", "tail")
-        self.collection = RankCollection(
-            requested, views=views, rank_types=rank_types, sides=sides, average=average, expectation=expectation
-        )
+        options: Any = {"views": views, "rank_types": rank_types, "average": average, "expectation": expectation}
+        self.collection = RankCollection(requested, sides=("both", "head", "tail"), **options)
         self.average = average
         self.backend = backend
         self.clear_on_finalize = clear_on_finalize
