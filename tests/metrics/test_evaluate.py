@@ -5,15 +5,7 @@ import math
 import pytest
 import torch
 
-from torchrankmetrics import (
-    MeanRank,
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    RankMetricWarning,
-    Ranks,
-    evaluate,
-)
+from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate
 
 
 def test_arrays_in_numbers_out():

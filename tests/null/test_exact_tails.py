@@ -43,11 +43,7 @@ def check_exactly(key, N, weights, tolerance=1e-9, some=5):
 
 
 @pytest.mark.parametrize("key", EXACT)
-@pytest.mark.parametrize(
-    "N",
-    [[14], [20, 2, 3, 2], [5, 7, 2, 11, 3], [9] * 5, [40, 300]],
-    ids=str,
-)
+@pytest.mark.parametrize("N", [[14], [20, 2, 3, 2], [5, 7, 2, 11, 3], [9] * 5, [40, 300]], ids=str)
 def test_few_tasks_by_their_rational_distribution(key, N):
     check_exactly(key, N, [1] * len(N))
     check_exactly(key, N, [Fraction(1 + i % 3, 2) for i in range(len(N))])

@@ -12,14 +12,7 @@ import reference_queries as exact
 from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import (
-    MEAN_AUC,
-    MEAN_RANK,
-    MEAN_RECIPROCAL_RANK,
-    Power,
-    RankDefinition,
-    hits_at,
-)
+from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, MEAN_RECIPROCAL_RANK, Power, RankDefinition, hits_at
 from torchrankmetrics.definitions.transforms import AtMost, WithCandidates
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d
