@@ -114,30 +114,6 @@ def test_rows_that_inference_mode_stores_are_ordinary_tensors(storage: str, monk
     assert not any(block.is_inference() for block in rows)
 
 
-CASTS: dict[str, Callable[[Any], Any]] = {
-    "half": lambda m: m.half(),
-    "bfloat16": lambda m: m.to(torch.bfloat16),
-    "double": lambda m: m.double(),
-    "type": lambda m: m.type(torch.float16),
-    "set_dtype": lambda m: m.set_dtype(torch.bfloat16),
-    "parent": lambda m: nn.Sequential(m, nn.Linear(1, 1)).bfloat16(),
-}
-
-
-@pytest.mark.parametrize("cast", CASTS.values(), ids=CASTS)
-@pytest.mark.parametrize("make", [MeanRank, lambda: RankCollection(["mr", "amri"])], ids=["metric", "collection"])
-def test_casts_leave_values_exact(make: Callable[[], Any], cast: Callable[[Any], Any]) -> None:
-    ranks = Ranks(torch.tensor([1005, 1004, 1007]), None, 2049)  # bfloat16 has no integer between 1004 and 1008
-    metric, exact = make(), make()
-    exact.update(ranks)
-    cast(metric)
-    metric.update(ranks)
-    cast(metric)
-    assert bits(metric) == bits(exact)
-    for member in metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]:
-        assert member.compute().dtype == torch.float64
-
-
 def test_a_metric_plots_its_value_and_a_collection_each_member_or_all_together() -> None:
     pytest.importorskip("matplotlib").use("Agg")
     from matplotlib import pyplot
