@@ -109,10 +109,10 @@ class Comparison(Rendered):
 
 def turned(row: Comparison) -> Comparison:
     """Return a comparison as b - a."""
-    models = row.models and row.models[::-1]
+    models = row.models and (row.models[1], row.models[0])
     seeds = row.seeds and replace(row.seeds, num_seeds=row.seeds.num_seeds[::-1])
-    ends = {"low": -row.high, "high": -row.low}
-    return replace(row, a=row.b, b=row.a, difference=-row.difference, **ends, models=models, seeds=seeds)
+    row = replace(row, a=row.b, b=row.a, models=models, seeds=seeds)
+    return replace(row, difference=-row.difference, low=-row.high, high=-row.low)
 
 
 @dataclass(frozen=True)

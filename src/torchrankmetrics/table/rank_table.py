@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # methods import what computes values: building rows loads ne
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.measure import Measure
-    from torchrankmetrics.metrics.registry import Metrics
+    from torchrankmetrics.metrics.registry import MetricLike, Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
 
@@ -343,6 +343,29 @@ class RankTable(HasRows):
         from torchrankmetrics.metrics.breakdown import break_down
 
         return break_down(Analysis([self.rows], partial=True), _measures(metrics).values(), names)
+
+    def query_values(self, metric: "MetricLike") -> dict[int, float]:
+        """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
+
+        Args:
+            metric (str, QueryDefinition or RankMetric): a metric in its base view, such as "ndcg@10".
+
+        Raises:
+            ValueError: for other metrics, and if queries have no ``query`` or the same one on several sides.
+        """
+        from torchrankmetrics.inference.pairing import PairedSource
+        from torchrankmetrics.metrics.registry import as_measure
+
+        measure = as_measure(metric)
+        if measure.view != "base" or measure.definition.entries_are_rows:
+            raise ValueError(f"metric must be a metric of queries in its base view, got {measure.key!r}")
+        rows, _ = canonical_rows(self.rows.cpu().numpy())
+        (sample,), used = measure.definition.sample(PairedSource([rows]), measure.side, measure.average)
+        names = Columns(rows).query[used]
+        if (names < 0).any() or len(np.unique(names)) < len(names):
+            raise ValueError("query must name every query: pass query= to every update, and a metric of one side")
+        values = measure.definition.unit_values(sample, measure.rank_type)
+        return dict(zip(names.tolist(), values.tolist(), strict=True))
 
     def confidence_intervals(
         self,
