@@ -198,10 +198,10 @@ def confidence_intervals(
         definition, sample, own = measure.definition, measure.sample(analysis), keys
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            if keys is not None and definition.of_tasks is None:
-                own = clusters_of_queries(analysis, measure, cluster)
+            if keys is not None and (tasks := definition.of_tasks) is not None:
+                own = keys[used(analysis.rows, measure.side, tasks.min_candidates)]
             elif keys is not None:
-                own = keys[used(analysis.rows, measure.side, definition.of_tasks.min_candidates)]
+                own = clusters_of_queries(analysis, measure, cluster)
             options = confidence_level, method, own, n_resamples, seed
             found[base] = estimate(definition, sample, measure.rank_type, *options)
         error, low, high, effective_tasks = found[base].in_view(measure, sample)

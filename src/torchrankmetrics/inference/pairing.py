@@ -33,7 +33,6 @@ from torchrankmetrics.validation import is_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
-    from torchrankmetrics.queries.sample import QuerySample
 
 _SHOWN = 3
 
@@ -222,7 +221,7 @@ class PairedSource(NamedTuple):
         self, definition: "QueryDefinition", side: Side, average: Average
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
-        from torchrankmetrics.table.queries import of_side
+        from torchrankmetrics.table.queries import of_side, queries_of
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
         parts = [run[weighed] for run in self.rows]
@@ -234,25 +233,20 @@ class PairedSource(NamedTuple):
         about = Columns(parts[0])
         facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
         label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
-        found = [definition.read(_queries(part, label)) for part in parts]
+        found = []
+        for part in parts:
+            own, named = Columns(part), Columns(part).query >= 0
+            keys = np.stack([own.side, own.query, label], 1)[named]
+            # the label separates different names; equal queries without a name may have several labels
+            if len(np.unique(keys, axis=0)) != len(np.unique(keys[:, :2], axis=0)):
+                raise _differing()
+            found.append(definition.read(queries_of(part, label)))
         first = found[0]
         for other in found[1:]:
             if not np.array_equal(other.count, first.count) or not np.array_equal(other.num_answers, first.num_answers):
                 raise _differing()
         used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
         return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
-
-
-def _queries(rows: Rows, label: IntArray) -> "QuerySample":
-    """Queries by a label that separates different names; equal queries without a name may have several labels."""
-    from torchrankmetrics.table.queries import queries_of
-
-    query = Columns(rows).query
-    named = query >= 0
-    pairs = np.stack([Columns(rows).side, query, label], 1)[named]
-    if len(np.unique(pairs, axis=0)) != len(np.unique(pairs[:, :2], axis=0)):
-        raise _differing()
-    return queries_of(rows, label)
 
 
 def _differing() -> ValueError:

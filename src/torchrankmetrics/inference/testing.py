@@ -105,9 +105,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     p = given[tested]
     if (wrong := (p < 0) | (p > 1)).any():
         raise ValueError(f"p_values must be in [0, 1], got {p[wrong][0]}")
-    order = np.argsort(p, kind="stable")
-    adjusted = given.copy()
-    stepped = np.empty_like(p)
+    order, adjusted, stepped = np.argsort(p, kind="stable"), given.copy(), np.empty_like(p)
     stepped[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
     adjusted[tested] = stepped
     return adjusted

@@ -139,7 +139,8 @@ class AreaUnderCurve(QueryKind):
         return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        variance = _where_some_are_false(N + 1.0, 12.0 * m * (N.astype(np.float64) - m))
+        n = N.astype(np.float64)
+        variance = _where_some_are_false(n + 1, 12.0 * m * (n - m))
         return np.where(m < N, 0.5, np.nan), np.where(m < N, variance, 0.0)
 
 
@@ -170,25 +171,21 @@ def _rank_sum_distribution(N: int, m: int) -> Atoms:
 class Success(QueryKind):
     """[r_(1) <= k]."""
 
-    k: int
+    f: AtMost
     is_share = True
-
-    @property
-    def f(self) -> KnownTransform:  # type: ignore[override]
-        return AtMost(self.k)
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)
-        return _within(b, t, np.clip(self.k - o + 1, 0, b))
+        return _within(b, t, np.clip(self.f.k - o + 1, 0, b))
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        top = np.minimum(self.k, N)
+        top = np.minimum(self.f.k, N)
         hit = _within(N, m, top)
         miss = np.where(m == 1, (N - top) / N, np.exp(log_miss(N, m, top)))
         return hit, hit * miss
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
-        log_no_hit = _log_miss(N, m, min(self.k, N))
+        log_no_hit = _log_miss(N, m, min(self.f.k, N))
         probability = np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
         return np.flatnonzero(probability).astype(np.float64), probability[probability > 0]
 

@@ -277,7 +277,7 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
+    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(AtMost(k)))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:

@@ -32,15 +32,8 @@ class QueryKind:
     is_share: ClassVar[bool] = False  # of queries
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
     is_graded: ClassVar[bool] = False  # whether it depends on the gains of the relevant items
-
-    @property
-    def scale(self) -> float:
-        return 1.0
-
-    @property
-    def limits(self) -> tuple[float | None, float | None]:
-        """Lowest and highest value; None: no bound, or an unknown one."""
-        return 0.0, 1.0
+    scale: float = 1.0
+    limits: tuple[float | None, float | None] = 0.0, 1.0  # of values; None: no bound, or an unknown one
 
     def values(self, sample: QuerySample) -> FloatArray:
         """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""
@@ -178,11 +171,11 @@ class MeanOf(QueryKind):
     divisor: int | None = None
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> float:  # type: ignore[override]
         return 1 / (self.divisor or 1)
 
     @property
-    def limits(self) -> tuple[float | None, float | None]:
+    def limits(self) -> tuple[float | None, float | None]:  # type: ignore[override]
         return (0.0, 1.0) if self.f.is_share or self.divisor else (None, None)
 
     @property
@@ -259,11 +252,11 @@ class DiscountedGain(QueryKind):
     is_graded = True
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> float:  # type: ignore[override]
         return 1 / float(self.f.values(np.ones(1))[0]) if self.is_normalized else 1.0
 
     @property
-    def limits(self) -> tuple[float | None, float | None]:
+    def limits(self) -> tuple[float | None, float | None]:  # type: ignore[override]
         return 0.0, 1.0 if self.is_normalized else None
 
     def values(self, sample: QuerySample) -> FloatArray:
