@@ -106,11 +106,11 @@ def in_clusters(number: int | None, effective: float | None) -> str:
     return "" if number is None else f" in {number} clusters (effective number {effective:.0f})"
 
 
-def check_confidence_level(confidence_level: float) -> float:
-    """Read a confidence level; ValueError outside (0, 1)."""
-    number = one_number(confidence_level)
+def check_confidence_level(given: float, name: str = "confidence_level", example: float = 0.95) -> float:
+    """Read a confidence level, or another probability; ValueError outside (0, 1)."""
+    number = one_number(given)
     if number is None or not 0 < number < 1:
-        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
+        raise ValueError(f"{name} must be in (0, 1), for example {example}; got {shorten(given)}")
     return number
 
 
