@@ -222,7 +222,7 @@ def test_values_of_queries_are_those_that_the_mean_is_of():
         assert sum(values.values()) / 2 == pytest.approx(mean.item(), rel=1e-15)
         for row, name in enumerate((7, 3)):
             assert values[name] == evaluate(scores[[row]], [target[row]], metrics=[metric])[metric]
-    with pytest.warns(RankMetricWarning, match="zero variance"):
+    with pytest.warns(RankMetricWarning):
         assert compare(table.query_values("ap"), table.query_values("ap"), "ap").difference == 0
     for metric, message in (("mrr", "a metric of queries"), ("adjusted_ap", "base view")):
         with pytest.raises(ValueError, match=message):

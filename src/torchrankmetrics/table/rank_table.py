@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -353,18 +353,20 @@ class RankTable(HasRows):
         Raises:
             ValueError: for other metrics, and if queries have no ``query`` or the same one on several sides.
         """
-        from torchrankmetrics.inference.pairing import PairedSource
+        from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.registry import as_measure
+        from torchrankmetrics.table.queries import of_side, queries_of
 
-        measure = as_measure(metric)
-        if measure.view != "base" or measure.definition.entries_are_rows:
+        measure, rows = as_measure(metric), Analysis([self.rows]).table_rows
+        definition: Any = measure.definition
+        if measure.view != "base" or definition.entries_are_rows:
             raise ValueError(f"metric must be a metric of queries in its base view, got {measure.key!r}")
-        rows, _ = canonical_rows(self.rows.cpu().numpy())
-        (sample,), used = measure.definition.sample(PairedSource([rows]), measure.side, measure.average)
-        names = Columns(rows).query[used]
+        queries = definition.read(queries_of(rows))
+        chosen = definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, measure.side)
+        names = Columns(rows).query[queries.row[chosen]]
         if (names < 0).any() or len(np.unique(names)) < len(names):
             raise ValueError("query must name every query: pass query= to every update, and a metric of one side")
-        values = measure.definition.unit_values(sample, measure.rank_type)
+        values = definition.unit_values(queries, measure.rank_type)[chosen]
         return dict(zip(names.tolist(), values.tolist(), strict=True))
 
     def confidence_intervals(
