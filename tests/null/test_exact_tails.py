@@ -32,23 +32,6 @@ def of_mean(definition, mean):
     return float(definition.g(torch.tensor(float(mean), dtype=torch.float64)))
 
 
-def check_exactly(key, N, weights, tolerance=1e-9, some=5):
-    definition, f, larger = EXACT[key]
-    tails = list(upper_tails(sum_distribution(N, weights, f), larger))
-    total = sum(Fraction(w) for w in weights)
-    for i in np.unique(np.linspace(0, len(tails) - 1, some).astype(int)):
-        x, exact = tails[i]
-        got = log_p_value(definition, of_mean(definition, x / total), N, [float(w) for w in weights])
-        assert got == pytest.approx(math.log(exact), abs=tolerance)
-
-
-@pytest.mark.parametrize("key", EXACT)
-@pytest.mark.parametrize("N", [[14], [20, 2, 3, 2], [5, 7, 2, 11, 3], [9] * 5, [40, 300]], ids=str)
-def test_few_tasks_by_their_rational_distribution(key, N):
-    check_exactly(key, N, [1] * len(N))
-    check_exactly(key, N, [Fraction(1 + i % 3, 2) for i in range(len(N))])
-
-
 @settings(deadline=None, max_examples=25)
 @given(
     key=st.sampled_from(sorted(EXACT)),
@@ -68,22 +51,6 @@ def test_any_weights_by_their_rational_distribution(key, tasks, single):
         near = Fraction(1, 2**19) * (abs(x) + total)
         reached = [p for y, p in tails if (y >= x - near if larger else y <= x + near)]
         assert got <= math.log(max(reached)) + 1e-9
-
-
-@pytest.mark.parametrize("N", [[14, 3, 9, 2], [5] * 6, [12, 20]], ids=str)
-def test_geometric_mean_by_products(N):
-    products = {1: 1}
-    for n in N:
-        products = {
-            k: sum(products.get(k // r, 0) for r in range(1, n + 1) if k % r == 0)
-            for k in {a * r for a in products for r in range(1, n + 1)}
-        }
-    ways = 0
-    for k in sorted(products):
-        ways += products[k]
-        if k % 5 < 2:
-            got = log_p_value(GMR, k ** (1 / len(N)), N)
-            assert got == pytest.approx(math.log(Fraction(ways, math.prod(N))), abs=1e-9)
 
 
 def integer_tails(steps, n):
