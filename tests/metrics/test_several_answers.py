@@ -177,6 +177,20 @@ def test_flat_scores_take_group_weight_and_ids_of_each_score():
 # rows
 
 
+def test_files_have_version_2_only_where_there_are_queries(tmp_path):
+    path = tmp_path / "a.npz"
+    for target, version in ((RELEVANT, 2), (torch.tensor([0, 1, 2]), 1)):
+        collection = RankCollection(["ap", "mrr"])
+        collection.update(SCORES, target, exclude=RELEVANT)
+        collection.table().save(path)
+        with np.load(path) as file:
+            assert int(file["rank_table_version"]) == version
+            assert ("query" in file) == ("filtered" in file) == (version == 2)
+        loaded = RankTable.load(path)
+        assert (loaded.rows == collection.table().rows).all()
+        assert evaluate(loaded, metrics=["ap"])["ap"].hex() == bits(collection)["ap"]
+
+
 # results
 
 
