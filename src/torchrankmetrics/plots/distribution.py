@@ -182,16 +182,19 @@ def ties(
     if definition.has_expected:
         kinds["expected"] = "|"
     fig, ax = canvas(ax, width or 6.5, height=1.2 + 0.55 * len(samples))
-    rows = np.arange(len(samples))
-    values = {kind: np.array([definition.value(sample, kind) for sample in samples.values()]) for kind in kinds}
+    rows = range(len(samples))
+    values = {kind: [definition.value(sample, kind) for sample in samples.values()] for kind in kinds}
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
-        face = ax.get_facecolor() if kind == "realistic" else ink(ax)
-        size = 12 if kind == "expected" else 5.5
-        ax.plot(
-            values[kind], rows, marker, color=ink(ax), markerfacecolor=face, markersize=size, label=kind, clip_on=False
-        )
-    label_rows(ax, [_tie_label(label, sample) for label, sample in samples.items()], 0.5)
+        face: Any = ax.get_facecolor() if kind == "realistic" else ink(ax)
+        look: dict[str, Any] = {"color": ink(ax), "markerfacecolor": face, "clip_on": False}
+        ax.plot(values[kind], rows, marker, markersize=12 if kind == "expected" else 5.5, label=kind, **look)
+    labels = []
+    for name, sample in samples.items():
+        gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
+        label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
+        labels.append(f"{name}\n{label}" if name else label)
+    label_rows(ax, labels, 0.5)
     ax.set_xlabel(paper_name(definition.name) + _of_side(" ({} side)", side))
     columns = 2 if is_narrow(ax) else len(kinds)
     ax.legend(frameon=False, fontsize=SMALL, ncols=columns, loc="lower right", bbox_to_anchor=(1.0, 1.0))
@@ -207,12 +210,6 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
     slopes = np.concatenate([slope, -slope])[order].cumsum()  # of the sum between two ends
     shares: FloatArray = np.interp(x, at[order], np.r_[0.0, (slopes[:-1] * np.diff(at[order])).cumsum()])
     return shares
-
-
-def _tie_label(name: str, sample: RankSample) -> str:
-    gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
-    label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
-    return f"{name}\n{label}" if name else label
 
 
 def _of_side(text: str, side: str | None) -> str:
