@@ -242,7 +242,8 @@ def by_dataset(
             look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5 if width is None else 4.5}
             panel.plot(place, values, label=model or definition.name, color=color, **look)
             panel.vlines(place, low, high, color=color, linewidth=1.3)
-            panel.scatter(*np.array(dots).reshape(-1, 2).T, s=7, color=color, linewidths=0)
+            places, single = np.array(dots).reshape(-1, 2).T
+            panel.scatter(places, single, s=7, color=color, linewidths=0)
     axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **CHANCE)
     if definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)

@@ -176,7 +176,7 @@ def _above(ax: "Axes", y: int, text: str) -> None:
 def _direction(rows: Sequence[Comparison]) -> str:
     """Which side of zero is better for whom, if it is the same for all."""
     names = [_name(row.metric) for row in rows]
-    directions = {name and name.measure().higher_is_better for name in names}
+    directions = {None if name is None else name.measure().higher_is_better for name in names}
     models = {row.models or ("a", "b") for row in rows}
     return _better(directions.pop() if len(directions) == 1 else None, *(models if len(models) == 1 else ()))
 

@@ -160,6 +160,14 @@ class Ranking(Rendered):
     ranks: MeanRanks
     left_out: tuple[str, ...]
 
+    @property
+    def about(self) -> str:
+        """Caption of the figure."""
+        what = (
+            f"Mean ranks by {paper_name(self.metric)} over {self.ranks.num_datasets} datasets; a bar joins models that"
+        )
+        return f"{what} are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
+
     def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the critical difference, see ``plots.critical_difference``."""
         return critical_difference(self.models, self.ranks, ax=ax)
@@ -278,8 +286,8 @@ def differences(
         )
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
     rows = tuple(
-        DatasetDifference(name, *pair[:4], pair[-1], p_adjusted)
-        for (name, pair), p_adjusted in zip(pairs.items(), adjusted, strict=True)
+        DatasetDifference(name, value, low, high, error, p, p_adjusted)
+        for (name, (value, low, high, error, _, p)), p_adjusted in zip(pairs.items(), adjusted, strict=True)
     )
     mean = DatasetDifference(_HERE, *_mean_of(list(pairs.values()), confidence_level), math.nan)
     left_out = tuple(name for name in results if name not in pairs)

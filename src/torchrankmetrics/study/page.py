@@ -6,6 +6,7 @@ import json
 import platform
 from contextlib import suppress
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name, writers
-from torchrankmetrics.study.across import Averages, Differences, Ranking, ranking
+from torchrankmetrics.study.across import ranking
 from torchrankmetrics.study.runs import LoadedRun
 from torchrankmetrics.study.tables import WITHIN, Rows, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns
@@ -29,32 +30,28 @@ _GRID = 4  # more distributions than this are small multiples
 
 
 class Page:
-    """Results of a page; ``averages``, ``ranking`` and ``differences`` are None if they are undefined."""
+    """Results of a page; ``across`` has averages, ranks and differences, unless they are undefined."""
 
     def __init__(self, study: "RankStudy", table: StudyTable) -> None:
         self.study, self.table, self.drawn = study, table, table.models[:_MOST_MODELS]
-        self.averages: Averages | None = None
-        self.ranking: Ranking | None = None
-        self.differences: Differences | None = None
+        self.across: dict[str, Any] = {}
         directed = [one for one in table.measures if one.higher_is_better is not None]
         if len(table.datasets) > 1 and len(table.models) > 1 and directed:
             options: dict[str, Any] = {"confidence_level": table.confidence_level, "cluster": table.cluster}
             has_ranks = all(facts.tie_rates for facts in table.facts.values())
             with suppress(ValueError):  # no dataset with values of all models
-                self.averages = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
+                self.across["averages"] = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
             with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
-                self.ranking = ranking(table.only(directed[:1]))
-                mean = dict(zip(table.models, self.ranking.ranks.mean, strict=True))
-                best = sorted(table.models, key=mean.__getitem__)
+                ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
+                best = [
+                    model for _, model in sorted(zip(ranks.ranks.mean, table.models, strict=True), key=itemgetter(0))
+                ]
                 self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
-                self.differences = study.difference(best[0], best[1], directed[0], **options)
+                self.across["differences"] = study.difference(best[0], best[1], directed[0], **options)
         rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"
-        self.tables: dict[str, Tabular] = {}
-        for one in table.measures:
-            part = table.only([one]).with_layout(rows=rows)
-            self.tables[f"values {one.key}"] = replace(part.tabular(), notes=part.legend)
-        across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
-        self.tables |= {name: result.tabular() for name, result in across.items() if result is not None}
+        parts = {f"values {one.key}": table.only([one]).with_layout(rows=rows) for one in table.measures}
+        self.tables = {name: replace(part.tabular(), notes=part.legend) for name, part in parts.items()}
+        self.tables |= {name: result.tabular() for name, result in self.across.items()}
         self.tables["protocol"] = self._protocol()
 
     def _protocol(self) -> Tabular:
@@ -96,23 +93,15 @@ class Page:
         few = f" Only the {len(self.drawn)} models with the best mean rank." * (self.drawn != table.models)
         level = f"{100 * table.confidence_level:g}%"
         about = f"with {level} intervals; bars mark random ranking.{few}"
-        values = [
-            figure([table.only([one], self.drawn).plot()], f"{paper_name(one.key)} {about}") for one in table.measures
-        ]
-        across = []
-        if self.ranking is not None:
-            of = f"{paper_name(self.ranking.metric)} over {self.ranking.ranks.num_datasets} datasets"
-            test = "not significantly different with the datasets as the sample (Friedman, Nemenyi)"
-            across.append(figure([self.ranking.plot()], f"Mean ranks by {of}; a bar joins models that are {test}."))
-        if self.differences is not None:
-            across.append(figure([self.differences.plot()], self.differences.about))
+        names = {one.key: paper_name(one.key) for one in table.measures}
+        part = table.only(table.measures, self.drawn)
         return writers.render(
             "study/page.html",
             title=title,
             page=self,
-            names={one.key: paper_name(one.key) for one in table.measures},
-            values=values,
-            across=across,
+            names=names,
+            values=[figure([part.plot(key)], f"{name} {about}") for key, name in names.items()],
+            across=[figure([one.plot()], one.about) for name, one in self.across.items() if name != "averages"],
             distributions=[figure(*drawn) for drawn in self._distributions()],
             undrawn=[m for m in table.models if m not in self.drawn] + list(table.datasets[_MOST_CURVES:]),
             level=level,
@@ -169,13 +158,12 @@ def _file(read: LoadedRun) -> dict[str, Any]:
     else:
         content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
         columns = Columns(analysis.rows)
-        protocol = {
-            "tasks": int(columns.count.sum()),
-            "sides": [str(side) for side in analysis.sides],
-            "candidates": [int(columns.num_candidates.min()), int(columns.num_candidates.max())],
+        N, group, ids = columns.num_candidates, columns.group, columns.sample_id
+        protocol = {"tasks": int(columns.count.sum()), "sides": [str(side) for side in analysis.sides]}
+        protocol |= {
+            "candidates": [int(N.min()), int(N.max())],
             "sampled": analysis.num_sampled,
             "nan": analysis.num_nan,
-            "groups": len(np.unique(columns.group[columns.group != ABSENT])),
-            "sample_ids": bool((columns.sample_id != ABSENT).all()),
         }
+        protocol |= {"groups": len(np.unique(group[group != ABSENT])), "sample_ids": bool((ids != ABSENT).all())}
     return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}

@@ -137,7 +137,8 @@ class RankStudy:
         for name in names:
             check_choice("names", name, FIELDS)
         for path, below, fields in find_files(pattern):
-            study._add(Run(**default | fields, source=path, file=below, num_rows=source_of(path)[1]))
+            model, dataset, seed = ((default | fields)[part] for part in FIELDS)
+            study._add(Run(model, dataset, seed, path, below, source_of(path)[1]))
         study.arrange(sorted(study.models, key=natural), sorted(study.datasets, key=natural))
         return study
 

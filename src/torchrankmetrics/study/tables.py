@@ -194,8 +194,8 @@ class StudyTable(Rendered):
                 better = None if cell.is_better_than_random is None else int(cell.is_better_than_random)
                 line += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
             line += [self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None]
-            line += [facts.tie_rates.get(model), *(cell and cell.p_within for _ in margin)]
-            lines.append(line)
+            within = [None if cell is None else cell.p_within] * len(margin)
+            lines.append([*line, facts.tie_rates.get(model), *within])
         return Tabular.named([*_RECORD.split(), *margin], lines, self.notes, keys=3)
 
     def _entry(self, one: Measure, model: str | None, data: str) -> Entry:
