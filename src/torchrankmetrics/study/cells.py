@@ -155,11 +155,7 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
 
 
 def _cell(
-    runs: list[LoadedRun],
-    measure: Measure,
-    place: tuple[SeededModels, int] | None,
-    confidence_level: float,
-    cluster: str | None,
+    runs: list[LoadedRun], measure: Measure, place: tuple[SeededModels, int] | None, level: float, cluster: str | None
 ) -> Cell:
     """A model on a dataset; ``place``: the models on the same tasks, and its index among them."""
     definition, rank_type = measure.definition, measure.rank_type
@@ -172,7 +168,7 @@ def _cell(
     if len(runs) == 1:
         method: Method = "normal" if is_mean else "bootstrap"
         with suppress(ValueError):  # extremes, and fewer than two tasks, have no interval
-            own = estimate(definition, sample, rank_type, confidence_level, method, keys, _RESAMPLES, 0)
+            own = estimate(definition, sample, rank_type, level, method, keys, _RESAMPLES, 0)
             return replace(cell, **own.in_view(measure, sample)._asdict())
         return cell
     if place is None and is_mean and runs[0].tasks and len({run.tasks for run in runs}) == 1:
@@ -180,15 +176,15 @@ def _cell(
         place = None if alone is None else (alone, 0)
     if place is None:
         # runs without common tasks, or a metric without a standard error: variance of seeds only
-        _, low, high, error = student_interval(np.array(values), confidence_level)
+        _, low, high, error = student_interval(np.array(values), level)
         return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
-    models, found = place[0], place[0].mean(place[1], confidence_level)
+    models, found = place[0], place[0].mean(place[1], level)
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
     if definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
         # a share without spread has Wilson's interval for its number of tasks
         n = p * (1 - p) / total if total > 0 else models.units.effective
-        low, high = wilson(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
+        low, high = wilson(p, n, float(student.ppf((1 + level) / 2, found.freedom)))
         effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
     limits = definition.mean_limits(sample)
     if np.isfinite(limits).all():
@@ -198,13 +194,13 @@ def _cell(
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
 
 
-def student_interval(values: FloatArray, confidence_level: float) -> tuple[float, float, float, float]:
+def student_interval(values: FloatArray, level: float) -> tuple[float, float, float, float]:
     """Mean of values, its Student's interval and its standard error; NaN for fewer than two values."""
     mean = float(values.mean())
     if len(values) < 2:
         return mean, math.nan, math.nan, math.nan
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
+    half = float(student.ppf((1 + level) / 2, len(values) - 1)) * error
     return mean, mean - half, mean + half, error
 
 

@@ -26,7 +26,8 @@ _RECORD = (
     "better_than_random chance num_tasks min_candidates max_candidates tie_rate"
 )
 Rows = Literal["models", "datasets"]
-Results = Mapping[tuple[str, str], DatasetResult]  # by key of the metric and dataset
+Pair = tuple[str, str]
+Results = Mapping[Pair, DatasetResult]  # by key of the metric and dataset
 Place = tuple[str, str, str]  # key of the metric, model and dataset
 Cells = dict[Place, Cell]
 Key = TypeVar("Key", bound=Hashable)
@@ -131,25 +132,24 @@ class StudyTable(Rendered):
         cells = [cell for (key, model, _), cell in self.cells.items() if key in keys and model in self.models]
         several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
-        number, found, bold = self.num_tests, [], "Bold: best of its dataset."
+        found, bold = [], "Bold: best of its dataset."
         if self.intervals:
             values, over = ("Means over seeds", "tasks and training seeds") if several else ("Values", "test tasks")
             unit = "" if self.cluster is None else f", clustered by {self.cluster}"
             found.append(f"{values} with {100 * self.confidence_level:g}% intervals over {over}{unit}.")
         elif several:
             found.append("Means over seeds.")
-        if number and self.baseline is None and not self.stars:
-            text = f"{EQUAL}: not significantly different from the best ({rate}, {number} pairwise comparisons)"
-            found.append(f"{bold} {text}.")
-        elif number:
-            number = number if self.baseline is None else len(self._p_baseline)
-            marks, test = "*", f"{rate},"
-            if self.stars:
-                marks, test = "*, **, ***", f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for"
-            other = self.baseline_name or "the best"
-            found.append(
-                f"{bold} {marks}: significantly different from {other} ({test} {number} pairwise comparisons)."
+        number = self.num_tests if self.baseline is None else len(self._p_baseline)
+        different, test = f"significantly different from {self.baseline_name or 'the best'}", f"{rate},"
+        if self.stars:
+            different, test = (
+                f"*, **, ***: {different}",
+                f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for",
             )
+        else:
+            different = f"{EQUAL}: not {different}" if self.baseline is None else f"*: {different}"
+        if self.num_tests:
+            found.append(f"{bold} {different} ({test} {number} pairwise comparisons).")
         elif any(cell.best for cell in cells):
             found.append(bold)
         if any(cell.is_better_than_random is False for cell in cells):
@@ -248,33 +248,30 @@ def _holm(p: Mapping[Key, float]) -> dict[Key, float]:
 def marked_cells(
     measures: Sequence[Measure],
     results: Results,
-    p_random: Mapping[tuple[str, str], Mapping[tuple[str, str], float]],
+    p_random: Mapping[Pair, Mapping[Pair, float]],
     alpha: float,
     margin: float | None,
 ) -> Cells:
     """Test all pairs of models as one family, each metric against random ranking, and all models for the margin."""
     p_pairs = _holm({(place, pair): values[-1] for place, one in results.items() for pair, values in one.pairs.items()})
     directions = {measure.key: measure.higher_is_better for measure in measures}
-    cells: Cells = {}
-    for (key, data), one in results.items():
-        adjusted = {pair: p_pairs[(key, data), pair] for pair in one.pairs}
-        cells |= {(key, model, data): cell for model, cell in _ranked(one, adjusted, directions[key], alpha).items()}
+    better: dict[Place, bool] = {}
     for key in directions:
         runs = {(*run, data): p for (k, data), found in p_random.items() if k == key for run, p in found.items()}
         for (model, _, data), p in _holm(runs).items():
-            cell = cells[key, model, data]
-            if not math.isnan(cell.value):
-                better = p <= alpha and cell.is_better_than_random is not False
-                cells[key, model, data] = replace(cell, is_better_than_random=better)
-    if margin is not None:
-        for place, p in _p_within(results, directions, margin).items():
-            cells[place] = replace(cells[place], p_within=p)
+            better[key, model, data] = p <= alpha and better.get((key, model, data), True)
+    within = {} if margin is None else _p_within(results, directions, margin)
+    cells: Cells = {}
+    for (key, data), one in results.items():
+        adjusted = {pair: p_pairs[(key, data), pair] for pair in one.pairs}
+        for model, cell in _ranked(one, adjusted, directions[key], alpha).items():
+            place = key, model, data
+            known = None if math.isnan(cell.value) else better.get(place)
+            cells[place] = replace(cell, is_better_than_random=known, p_within=within.get(place, math.nan))
     return cells
 
 
-def _ranked(
-    one: DatasetResult, adjusted: Mapping[tuple[str, str], float], higher: bool | None, alpha: float
-) -> dict[str, Cell]:
+def _ranked(one: DatasetResult, adjusted: Mapping[Pair, float], higher: bool | None, alpha: float) -> dict[str, Cell]:
     """The cells of a dataset with the best ones, tests against them, and the ranks that remain possible."""
     cells = dict(one.cells)
     comparable = one.tested if len(one.tested) > 1 else tuple(cells)
@@ -285,15 +282,10 @@ def _ranked(
     best = [name for name, value in values.items() if value == top]
     cells |= {name: replace(cells[name], best=True) for name in best}
     for name in one.tested if one.pairs else ():
-        p_best, ahead, behind = 1.0, 0, 0
-        for pair, p in adjusted.items():
-            if name in pair:
-                other = pair[pair[0] == name]
-                is_better = (cells[name].value > cells[other].value) == higher
-                ahead += p <= alpha and is_better
-                behind += p <= alpha and not is_better
-                p_best = p if other == best[0] and name not in best else p_best
-        cells[name] = replace(cells[name], p_best=p_best, rank=(1 + behind, len(one.tested) - ahead))
+        p = {pair[pair[0] == name]: p for pair, p in adjusted.items() if name in pair}
+        ahead = [(cells[name].value > cells[other].value) == higher for other in p if p[other] <= alpha]
+        rank = 1 + ahead.count(False), len(one.tested) - ahead.count(True)
+        cells[name] = replace(cells[name], p_best=1.0 if name in best else p[best[0]], rank=rank)
     return cells
 
 
