@@ -183,7 +183,6 @@ def by_dataset(
     *,
     confidence_level: float = 0.95,
     ax: "Sequence[Axes] | None" = None,
-    width: float | None = None,
 ) -> "tuple[Figure, list[Axes]]":
     """Draw base value, adjusted index and z-score of a metric by dataset.
 
@@ -198,8 +197,6 @@ def by_dataset(
         metric (str, default "mrr"): a base metric that has an index and a z-score, by any name.
         confidence_level (float, default 0.95): of the intervals.
         ax (sequence of matplotlib Axes, default None): three axes to draw on; None: new ones.
-        width (float, default None): of the new figure, in inches: 3.3 for a column of a paper, with panels below each
-            other.
 
     Returns:
         The figure and its three axes.
@@ -224,7 +221,7 @@ def by_dataset(
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
     check_series(models)
     moments = [DEFAULT_EXPECTATION.moments(definition, _shared_counts(*place)) for place in table.items()]
-    fig, axes = _panels(ax, width)
+    fig, axes = _panels(ax)
     x = np.arange(len(table))
     step = 0.62 / len(models)
     for i, model in enumerate(models):
@@ -239,7 +236,7 @@ def by_dataset(
                 if len(runs) > 1:
                     dots += [(at + 0.42 * step, apply_view(definition, view, run, m)) for run in runs]
             values, low, high = np.array(ends).T
-            look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5 if width is None else 4.5}
+            look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5}
             panel.plot(place, values, label=model or definition.name, color=color, **look)
             panel.vlines(place, low, high, color=color, linewidth=1.3)
             places, single = np.array(dots).reshape(-1, 2).T
@@ -262,19 +259,17 @@ def by_dataset(
     for panel in axes[1:2] if is_log else axes[1:]:
         panel.axhline(0, linestyle=(0, (1, 1)), **CHANCE)
     if ax is None:
-        top: dict[str, Any] = {"ncols": 4 if width is None or width > 5 else 3, "loc": "outside upper center"}
-        fig.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=SMALL, **top)
+        entries = axes[0].get_legend_handles_labels()
+        fig.legend(*entries, frameon=False, fontsize=SMALL, ncols=4, loc="outside upper center")
     else:
         axes[0].legend(frameon=False, fontsize=SMALL)
     return fig, axes
 
 
-def _panels(axes: "Sequence[Axes] | None", width: float | None) -> "tuple[Figure, list[Axes]]":
-    """Return three axes with their figure: the given ones, or new ones, in a column of a paper below each other."""
+def _panels(axes: "Sequence[Axes] | None") -> "tuple[Figure, list[Axes]]":
+    """Return three axes with their figure: the given ones, or new ones."""
     if axes is None:
-        width = width or 8.7
-        shape, height = ((1, 3), 3.0) if width >= 6 else ((3, 1), 5.1)
-        fig, new = pyplot().subplots(*shape, figsize=(width, height), layout="constrained", sharex=width < 6)
+        fig, new = pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
         for one in new:
             one.spines[["top", "right"]].set_visible(False)
         return fig, list(new)
@@ -323,9 +318,7 @@ def _mean_of_runs(
     return values, [mean, low, high]
 
 
-def groups(
-    breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | None" = None, width: float | None = None
-) -> "tuple[Figure, Axes]":
+def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:
@@ -333,7 +326,6 @@ def groups(
         metric (str): one of its columns, for example "mrr" or "adjusted_mrr".
         most (int, default 25): bars at most; of more groups the largest are drawn, with a note on the axis.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -353,7 +345,7 @@ def groups(
     counts = np.array(breakdown["count"], dtype=np.int64)
     largest = np.sort(np.argsort(-counts, kind="stable")[:most])
     values = np.array([breakdown[metric][i] for i in largest], dtype=np.float64)
-    fig, ax = canvas(ax, width or 5.5, height=0.9 + 0.27 * len(largest))
+    fig, ax = canvas(ax, height=0.9 + 0.27 * len(largest))
     ax.barh(range(len(largest)), np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
         beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from torchrankmetrics.inference.intervals import Interval, Intervals, check_conf
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
-from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, is_narrow, label_rows, zero_line
+from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, label_rows, zero_line
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.validation import check_int
 
@@ -22,27 +22,20 @@ if TYPE_CHECKING:
 
 
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
-_NARROW = 4.5
 
 
 def forest(
-    results: Result | Mapping[str, Result],
-    metrics: Sequence[str] | None = None,
-    *,
-    ax: "Axes | None" = None,
-    width: float | None = None,
+    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Draw intervals below each other, with their numbers; differences of models against a line at 0.
 
-    The axis of differences names the better model of each side. In a narrow figure the numbers are above the intervals
-    instead of next to them.
+    The axis of differences names the better model of each side.
 
     Args:
         results (Result or mapping): the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of
             model or name -> result.
         metrics (sequence of str, default None): keys of the metrics to draw; None: all.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -68,23 +61,21 @@ def forest(
     keys = list(dict.fromkeys(row.metric for _, row in lines))
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
-    narrow = (width or 7.0) < _NARROW if ax is None else is_narrow(ax)
-    fig, ax = canvas(ax, width or 7.0, 0.9 + (0.42 if narrow else 0.3) * len(lines))
+    fig, ax = canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
     rows = range(len(lines))
     centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
     ax.plot(centers, rows, "|", color=ink(ax), markersize=10, markeredgewidth=1.8)
-    number, labels = f"{'+' * bool(differences)}.{3 if narrow else 4}f", []
+    number, labels = f"{'+' * bool(differences)}.4f", []
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
         text = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]"
         parts = [paper_name(row.metric), name]
         if isinstance(row, Comparison):
             text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
             parts.insert(1, " − ".join(row.models or ()))
-        labels.append(("\n" if narrow else " ").join(filter(None, parts)))
-        (_above if narrow else beside)(ax, y, text)
+        labels.append(" ".join(filter(None, parts)))
+        beside(ax, y, text)
     label_rows(ax, labels)
-    ax.tick_params(axis="y", labelsize=SMALL if narrow else None)
     levels = {
         one.confidence_level for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)
     }
@@ -93,7 +84,7 @@ def forest(
         zero_line(ax)
         corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
         label += f", p by {' and '.join(corrections)}" * bool(corrections) + _direction(differences)
-    ax.set_xlabel(f"{'difference' if differences else 'value'}, {label}", loc="right" if narrow else "center")
+    ax.set_xlabel(f"{'difference' if differences else 'value'}, {label}")
     return fig, ax
 
 
@@ -107,7 +98,6 @@ def group_differences(
     most: int = 20,
     confidence_level: float = 0.95,
     ax: "Axes | None" = None,
-    width: float | None = None,
 ) -> "tuple[Figure, Axes]":
     """Draw the difference of two models in each group of tasks, for example in each relation, the largest groups first.
 
@@ -124,7 +114,6 @@ def group_differences(
             number.
         confidence_level (float, default 0.95): in (0, 1).
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -147,14 +136,13 @@ def group_differences(
     pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0] for group in drawn]
     found = [pair.comparison(confidence_level) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
-    narrow = (width or 5.5) < _NARROW if ax is None else is_narrow(ax)
-    fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(drawn))
+    fig, ax = canvas(ax, height=1.3 + 0.27 * len(drawn))
     ends = [one.low for one in found], [one.high for one in found]
     ax.hlines(range(len(drawn)), *ends, color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
         face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.a - pair.b, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
-        beside(ax, y, f"{pair.num_tasks}{' tasks' * (not narrow)}")
+        beside(ax, y, f"{pair.num_tasks} tasks")
     zero_line(ax)
     label_rows(ax, [str(name_of(group, names)) for group in drawn])
     ax.tick_params(axis="y", labelsize=SMALL)
@@ -162,15 +150,8 @@ def group_differences(
     label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
     label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
     label += f"\n{len(drawn)} largest of {len(ids)} groups" * (len(drawn) < len(ids))
-    ax.set_xlabel(label, fontsize=SMALL + 0.5, loc="right" if narrow else "center")
+    ax.set_xlabel(label, fontsize=SMALL + 0.5)
     return fig, ax
-
-
-def _above(ax: "Axes", y: int, text: str) -> None:
-    """Write a text over the left end of a row."""
-    over: dict[str, Any] = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.4}  # the line at zero
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "bottom"}
-    ax.annotate(text, (0.0, y - 0.24), (4, 0), fontsize=SMALL - 1.5, bbox=over, **place)
 
 
 def _direction(rows: Sequence[Comparison]) -> str:

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
 
 
+_LEGEND = (
+    "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
+    "datasets on which no model has a better value; won: significantly better than every other model; better than "
+    "random: all runs are significantly better than random ranking"
+)
+_HERE = "these datasets"
+
+
 class Average(NamedTuple):
     """A model over datasets of equal weight.
 
@@ -84,14 +92,10 @@ class Averages(Rendered):
 
 
 def averages(table: StudyTable) -> Averages:
-    """Average a table over its datasets; ValueError as ``_complete``."""
+    """Average a table over its datasets; ValueError without any, and for a metric without a direction."""
     rows: dict[tuple[str, str], Average] = {}
     rate = f"{100 * (1 - table.confidence_level):.3g}%"
-    notes = [
-        "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
-        f"datasets on which no model has a better value; won: significantly better than every other model; better than "
-        f"random: all runs are significantly better than random ranking (Holm's method, family-wise error rate {rate})."
-    ]
+    notes = [f"{_LEGEND} (Holm's method, family-wise error rate {rate})."]
     for one in table.measures:
         chosen, values, left_out = _complete(table, one)
         falling = -values if one.higher_is_better else values
@@ -118,11 +122,7 @@ def averages(table: StudyTable) -> Averages:
 
 
 def _complete(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
-    """Datasets on which every model has a value, these values (datasets, models), and the other datasets.
-
-    Raises:
-        ValueError: if there are none, and for a metric without a direction.
-    """
+    """Datasets on which every model has a value, these values (datasets, models), and the other datasets."""
     if one.higher_is_better is None:
         raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
     values = np.array([[table.value(one.key, model, data) for model in table.models] for data in table.datasets])
@@ -200,9 +200,6 @@ def ranking(table: StudyTable) -> Ranking:
         raise ValueError(f"mean ranks need {needed}, got {len(table.models)} and {len(chosen)}")
     ranks = mean_ranks(values, higher_is_better=bool(one.higher_is_better), confidence_level=table.confidence_level)
     return Ranking(one.key, table.models, ranks, tuple(left_out))
-
-
-_HERE = "these datasets"
 
 
 class DatasetDifference(NamedTuple):

@@ -87,12 +87,7 @@ class DatasetResult:
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
-    """Compute a measure for all models of a dataset.
-
-    Raises:
-        ValueError: if the tasks lack a group or a sample id that the average or the clusters need, or the positions
-            that a query metric needs.
-    """
+    """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
     definition = measure.definition
     if definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")

@@ -1,7 +1,6 @@
 """RankStudy: ranks of many models on many datasets with several seeds."""
 
 import os
-from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -235,11 +234,9 @@ class RankStudy:
             order = self.models.index
             found = DataSet.load(sorted(runs, key=lambda run: (order(run.model), natural(run.seed))))
         self._loaded[name] = found
-        size = Counter[str]()
-        for run in self.runs.values():
-            size[run.dataset] += run.num_rows
-        while len(self._loaded) > 1 and sum(size[one] for one in self._loaded) > _MOST_ROWS:
-            del self._loaded[next(iter(self._loaded))]
+        for oldest in list(self._loaded)[:-1]:
+            if sum(run.num_rows for run in self.runs.values() if run.dataset in self._loaded) > _MOST_ROWS:
+                del self._loaded[oldest]
         return found
 
     def _part(self, name: str, measure: Measure) -> tuple[DataSet, Measure]:
@@ -409,10 +406,7 @@ class RankStudy:
         pyplot()  # raises now instead of after the computation
         table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster, margin=margin)
         content = Page(self, table).html(title)
-        if path is None:
-            return content
-        write_whole(path, content.encode("utf-8"))
-        return None
+        return content if path is None else write_whole(path, content.encode("utf-8"))
 
     def _result(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
         check_choice("cluster", cluster, (None, "group", "sample_id"))

@@ -38,12 +38,9 @@ _PART = re.compile(r"\{(\w*)\}|\*")
 
 
 def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[str, str]]]:
-    """Find the files of a pattern and its folders *.parquet, in natural order (seed 2 before seed 10).
+    """Files of a pattern in natural order: path, path below the folder that the pattern begins with, and its fields.
 
     A field and ``*`` match anything except "/", and as much as they can; a repeated field matches the same text.
-
-    Returns:
-        path of each file, the same below the folder that the pattern begins with, and the values of the fields.
     """
     base, rest = _split(pattern)
     literals, fields = _PART.split(rest)[::2], _PART.split(rest)[1::2]
@@ -68,11 +65,7 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
 
 
 def paths_of(pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]) -> list[tuple[Path, str]]:
-    """Path of the file of each run (model, dataset, seed), and the same below the folder that the pattern begins with.
-
-    Raises:
-        ValueError: if two runs would have one file, or a name cannot be part of a path.
-    """
+    """Path of the file of each run (model, dataset, seed), and the same below the folder of the pattern."""
     base, rest = _split(pattern)
     if "*" in rest:
         raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
@@ -101,11 +94,7 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """Ranks of a model on a dataset with a seed, or values of its queries by metric.
-
-    ``source`` is a table or the path of its file, and ``file`` that path relative to a folder that readers have as well
-    (None without a file).
-    """
+    """Ranks of a model on a dataset with a seed, or values of its queries by metric; ``file``: path below a folder."""
 
     model: str
     dataset: str
@@ -258,10 +247,7 @@ class DataSet:
         return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
-        """Reasons to doubt a model, each once after the names of its models.
-
-        Models that are not compared, missing seeds, NaN, sampled candidates, and warnings from reading.
-        """
+        """Reasons to doubt a model, each once after the names of its models."""
         found: dict[str, list[str]] = {}
         for model, runs in self.models.items():
             reasons = []
