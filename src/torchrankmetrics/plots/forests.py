@@ -76,9 +76,8 @@ def forest(
         labels.append(" ".join(filter(None, parts)))
         beside(ax, y, text)
     label_rows(ax, labels)
-    levels = {
-        one.confidence_level for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)
-    }
+    measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
+    levels = {one.confidence_level for one in measured}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
     if differences:
         zero_line(ax)

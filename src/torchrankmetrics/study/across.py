@@ -105,16 +105,10 @@ def averages(table: StudyTable) -> Averages:
             cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
             mean, low, high, _ = student_interval(values[:, i], table.confidence_level)
-            rows[one.key, model] = Average(
-                mean,
-                low if bottom is None else max(low, bottom),
-                high if top is None else min(high, top),
-                mean_rank=float(ranks[:, i].mean()),
-                best=int(leading[:, i].sum()),
-                won=sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0,
-                beyond_chance=sum(tested) if tested else None,
-                num_datasets=len(chosen),
-            )
+            ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
+            won = sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0
+            counts = int(leading[:, i].sum()), won, sum(tested) if tested else None, len(chosen)
+            rows[one.key, model] = Average(mean, *ends, float(ranks[:, i].mean()), *counts)
         notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
         if left_out:
             notes.append(f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value.")
@@ -129,9 +123,8 @@ def _complete(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, l
     known = ~np.isnan(values).any(1)
     if not known.any():
         models = ", ".join(table.models)
-        raise ValueError(
-            f"no dataset has {one.key!r} of all models: {models}; make a study of models that share datasets"
-        )
+        remedy = "make a study of models that share datasets"
+        raise ValueError(f"no dataset has {one.key!r} of all models: {models}; {remedy}")
     chosen, left_out = (list(compress(table.datasets, rows)) for rows in (known, ~known))
     return chosen, values[known], left_out
 
@@ -163,10 +156,8 @@ class Ranking(Rendered):
     @property
     def about(self) -> str:
         """Caption of the figure."""
-        what = (
-            f"Mean ranks by {paper_name(self.metric)} over {self.ranks.num_datasets} datasets; a bar joins models that"
-        )
-        return f"{what} are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
+        what = f"Mean ranks by {paper_name(self.metric)} over {self.ranks.num_datasets} datasets; a bar joins models"
+        return f"{what} that are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
 
     def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the critical difference, see ``plots.critical_difference``."""
@@ -175,11 +166,10 @@ class Ranking(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         found = self.ranks
-        letters = [
-            "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique)
-            for i in range(len(found.mean))
-        ]
-        rows = sorted(zip(self.models, found.mean, letters, strict=True), key=lambda row: row[1])
+        rows = []
+        for i in np.argsort(found.mean, kind="stable").tolist():
+            letters = "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique)
+            rows.append((self.models[i], found.mean[i], letters))
         notes = [
             f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best. Friedman: "
             f"p = {found.p_value:.2g}. Nemenyi: models that share a letter (less than {found.critical_difference:.2f} "

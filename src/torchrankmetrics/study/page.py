@@ -6,7 +6,6 @@ import json
 import platform
 from contextlib import suppress
 from dataclasses import replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,9 +42,7 @@ class Page:
                 self.across["averages"] = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
             with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
                 ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
-                best = [
-                    model for _, model in sorted(zip(ranks.ranks.mean, table.models, strict=True), key=itemgetter(0))
-                ]
+                best = [model for model, *_ in ranks.tabular().rows]  # by mean rank
                 self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
                 self.across["differences"] = study.difference(best[0], best[1], directed[0], **options)
         rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"
@@ -129,11 +126,11 @@ class Page:
         table, study = self.table, self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
+        options = {name: getattr(table, name) for name in ("confidence_level", "cluster", "margin")}
         return {
             "manifest": VERSION,
             "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
-            "options": {"metrics": [one.key for one in table.measures]}
-            | {name: getattr(table, name) for name in ("confidence_level", "cluster", "margin")},
+            "options": {"metrics": [one.key for one in table.measures]} | options,
             "models": study.models,
             "datasets": study.datasets,
             "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],
@@ -160,10 +157,7 @@ def _file(read: LoadedRun) -> dict[str, Any]:
         columns = Columns(analysis.rows)
         N, group, ids = columns.num_candidates, columns.group, columns.sample_id
         protocol = {"tasks": int(columns.count.sum()), "sides": [str(side) for side in analysis.sides]}
-        protocol |= {
-            "candidates": [int(N.min()), int(N.max())],
-            "sampled": analysis.num_sampled,
-            "nan": analysis.num_nan,
-        }
+        protocol |= {"candidates": [int(N.min()), int(N.max())], "sampled": analysis.num_sampled}
+        protocol["nan"] = analysis.num_nan
         protocol |= {"groups": len(np.unique(group[group != ABSENT])), "sample_ids": bool((ids != ABSENT).all())}
     return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}

@@ -406,7 +406,10 @@ class RankStudy:
         pyplot()  # raises now instead of after the computation
         table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster, margin=margin)
         content = Page(self, table).html(title)
-        return content if path is None else write_whole(path, content.encode("utf-8"))
+        if path is None:
+            return content
+        write_whole(path, content.encode("utf-8"))
+        return None
 
     def _result(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
         check_choice("cluster", cluster, (None, "group", "sample_id"))

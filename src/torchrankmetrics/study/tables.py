@@ -140,16 +140,11 @@ class StudyTable(Rendered):
         elif several:
             found.append("Means over seeds.")
         number = self.num_tests if self.baseline is None else len(self._p_baseline)
-        different, test = f"significantly different from {self.baseline_name or 'the best'}", f"{rate},"
-        if self.stars:
-            different, test = (
-                f"*, **, ***: {different}",
-                f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for",
-            )
-        else:
-            different = f"{EQUAL}: not {different}" if self.baseline is None else f"*: {different}"
+        mark = "*, **, ***:" if self.stars else f"{EQUAL}: not" if self.baseline is None else "*:"
+        test = f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for" if self.stars else f"{rate},"
         if self.num_tests:
-            found.append(f"{bold} {different} ({test} {number} pairwise comparisons).")
+            other = self.baseline_name or "the best"
+            found.append(f"{bold} {mark} significantly different from {other} ({test} {number} pairwise comparisons).")
         elif any(cell.best for cell in cells):
             found.append(bold)
         if any(cell.is_better_than_random is False for cell in cells):
@@ -167,11 +162,8 @@ class StudyTable(Rendered):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Reasons why models are not compared, and intervals that rest on too few tasks."""
-        remarks = [
-            f"{key} on {data}: not compared, as {one.remark}."
-            for (key, data), one in self.results.items()
-            if one.remark
-        ]
+        notes = {f"{key} on {data}": one.remark for (key, data), one in self.results.items() if one.remark}
+        remarks = [f"{where}: not compared, as {remark}." for where, remark in notes.items()]
         few = [place for place, cell in self.cells.items() if cell.effective_tasks < LEAST_EFFECTIVE_TASKS]
         if not few:
             return tuple(remarks)
