@@ -177,9 +177,10 @@ class LoadedRun:
                     self.rows, has_order = self.analysis.rows, False
         self.notes += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, RankMetricWarning))
         if has_order:
-            about = Columns(self.rows)
-            columns = (about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits)
-            self.tasks = hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
+            about, digest = Columns(self.rows), hashlib.blake2b(digest_size=16)
+            for column in (about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits):
+                digest.update(column.tobytes())
+            self.tasks = digest.hexdigest()
 
     @property
     def table(self) -> RankTable:
