@@ -10,11 +10,12 @@ import numpy as np
 from scipy.stats import rankdata, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.inference.standard_errors import student_interval
 from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.study.cells import DatasetResult, student_interval
+from torchrankmetrics.study.cells import DatasetResult
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.validation import shorten
 
@@ -104,7 +105,10 @@ def averages(table: StudyTable) -> Averages:
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            mean, low, high, _ = student_interval(values[:, i], table.confidence_level)
+            mean, low, high = float(values[:, i].mean()), math.nan, math.nan
+            if len(chosen) > 1:
+                error = float(values[:, i].std(ddof=1)) / math.sqrt(len(chosen))
+                low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
             ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
             won = sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0
             counts = int(leading[:, i].sum()), won, sum(tested) if tested else None, len(chosen)
@@ -293,5 +297,5 @@ def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[f
         is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
         return mean, mean, mean, 0.0, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
     freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
-    half = float(student.ppf((1 + confidence_level) / 2, freedom)) * error
-    return mean, mean - half, mean + half, error, float(2 * student.sf(abs(mean) / error, freedom))
+    ends = student_interval(mean, error, freedom, confidence_level)
+    return mean, *ends, error, float(2 * student.sf(abs(mean) / error, freedom))

@@ -9,13 +9,13 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.sample import Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, units_of, wilson
+from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, student_interval, units_of, wilson
 from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
@@ -171,7 +171,8 @@ def _cell(
         place = None if alone is None else (alone, 0)
     if place is None:
         # runs without common tasks, or a metric without a standard error: variance of seeds only
-        _, low, high, error = student_interval(np.array(values), level)
+        error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+        low, high = student_interval(cell.value, error, len(values) - 1, level)
         return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
     models, found = place[0], place[0].mean(place[1], level)
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
@@ -187,16 +188,6 @@ def _cell(
         low, high = max(low, ends[0]), min(high, ends[1])
     own = Estimate(found.standard_error, low, high, effective_tasks).in_view(measure, sample)
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
-
-
-def student_interval(values: FloatArray, level: float) -> tuple[float, float, float, float]:
-    """Mean of values, its Student's interval and its standard error; NaN for fewer than two values."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, math.nan, math.nan, math.nan
-    error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    half = float(student.ppf((1 + level) / 2, len(values) - 1)) * error
-    return mean, mean - half, mean + half, error
 
 
 def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str], float]:
