@@ -79,9 +79,8 @@ def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple
         new.spines[["top", "right"]].set_visible(False)
         return fig, new
     if not hasattr(ax, "get_xlim"):
-        raise TypeError(
-            f"ax must be matplotlib Axes, as in fig, ax = plt.subplots(), or None for new ones; got {type(ax).__name__}"
-        )
+        expected = "matplotlib Axes, as in fig, ax = plt.subplots(), or None for new ones"
+        raise TypeError(f"ax must be {expected}; got {type(ax).__name__}")
     return ax.figure, ax  # type: ignore[return-value]
 
 
@@ -127,9 +126,8 @@ def check_series(series: Sized, most: int | None = len(MARKS)) -> None:
     if not len(series):
         raise ValueError("nothing to draw: pass at least one evaluation with ranking tasks")
     if most is not None and len(series) > most:
-        raise ValueError(
-            f"{len(series)} series are too many to distinguish; draw at most {most}, the others in a second plot"
-        )
+        remedy = f"draw at most {most}, the others in a second plot"
+        raise ValueError(f"{len(series)} series are too many to distinguish; {remedy}")
 
 
 def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:

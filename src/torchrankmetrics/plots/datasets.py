@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
@@ -13,7 +12,7 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.pairing import Evaluation
-from torchrankmetrics.inference.standard_errors import estimate
+from torchrankmetrics.inference.standard_errors import estimate, student_interval
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
@@ -295,10 +294,8 @@ def _samples(name: str, given: "Seeds | Mapping[str, Seeds]") -> dict[str, list[
 def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
     counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
     if len({one.digest for one in counts}) > 1:
-        raise ValueError(
-            f"the models of dataset {shorten(name)} were ranked among different candidates, so that chance differs "
-            "between them; evaluate them on the same tasks with the same filter"
-        )
+        remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
+        raise ValueError(f"the models of dataset {shorten(name)} were ranked among different candidates, {remedy}")
     return counts[0]
 
 
@@ -309,9 +306,8 @@ def _mean_of_runs(
     values, low, high = [definition.value(sample) for sample in samples], math.nan, math.nan
     mean = float(np.mean(values)) if values else math.nan
     if len(values) > 1:
-        t = float(student.ppf((1 + confidence_level) / 2, len(values) - 1))
-        half = t * float(np.std(values, ddof=1)) / len(values) ** 0.5
-        low, high = mean - half, mean + half
+        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+        low, high = student_interval(mean, error, len(values) - 1, confidence_level)
     elif samples and samples[0].num_tasks > 1 and definition.is_function_of_mean():
         found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
         low, high = found.low, found.high

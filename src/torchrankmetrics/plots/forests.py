@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_VIEWS = {"z_score": "standard deviations", "normalized": "ratios to chance", "adjusted_index": "shares"}
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 
 
@@ -177,10 +178,8 @@ def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
         return (result,)
     if isinstance(result, Intervals | Comparisons | PairwiseComparisons):
         return result.rows
-    raise TypeError(
-        f"the result{f' of {name!r}' if name else ''} must come from RankCollection.confidence_intervals() or "
-        f"compare(), or be a dict of name -> such; got {type(result).__name__}"
-    )
+    expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
+    raise TypeError(f"the result{f' of {name!r}' if name else ''} must {expected}; got {type(result).__name__}")
 
 
 def _check_scales(keys: Sequence[str]) -> None:
@@ -188,12 +187,10 @@ def _check_scales(keys: Sequence[str]) -> None:
     scales: dict[str, list[str]] = {}
     for key in keys:
         if (name := _name(key)) is not None:
-            definition, views = name.definition, {"z_score": "standard deviations", "normalized": "ratios to chance"}
-            is_share = (
-                definition.higher_is_better or definition.aggregation == "tie_rate" or name.view == "adjusted_index"
-            )
+            definition = name.definition
+            is_share = definition.higher_is_better or definition.aggregation == "tie_rate"
             plain = "squared ranks" if definition.name == "rank_variance" else "shares" if is_share else "ranks"
-            scales.setdefault(views.get(name.view or "base", plain), []).append(key)
+            scales.setdefault(_VIEWS.get(name.view or "base", plain), []).append(key)
     if len(scales) > 1:
         kinds = "; ".join(f"{kind}: {', '.join(map(repr, members))}" for kind, members in scales.items())
         raise ValueError(f"metrics of different scales cannot be read on one axis; pick some by metrics=[...]. {kinds}")

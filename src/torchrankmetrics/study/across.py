@@ -174,11 +174,10 @@ class Ranking(Rendered):
         for i in np.argsort(found.mean, kind="stable").tolist():
             letters = "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique)
             rows.append((self.models[i], found.mean[i], letters))
-        notes = [
-            f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best. Friedman: "
-            f"p = {found.p_value:.2g}. Nemenyi: models that share a letter (less than {found.critical_difference:.2f} "
-            f"apart) are not significantly different at {100 * (1 - found.confidence_level):.3g}%."
-        ]
+        about = f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best."
+        apart = f"models that share a letter (less than {found.critical_difference:.2f} apart)"
+        test = f"not significantly different at {100 * (1 - found.confidence_level):.3g}%."
+        notes = [f"{about} Friedman: p = {found.p_value:.2g}. Nemenyi: {apart} are {test}"]
         if self.left_out:
             notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
         columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
@@ -271,10 +270,8 @@ def differences(
             value, low, high, *rest = result.pairs[b, a]
             pairs[name] = (-value, -high, -low, *rest)
     if not pairs:
-        raise ValueError(
-            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: the metric must be a mean "
-            "over tasks with a direction, and both need runs on the same tasks"
-        )
+        needed = "the metric must be a mean over tasks with a direction, and both need runs on the same tasks"
+        raise ValueError(f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}")
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
     rows = tuple(
         DatasetDifference(name, value, low, high, error, p, p_adjusted)

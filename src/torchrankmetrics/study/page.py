@@ -6,6 +6,7 @@ import json
 import platform
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,11 +80,10 @@ class Page:
 
     def html(self, title: str) -> str:
         """Write the page; ImportError without matplotlib."""
-        table, number, manifest = self.table, 0, self.manifest()
+        table, numbers, manifest = self.table, count(1), self.manifest()
 
         def figure(drawn: list[Any], caption: str) -> dict[str, Any]:
-            nonlocal number
-            number += 1
+            number = next(numbers)
             parts = [to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)]
             return {"svgs": parts, "caption": f"Figure {number}. {caption}"}
 

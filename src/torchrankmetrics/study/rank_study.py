@@ -401,8 +401,6 @@ class RankStudy:
             ImportError: without matplotlib.
             OSError, ValueError: as ``table``, and if the path or the cache directory of matplotlib is not writable.
         """
-        if not isinstance(title, str):
-            raise TypeError(f"title must be a str, got {type(title).__name__}")
         pyplot()  # raises now instead of after the computation
         table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster, margin=margin)
         content = Page(self, table).html(title)

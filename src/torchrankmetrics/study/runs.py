@@ -125,10 +125,8 @@ def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     else:  # results of PyKEEN's pipeline, and of its evaluators
         table = getattr(getattr(ranks, "metric_results", ranks), "table", None)  # type: ignore[assignment]
     if not isinstance(table, RankTable):
-        raise TypeError(
-            "table must be a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a "
-            f"file that RankTable.save wrote; got {type(ranks).__name__}"
-        )
+        expected = "a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a file"
+        raise TypeError(f"table must be {expected} that RankTable.save wrote; got {type(ranks).__name__}")
     return table, len(table)
 
 
@@ -259,10 +257,8 @@ class DataSet:
             if nan := sum(run.analysis.num_nan for run in runs):
                 reasons.append(f"NaN scores in {nan} tasks, which never help")
             if sampled := sum(run.analysis.num_sampled for run in runs):
-                reasons.append(
-                    f"ranked among sampled candidates in {sampled} tasks: only mr and auc estimate the values among "
-                    "all candidates"
-                )
+                limit = "only mr and auc estimate the values among all candidates"
+                reasons.append(f"ranked among sampled candidates in {sampled} tasks: {limit}")
             reasons += dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
             if not self.metric and any(int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs):
                 reasons.append("all tasks have a single candidate")
