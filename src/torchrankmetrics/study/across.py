@@ -111,8 +111,8 @@ def averages(table: StudyTable) -> Averages:
                 low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
             ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
             won = sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0
-            counts = int(leading[:, i].sum()), won, sum(tested) if tested else None, len(chosen)
-            rows[one.key, model] = Average(mean, *ends, float(ranks[:, i].mean()), *counts)
+            best, beyond = int(leading[:, i].sum()), sum(tested) if tested else None
+            rows[one.key, model] = Average(mean, *ends, float(ranks[:, i].mean()), best, won, beyond, len(chosen))
         notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
         if left_out:
             notes.append(f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value.")

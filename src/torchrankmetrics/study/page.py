@@ -43,7 +43,7 @@ class Page:
                 self.across["averages"] = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
             with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
                 ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
-                best = [model for model, *_ in ranks.tabular().rows]  # by mean rank
+                best = [str(model) for model, *_ in ranks.tabular().rows]  # by mean rank
                 self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
                 self.across["differences"] = study.difference(best[0], best[1], directed[0], **options)
         rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"

@@ -136,19 +136,17 @@ def _add_file(study: RankStudy, base: Path, model: str, dataset: str, seed: str,
 
 def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Everything in a value of JSON by its path; rows of tables have their labels in it, other entries their place."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _entries(one, (*path, key))
-    elif isinstance(value, list):
-        labels = [
-            " ".join(str(one[key]) for key in _LABELS if key in one) if isinstance(one, dict) else "" for one in value
-        ]
+    if isinstance(value, list):
+        rows = [one if isinstance(one, dict) else {} for one in value]
+        labels = [" ".join(str(row[key]) for key in _LABELS if key in row) for row in rows]
         if not all(labels) or len(set(labels)) < len(labels):
             labels = [str(i) for i in range(1, len(value) + 1)]
-        for label, one in zip(labels, value, strict=True):
-            yield from _entries(one, (*path, label))
-    else:
+        value = dict(zip(labels, value, strict=True))
+    if not isinstance(value, dict):
         yield path, value
+        return
+    for key, one in value.items():
+        yield from _entries(one, (*path, key))
 
 
 def _is_same(key: str, page: Any, files: Any) -> bool:
