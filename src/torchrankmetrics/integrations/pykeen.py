@@ -27,7 +27,6 @@ from torchrankmetrics.integrations.pykeen_results import (
     find_key,
     known_triples,
     pykeen_keys,
-    with_k,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.metrics.collection import RankCollection
@@ -63,8 +62,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
 
     Args:
-        metrics (sequence of str, default None): as in ``RankCollection``; names of PyKEEN may lack their k. None: all
-            of ``RankBasedEvaluator``, and the tie rate.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: all of ``RankBasedEvaluator``, and the
+            tie rate.
         add_defaults (bool, default False): whether the default metrics are computed beside a list of ``metrics``.
         views (sequence of str, default ("base",)): as in ``RankCollection``.
         rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
@@ -108,11 +107,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         chosen(torch.empty(0, 0, device="cpu"), backend)  # an error before a model is trained
         # the mask distinguishes filtered scores from NaN scores of the model
         super().__init__(filtered, filtered, batch_size, slice_size, mode)
-        requested: Any = [metrics] if isinstance(metrics, str) else DEFAULT_METRICS if metrics is None else metrics
-        if isinstance(requested, Mapping):
-            requested = {key: with_k(entry) for key, entry in requested.items()}
-        elif isinstance(requested, Sequence):
-            requested = [*map(with_k, requested), *(DEFAULT_METRICS if add_defaults else [])]
+        requested: Any = DEFAULT_METRICS if metrics is None else metrics
+        if add_defaults and not isinstance(requested, str | Mapping):
+            requested = [*requested, *DEFAULT_METRICS]
         options: Any = {"views": views, "rank_types": rank_types, "average": average, "expectation": expectation}
         self.collection = RankCollection(requested, sides=("both", "head", "tail"), **options)
         self.average = average
