@@ -71,9 +71,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             ``MacroRankBasedEvaluator``; the group of a rank is its query then.
         expectation (ExpectationProvider, default None): as in ``RankCollection``.
         filtered (bool, default True): whether known triples are left out of the candidates.
-        known (KnownTriples or triples, default None): the triples to filter, the evaluated ones included:
-            ``KnownTriples``, datasets or triples factories. PyKEEN's own filter triples are excluded in addition. None:
-            only PyKEEN's filter triples.
+        known (KnownTriples or triples, default None): triples to filter in addition to PyKEEN's, the evaluated ones
+            included: ``KnownTriples``, datasets or triples factories.
         clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
         batch_size, slice_size (int, default None): of the evaluation; None: PyKEEN's choice.
         mode (str, default None): inductive mode, or None.
@@ -257,10 +256,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         additional_filter_triples (Tensor or list of Tensor, default None): (n, 3) known triples that are not sampled,
             one tensor or several.
         num_negatives (int, default None): how many are sampled per triple and side; None: 50.
-        head_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
-            tail.
-        tail_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
-            head.
+        head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a sample; both or none.
         **kwargs (object): as in ``RankCollectionEvaluator``.
 
     Raises:
@@ -330,8 +326,7 @@ def early_stopping(
         Keyword arguments for ``pipeline(stopper_kwargs=...)``.
 
     Raises:
-        TypeError: if the evaluator is another.
-        ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
+        TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or is not computed.
 
     >>> early_stopping("mr", frequency=5)
     {'metric': 'both.realistic.arithmetic_mean_rank', 'larger_is_better': False, 'frequency': 5}
@@ -357,11 +352,7 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
             metrics.
 
     Returns:
-        Keyword arguments for ``hpo_pipeline``.
-
-    Raises:
-        TypeError: if the evaluator is another.
-        ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
+        Keyword arguments for ``hpo_pipeline``; errors as ``early_stopping``.
 
     >>> objective("tail_mr")
     {'metric': 'tail.realistic.arithmetic_mean_rank', 'direction': 'minimize'}
@@ -380,12 +371,10 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
             that the evaluator knows, PyKEEN's none.
 
     Returns:
-        One row per task, head before tail, with the triple's index as sample id. Macro weights of PyKEEN's are not
-        taken over.
+        One row per task, head before tail, with the triple's index as sample id, without PyKEEN's macro weights.
 
     Raises:
-        TypeError: for another evaluator.
-        ValueError: if its ranks have been cleared, triples do not fit, or ranks come from NaN scores.
+        TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or triples that do not fit.
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()

@@ -38,27 +38,24 @@ _FAR, _NEAR = 1 << 60, 1 << 50  # places behind every list, if the number of can
 def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
-    A run is a truncated list. Documents that are not judged are not relevant. Documents without a score are tied below
-    the list, from depth + 1 to the number of candidates, so that values of cut-offs beyond the list are expectations.
-    Without ``num_candidates`` they have ranks above 2^60, and contribute nothing to ndcg@10 or ap.
-    Documents of equal score are tied; trec_eval sorts them by name. If a query has no list, a warning is issued.
+    Documents that are not judged are not relevant; documents of equal score are tied, where trec_eval sorts by name.
+    Documents without a score are tied below the list, from depth + 1 to the number of candidates; without
+    ``num_candidates`` they have ranks above 2^60. Queries without a list count, with a warning.
 
     Args:
         qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for ``read_qrels``.
         run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``. Queries that
             qrels lack are ignored.
-        num_candidates (int or dict, default None): number of documents that could be retrieved, in the list or not:
-            the size of the collection, for all queries or by query. Required for chance-adjusted views only.
+        num_candidates (int or dict, default None): size of the collection, for all queries or by query; required for
+            chance-adjusted views only.
 
     Returns:
-        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``; sample ids count
+        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``, sample ids count
         the relevant documents in that order and by name: two runs with the same qrels are rows of the same tasks.
 
     Raises:
-        OSError: if a file cannot be opened.
-        TypeError: if labels are not integers.
-        ValueError: for files of another format, scores that are NaN, queries with more documents than candidates, and
-            qrels and a run without a common query.
+        OSError, TypeError, ValueError: as ``read_qrels``; for labels that are not integers, NaN scores, more documents
+            than candidates, or no common query.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
@@ -89,8 +86,7 @@ def evaluate_run(
         run (path, dict or object): as for ``rank_run``.
         metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``.
         num_candidates (int or dict, default None): as for ``rank_run``.
-        relevance_threshold (float, default 1.0): smallest label of a relevant document for metrics of binary relevance,
-            trec_eval's -l. NDCG and DCG use the labels.
+        relevance_threshold (float, default 1.0): smallest label of a relevant document for binary metrics: -l.
         views (str or several, default "base"): as for ``RankCollection``.
         rank_types (str or several, default "realistic"): as for ``RankCollection``.
 
@@ -98,13 +94,10 @@ def evaluate_run(
         Values by canonical key, means over the queries of qrels that have a relevant document.
 
     Raises:
-        OSError, TypeError, ValueError: as ``rank_run`` and ``evaluate``; ValueError for metrics that depend on the
-            order of documents without a score.
+        OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of documents without a score.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
-    >>> evaluate_run(qrels, run, ["recall@3", "ap", "rr"])
-    {'recall_at_3': 0.75, 'ap': 0.5, 'rr': 0.75}
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
     {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """

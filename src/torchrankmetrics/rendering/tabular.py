@@ -81,9 +81,8 @@ Cell = Plain | Styled
 class Column:
     """One column: its unique name in machine formats, and how its cells are printed.
 
-    ``heading`` (default: the name, or the metric as papers print it) is below ``above``, which neighbors share. A
-    ``key`` identifies the rows and is repeated if a wide table breaks into blocks. ``digits`` are decimals of a float
-    in units of ``metric`` (ROW: of the metric in the column "metric"); ``audience`` leaves it out for the others.
+    ``heading`` is below ``above``, which neighbors share. A ``key`` is repeated in the blocks of a wide table.
+    ``digits`` are decimals of a float in units of ``metric`` (ROW: of the metric in the column "metric").
     """
 
     name: str
