@@ -130,10 +130,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             self._columns_of = torch.full((given["model"].num_entities,), -1)
             self._columns_of[entities] = torch.arange(len(entities))
         try:
-            results: Any = super().evaluate(*args, **kwargs)
+            return cast("RankResults", super().evaluate(*args, **kwargs))
         finally:
             self._columns_of = None
-        return cast("RankResults", results)
 
     def process_scores_(
         self,

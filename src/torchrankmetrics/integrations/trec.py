@@ -141,8 +141,8 @@ def _answers(
     _check_labels(judged)
     relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
     if relevant and not relevant.keys() & lists.keys():
-        first, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
-        raise ValueError(f"qrels and run have no query in common: {first} is in qrels, {other} in run")
+        one, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
+        raise ValueError(f"qrels and run have no query in common: {one} is in qrels, {other} in run")
     _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
     numbers = np.array([number for number, found in enumerate(relevant.values()) if found], dtype=np.int64)
     relevant = {query: found for query, found in relevant.items() if found}
@@ -165,10 +165,8 @@ def _answers(
         num_missed = np.bincount(index, missing, len(relevant)).astype(np.int64)
         N = _num_candidates(num_candidates, list(relevant), depth, num_missed)[index]
         first, last = depth[index] + 1, N
-    low, high = (
-        np.where(missing, behind, place)
-        for behind, place in zip((first, last), _places(scores, depth, own, index), strict=True)
-    )
+    low, high = _places(scores, depth, own, index)
+    low, high = np.where(missing, first, low), np.where(missing, last, high)
     label = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
     ranks = Ranks(low, high, N, filtered=False)
     table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=label)
