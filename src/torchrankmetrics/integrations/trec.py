@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -225,15 +225,8 @@ _QUERY = ("query_id", "qid", "q_id", "query-id")
 _DOCUMENT = ("doc_id", "docno", "corpus-id")
 
 
-class _Format(NamedTuple):
-    name: str
-    width: int  # fields of a line of TREC; the document is the third one
-    value: int  # its column
-    names: tuple[str, ...]  # of the value in records
-
-
-_QRELS = _Format("qrels", 4, 3, ("relevance", "label", "score"))
-_RUN = _Format("run", 6, 4, ("score",))
+# fields of a line of TREC, of which the third is the document; column of the value, and its names in records
+_FORMATS = {"qrels": (4, 3, ("relevance", "label", "score")), "run": (6, 4, ("score",))}
 _Entry = tuple[Any, Any, Any, str]  # query, document, value and the place where they are
 
 
@@ -255,7 +248,7 @@ def read_qrels(source: Source) -> dict[str, dict[str, int]]:
         TypeError: for other objects.
         ValueError: if a file has another content; the message names line and field.
     """
-    return _read(source, _QRELS)
+    return _read(source, "qrels")
 
 
 def read_run(source: Source) -> dict[str, dict[str, float]]:
@@ -268,10 +261,10 @@ def read_run(source: Source) -> dict[str, dict[str, float]]:
     Raises:
         OSError, TypeError, ValueError: as ``read_qrels``.
     """
-    return _read(source, _RUN)
+    return _read(source, "run")
 
 
-def _read(source: Any, form: _Format) -> dict[str, dict[str, Any]]:
+def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
     given = source
     if hasattr(given, "to_dict"):
         given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
@@ -279,36 +272,35 @@ def _read(source: Any, form: _Format) -> dict[str, dict[str, Any]]:
         return given  # type: ignore[return-value]
     is_file = isinstance(given, str | os.PathLike)
     found: dict[str, dict[str, Any]] = {}
-    for query, document, value, where in (_of_file if is_file else _of_records)(given, form):
+    for query, document, value, where in (_of_file if is_file else _of_records)(given, kind):
         try:
             number = float(value)
         except (TypeError, ValueError):
             number = math.nan
-        if math.isnan(number) or (form is _QRELS and not number.is_integer()):
-            expected = "an integer" if form is _QRELS else "a number"
-            raise ValueError(f"{where}: {form.names[0]} must be {expected}, got {shorten(value)}")
+        if math.isnan(number) or (kind == "qrels" and not number.is_integer()):
+            expected = "relevance must be an integer" if kind == "qrels" else "score must be a number"
+            raise ValueError(f"{where}: {expected}, got {shorten(value)}")
         documents = found.setdefault(str(query), {})
         if str(document) in documents:
             raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
-        documents[str(document)] = int(number) if form is _QRELS else number
+        documents[str(document)] = int(number) if kind == "qrels" else number
     if is_file and not found:
-        raise ValueError(f"{os.fspath(source)} is empty: {form.name} have a line for each document, or are JSON")
+        raise ValueError(f"{os.fspath(source)} is empty: {kind} have a line for each document, or are JSON")
     return found
 
 
-def _of_records(records: Any, form: _Format) -> list[_Entry]:
+def _of_records(records: Any, kind: str) -> list[_Entry]:
+    names = _FORMATS[kind][2]
     try:
         if isinstance(records, Mapping):
             raise LookupError
         return [
-            (_field(one, _QUERY), _field(one, _DOCUMENT), _field(one, form.names), f"record {number}")
+            (_field(one, _QUERY), _field(one, _DOCUMENT), _field(one, names), f"record {number}")
             for number, one in enumerate(records)
         ]
     except (TypeError, LookupError):
-        fields = f"records with the fields query_id, doc_id and {form.names[0]}; got {type(records).__name__}"
-        raise TypeError(
-            f"{form.name} must be a dict of dicts, query -> document -> number, a path, or {fields}"
-        ) from None
+        fields = f"records with the fields query_id, doc_id and {names[0]}; got {type(records).__name__}"
+        raise TypeError(f"{kind} must be a dict of dicts, query -> document -> number, a path, or {fields}") from None
 
 
 def _field(record: Any, names: tuple[str, ...]) -> Any:
@@ -320,21 +312,21 @@ def _field(record: Any, names: tuple[str, ...]) -> Any:
     raise LookupError
 
 
-def _of_file(path: str | os.PathLike[str], form: _Format) -> Iterator[_Entry]:
+def _of_file(path: str | os.PathLike[str], kind: str) -> Iterator[_Entry]:
     name = os.fspath(path)
     try:
         with open(path, "rb") as raw:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if compressed else raw, encoding="utf-8-sig")
-            yield from _of_lines(text, form, name)
+            yield from _of_lines(text, kind, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} is a damaged gzip file: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 text: {error}") from error
 
 
-def _of_lines(text: TextIO, form: _Format, name: str) -> Iterator[_Entry]:
-    separator, width, places = None, 0, (0, 2, form.value)
+def _of_lines(text: TextIO, kind: str, name: str) -> Iterator[_Entry]:
+    separator, width, places = None, 0, (0, 2, _FORMATS[kind][1])
     for number, line in enumerate(text, 1):
         if not line.strip():
             continue
@@ -344,7 +336,7 @@ def _of_lines(text: TextIO, form: _Format, name: str) -> Iterator[_Entry]:
         if not width and _is_header(line):
             separator, width, places = ("\t" if "\t" in line else None), 3, (0, 1, 2)
             continue
-        width = width or form.width
+        width = width or _FORMATS[kind][0]
         fields = line.rstrip("\r\n").split(separator)
         if len(fields) != width:
             hint = "; a file of 3 columns begins with a header" if len(fields) == 3 else ""
