@@ -23,9 +23,9 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.pykeen_results import (
     DEFAULT_METRICS,
     Known,
-    RankResults,
+    RankResults as RankResults,
     find_key,
-    known_triples,
+    known_triples as known_triples,
     pykeen_keys,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
@@ -40,16 +40,6 @@ from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten
-
-__all__ = [
-    "RankCollectionEvaluator",
-    "RankResults",
-    "SampledRankCollectionEvaluator",
-    "early_stopping",
-    "known_triples",
-    "objective",
-    "rank_table",
-]
 
 _ID_BITS = 30  # two ids and a side in one int64
 
