@@ -34,12 +34,10 @@ class DatasetFacts:
         title (str): as papers print it, with the graph if there are several.
         synonyms (tuple): other names.
         protocol (str): targets, candidates and filter, in a sentence.
-        num_entities (mapping): by convention, "all" or "train" (only entities that occur in train); of an alignment the
-            pairs.
+        num_entities (mapping): by convention, "all" or "train" (entities of train); of an alignment the pairs.
         num_relations (int): number of relations; of an alignment 1.
         num_triples (mapping): by split, of those it has; of an alignment the pairs.
-        checksum (mapping): SHA-256 of the triples as label lines, sorted, by split (see
-            ``benchmarks/make_datasets.py``).
+        checksum (mapping): SHA-256 of the sorted label lines by split (``benchmarks/make_datasets.py``).
         source (str): origin of the triples.
         licence (str): of the triples.
         known (mapping): the splits that are filtered out, by split.

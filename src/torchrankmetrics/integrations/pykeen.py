@@ -47,9 +47,9 @@ _ID_BITS = 30  # two ids and a side in one int64
 class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
 
-    A NaN score counts against the model. PyKEEN's own evaluator treats NaN as filtered, so a diverged model ranks
-    first. ``LCWAEvaluationLoop`` also marks filtered candidates with NaN: pass ``known`` there. ``collection`` contains
-    the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
+    A NaN score counts against the model; ``LCWAEvaluationLoop`` marks filtered candidates with NaN: pass ``known``.
+    ``collection`` contains the last evaluation until the next one begins, with relations as groups and triple indices
+    as sample ids.
 
     Args:
         metrics (sequence of str, default None): as in ``RankCollection``; None: all of ``RankBasedEvaluator``, and the
