@@ -117,7 +117,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
         if (restricted := given.get("restrict_entities_to")) is not None:
             entities = [int(entity) for entity in restricted]
-            self._columns_of = torch.full((given["model"].num_entities,), -1)
+            largest = max(max(entities), int(given["mapped_triples"].max()), given["model"].num_entities - 1)
+            self._columns_of = torch.full((largest + 1,), -1)
             self._columns_of[entities] = torch.arange(len(entities))
         try:
             return cast("RankResults", super().evaluate(*args, **kwargs))
