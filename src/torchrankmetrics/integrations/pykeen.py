@@ -316,12 +316,15 @@ def early_stopping(
         Keyword arguments for ``pipeline(stopper_kwargs=...)``.
 
     Raises:
-        ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
+        TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or is not computed.
 
     >>> early_stopping("mr", frequency=5)
     {'metric': 'both.realistic.arithmetic_mean_rank', 'larger_is_better': False, 'frequency': 5}
     """
-    computed = (RankCollectionEvaluator() if evaluator is None else evaluator).computed()
+    evaluator = RankCollectionEvaluator() if evaluator is None else evaluator
+    if not isinstance(evaluator, RankCollectionEvaluator):
+        raise TypeError(f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}")
+    computed = evaluator.computed()
     key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
     larger = computed[key][1].higher_is_better
     if larger is None:
