@@ -76,7 +76,7 @@ class UnpaddedBatchSampler(BatchSampler):
             rank = distributed.get_rank() if rank is None else rank
         replicas = 1 if replicas is None else replicas
         if rank is None and replicas > 1:
-            raise ValueError(f"rank must be given with num_replicas={replicas} if there is no process group")
+            raise ValueError(f"rank must be given with num_replicas={replicas} where there is no process group")
         rank = rank or 0
         if not 0 <= rank < replicas:
             raise ValueError(f"rank must be in [0, {replicas}) for {replicas} processes, got {rank}")

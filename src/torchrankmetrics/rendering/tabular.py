@@ -147,7 +147,8 @@ class Tabular:
                 title = names.get(column.metric, paper)
             cells = []
             for row in self.rows:
-                cell, of = row[i] if isinstance(row[i], Styled) else Styled(row[i]), column.metric
+                raw, of = row[i], column.metric
+                cell = raw if isinstance(raw, Styled) else Styled(raw)
                 if of == ROW:
                     of = "" if metric is None else str(_value(row[metric]))
                 text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
