@@ -94,9 +94,12 @@ class Analysis:
     @property
     def rows(self) -> Rows:
         """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
+        return self.once("rows", self._rows_of_tasks)
+
+    def _rows_of_tasks(self) -> Rows:
         if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
             return self.table_rows
-        return self.once("rows", lambda: canonical_rows(without_queries(self.table_rows))[0])
+        return canonical_rows(without_queries(self.table_rows))[0]
 
     @property
     def num_nan(self) -> int:
@@ -212,15 +215,17 @@ class Analysis:
 
     def warn_of_input(self) -> None:
         """Warn once if the ranks show an inverted mask, or distances in place of scores."""
+        self.once("input", self._warn_of_input)
+
+    def _warn_of_input(self) -> None:
         candidates = Columns(self.rows).num_candidates
-        if len(candidates) and (candidates == 1).all():
-            self.warn_once(
-                "input",
+        if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
+            warn(
                 f"each ranking task (number: {self.sample().num_tasks}) has one candidate, so that every rank is 1 "
-                "whatever the scores: if the mask exclude= is inverted, invert it; True marks candidates to skip",
+                "whatever the scores: if the mask exclude= is inverted, invert it; True marks candidates to skip"
             )
         elif reversal := self.reversal:
-            self.warn_once("input", reversal)
+            warn(reversal)
 
     @property
     def reversal(self) -> str:
@@ -232,10 +237,12 @@ class Analysis:
 def far_below_chance(rows: Rows) -> str:
     """Describe ranks so much worse than random that the order of the scores must be reversed; else ""."""
     columns = Columns(rows)
-    N = columns.num_candidates.astype(np.float64)
+    above = columns.optimistic + columns.pessimistic - columns.num_candidates - 1.0  # twice r - E[r]
+    if above @ columns.count.astype(np.float64) <= 0 or has_unknown(columns.num_candidates):  # nearly always
+        return ""
     count = columns.count * (columns.flags & fault.NAN == 0)  # tasks with NaN rank last in any order
-    surplus = float((count * ((columns.optimistic + columns.pessimistic) / 2 - (N + 1) / 2)).sum())
-    if surplus <= 0 or has_unknown(columns.num_candidates):
+    surplus, N = float((count * above).sum()) / 2, columns.num_candidates.astype(np.float64)
+    if surplus <= 0:
         return ""
     index = -2 * surplus / float((count * (N - 1)).sum())
     z = -surplus / float((count * ((N**2 - 1) / 12)).sum()) ** 0.5

@@ -68,10 +68,13 @@ class Groups:
     """The groups of an analysis, by ascending id; samples, histograms and values are computed once."""
 
     def __init__(self, analysis: Analysis) -> None:
-        order = np.argsort(analysis.group, kind="stable")
+        group = analysis.group
+        order = np.argsort(group, kind="stable")
         self.rows = analysis.rows.T[:, order].T
-        self.ids, self.index = np.unique(analysis.group[order], return_inverse=True)
+        first = _is_first(group[order])
+        self.ids, self.index = group[order][first], np.cumsum(first) - 1
         self.analysis = analysis
+        self._all = sample_of(self.rows)
         weight = weights(self.rows)
         self._in_range = in_range(weight) is weight  # else ``RankSample`` would scale a group alone differently
         self._once = functools.cache(lambda method, *arguments: method(*arguments))
@@ -79,8 +82,7 @@ class Groups:
     @property
     def num_tasks(self) -> IntArray:
         """Number of tasks of each group, (g,) int64."""
-        sample, group = self._once(self._sample, "both", 1)
-        return np.bincount(group, sample.count).astype(np.int64)
+        return np.bincount(self.index, self._all.count).astype(np.int64)
 
     def values(self, measure: Measure) -> FloatArray:
         """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""
@@ -111,7 +113,7 @@ class Groups:
         """Tasks of a side with at least so many candidates, group after group, and their groups, from 0."""
         selected = used(self.rows, side, min_candidates)
         if selected.all():
-            return sample_of(self.rows), self.index
+            return self._all, self.index
         return sample_of(self.rows.T[:, selected].T), self.index[selected]
 
     def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
