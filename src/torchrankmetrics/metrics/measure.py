@@ -77,6 +77,11 @@ class Measure:
         return self.definition.direction(self.view)
 
     @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Lowest and highest value for any ranks; None: no bound, or an unknown one."""
+        return self.definition.bounds(self.view)
+
+    @property
     def is_estimate(self) -> bool:
         """Whether the value is an estimate with an error and a mean over seeds; p-values and counts are not."""
         return self.view != "p_value" and self.definition.is_estimate

@@ -105,8 +105,8 @@ class RankMetric(RowOwner, Metric):
     expectation: MeasureAttribute[ExpectationProvider] = MeasureAttribute(lambda measure: measure.expectation)
     key: MeasureAttribute[str] = MeasureAttribute(lambda measure: measure.key)
     higher_is_better: MeasureAttribute[bool | None] = MeasureAttribute(lambda measure: measure.higher_is_better)
-    plot_lower_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda one: one.definition.bounds(one.view)[0])
-    plot_upper_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda one: one.definition.bounds(one.view)[1])
+    plot_lower_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[0])
+    plot_upper_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[1])
     _forward_cache: Any
 
     def __init__(
