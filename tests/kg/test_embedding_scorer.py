@@ -12,40 +12,17 @@ from torchrankmetrics.ranking import Candidates
 N, R, D = 23, 3, 6
 GENERATOR = torch.Generator().manual_seed(0)
 ENTITIES, RELATIONS = (torch.randn(n, D, generator=GENERATOR) for n in (N, R))
-MATRICES = torch.randn(R, D, D, generator=GENERATOR)
 BIAS = torch.randn(N, generator=GENERATOR)
 TRIPLES = torch.stack([torch.randint(0, n, (60,), generator=GENERATOR) for n in (N, R, N)], 1)
 KNOWN = KnownTriples(TRIPLES, num_entities=N)
 
 
-def turned(x):
-    """Complex numbers as real ones, first the real parts: times i."""
-    real, imaginary = x.chunk(2, 1)
-    return torch.cat([-imaginary, real], 1)
-
-
-def times(x, y, conjugate=False):
-    a, b = (torch.complex(*z.chunk(2, 1)) for z in (x, y))
-    product = a * (b.conj() if conjugate else b)
-    return torch.cat([product.real, product.imag], 1)
-
-
 MODELS = {
     "DistMult": ({}, lambda h, r: ENTITIES[h] * RELATIONS[r], lambda r, t: RELATIONS[r] * ENTITIES[t]),
-    "ComplEx": (
-        {},
-        lambda h, r: times(ENTITIES[h], RELATIONS[r]),
-        lambda r, t: times(ENTITIES[t], RELATIONS[r], conjugate=True),
-    ),
     "TransE": (
         {"similarity": "l2", "bias": BIAS},
         lambda h, r: ENTITIES[h] + RELATIONS[r],
         lambda r, t: ENTITIES[t] - RELATIONS[r],
-    ),
-    "RESCAL": (
-        {"bias": BIAS},
-        lambda h, r: torch.einsum("bd,bde->be", ENTITIES[h], MATRICES[r]),
-        lambda r, t: torch.einsum("bde,be->bd", MATRICES[r], ENTITIES[t]),
     ),
 }
 
@@ -112,10 +89,6 @@ BAD = {
             EmbeddingScorer(MODELS["DistMult"][1], ENTITIES), None, TRIPLES, None, higher_is_better=False
         ),
         "higher_is_better must be True with an EmbeddingScorer",
-    ),
-    "width": (
-        lambda: rank_triples(EmbeddingScorer(lambda h, r: ENTITIES[h, :2], ENTITIES), None, TRIPLES, None),
-        r"queries must be \(B, d\) and candidates",
     ),
     "number": (
         lambda: rank_triples(EmbeddingScorer(lambda h, r: ENTITIES[:1], ENTITIES), None, TRIPLES, None),

@@ -163,12 +163,9 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
 @pytest.mark.parametrize(
     ("name", "at", "value", "message"),
     [
-        ("key", 0, 6, r"keys are not ascending in \[0, 10\)"),
         ("key", -1, 10, r"keys are not ascending in \[0, 10\)"),
         ("start", 0, 1, "starts are not ascending from 0 to 5"),
-        ("start", 1, 3, "starts are not ascending from 0 to 5"),
         ("start", 1, 1, "the answers of a query are not ascending"),
-        ("answers", 0, 4, r"answers are not in \[0, 4\)"),
         ("answers", 1, 1, "the answers of a query are not ascending"),
     ],
 )
@@ -178,9 +175,6 @@ def test_verify_checks_the_order_of_look_ups(name, at, value, message):
     getattr(known._sides["tail"].index, name)[at] = value
     with pytest.raises(ValueError, match=f"the index is not a valid index: on the tail side {message}"):
         known.verify()
-
-
-def test_verify_checks_the_bound_of_the_rows():
     known = KnownTriples(TRIPLES)
     known._sides["head"].index = known._sides["head"].index._replace(longest=known._sides["head"].index.longest + 1)
     with pytest.raises(ValueError, match="on the head side the longest row has 2 answers, not 3"):
