@@ -95,21 +95,6 @@ def test_easy_answers_are_neither_candidates_nor_tasks():
     assert lines(rank_complex_queries(lambda q: scores[q], [[2]]).ranks) == [(3, 3, 4)]
 
 
-@pytest.mark.parametrize(
-    ("hard", "more", "message"),
-    [
-        ([[0], [1]], {"easy": [[2], [1]]}, "1 of query 1 is given again"),
-        ([[0, 0]], {}, "0 of query 0 is given again"),
-        ([[0], [1]], {"pattern": [0]}, r"pattern must be \(Q,\), at least \(2,\)"),
-        (torch.zeros(3, 2, dtype=torch.int64), {}, r"hard must be \(2, P\)"),
-        ((torch.zeros(2).long(), torch.zeros(3).long()), {}, r"hard must be \(2, P\), got \(2,\) and \(3,\)"),
-    ],
-)
-def test_bad_answers_are_named(hard, more, message):
-    with pytest.raises(ValueError, match=message):
-        rank_complex_queries(lambda q: torch.zeros(len(q), E), hard, **more)
-
-
 @pytest.mark.parametrize("time_aware", [True, False, None])
 def test_facts_with_a_time_by_brute_force(time_aware):
     train, test = graph(n=40, columns=(E, R, E, T)), graph(seed=3, n=12, columns=(E, R, E, T))
@@ -140,14 +125,39 @@ def test_facts_with_a_time_by_brute_force(time_aware):
     assert len(requested) == len(set(requested))
 
 
-def test_bad_facts_are_named():
-    with pytest.raises(ValueError, match=r"facts must be \(n, 4\): head, relation, tail, time; got \(1, 3\)"):
-        rank_facts(None, None, [[0, 0, 1]], None)
-    with pytest.raises(ValueError, match="must not all be None"):
-        rank_facts(None, None, [[0, 0, 1, 1]], None)
-    with pytest.raises(TypeError, match="known must be KnownFacts or None, got KnownTriples"):
-        rank_facts(max, None, [[0, 0, 1, 1]], KnownTriples([[0, 0, 1]]))
-    with pytest.raises(TypeError, match=r"known must be KnownTriples or None, got KnownFacts; pass KnownTriples"):
-        rank_triples(max, None, [[0, 0, 1]], KnownFacts([[0, 0, 1, 1]]))
-    with pytest.raises(IndexError, match=r"facts\[1\] must hold ids of at least 0, got -1"):
-        KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]])
+def complex_queries(hard, **more):
+    return rank_complex_queries(lambda q: torch.zeros(len(q), E), hard, **more)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: complex_queries([[0], [1]], easy=[[2], [1]]), ValueError, "1 of query 1 is given again"),
+        (lambda: complex_queries([[0], [1]], pattern=[0]), ValueError, r"pattern must be \(Q,\), at least \(2,\)"),
+        (lambda: complex_queries(torch.zeros(3, 2).long()), ValueError, r"hard must be \(2, P\)"),
+        (
+            lambda: rank_facts(None, None, [[0, 0, 1]], None),
+            ValueError,
+            r"facts must be \(n, 4\): head, rel.*got \(1, 3\)",
+        ),
+        (lambda: rank_facts(None, None, [[0, 0, 1, 1]], None), ValueError, "must not all be None"),
+        (
+            lambda: rank_facts(max, None, [[0, 0, 1, 1]], KnownTriples()),
+            TypeError,
+            "must be KnownFacts or None, got KnownTr",
+        ),
+        (
+            lambda: rank_triples(max, None, [[0, 0, 1]], KnownFacts([[0] * 4])),
+            TypeError,
+            "must be KnownTriples or None, got",
+        ),
+        (
+            lambda: KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]]),
+            IndexError,
+            r"facts\[1\] must hold ids of at least 0, got -1",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
