@@ -1,9 +1,6 @@
 """Everything on a second device: the values of the CPU, bit for bit, and nothing in an update that waits for it."""
 
-import copy
-import io
 import itertools
-import pickle
 
 import hypothesis.strategies as st
 import pytest
@@ -14,7 +11,6 @@ import reference_ranks as reference
 import standin
 from bits import bits
 from fuzzing import cases
-from public_metrics import every_metric
 from ranking_problems import (
     KINDS as ALL_KINDS,
     STRIDES,
@@ -44,8 +40,6 @@ from torchrankmetrics.ranking.ranks import trusted
 
 KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
 NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]
-TAKEN = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8, torch.uint16]
-TAKEN += [torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.bool]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),
@@ -139,26 +133,6 @@ def test_embeddings_rank_as_on_the_cpu_and_nothing_waits(device, similarity, kin
         assert flagged_lines(back(exact)) == flagged_lines(expected)
 
 
-@pytest.mark.parametrize("dtype", TAKEN, ids=str)
-def test_scores_of_every_dtype(device, dtype):
-    scores = torch.randint(0, 5, (6, 50), generator=torch.Generator().manual_seed(1)).to(dtype)
-    target = torch.arange(6)
-    pairs = (torch.arange(300).reshape(6, 50) % 3 == 0).nonzero().T
-    ranks = rank_scores(scores.to(device), target.to(device), exclude=pairs.to(device))
-    assert flagged_lines(back(ranks)) == flagged_lines(rank_scores(scores, target, exclude=pairs))
-
-
-def test_known_answers_are_those_of_the_cpu(device):
-    triples = torch.randint(0, 6, (60, 3), generator=torch.Generator().manual_seed(2))
-    known = KnownTriples(triples)
-    heads, relations = torch.arange(7), torch.arange(7) % 5
-    for ask in (known.tails, known.heads):
-        assert torch.equal(ask(heads.to(device), relations.to(device)).pairs().cpu(), ask(heads, relations).pairs())
-    for side in ("head", "tail"):
-        there = known.num_candidates(triples.to(device), side)
-        assert torch.equal(there.cpu(), known.num_candidates(triples, side))
-
-
 @pytest.mark.parametrize("candidates", [None, [0, 1, 2, 3, 5]])
 def test_triples_rank_as_on_the_cpu(device, candidates):
     generator = torch.Generator().manual_seed(3)
@@ -197,14 +171,6 @@ def filled(make, place, seeds=(1, 2, 3)):
 
 def collection(**options):
     return RankCollection(NAMES, **options)
-
-
-@every_metric
-def test_single_metrics_have_the_values_of_the_cpu(device, make):
-    metric = filled(make, device)
-    value = metric.compute()
-    assert value.device.type == standin.NAME
-    assert bits(metric) == bits(filled(make, "cpu"))
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
@@ -262,28 +228,6 @@ def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
     assert {block.device.type for block in next(iter(on_cpu.values(copy_state=False))).rows} == {"cpu"}
 
 
-def through_a_file(metric):
-    file = io.BytesIO()
-    metric.persistent(True)
-    torch.save(metric.state_dict(), file)
-    file.seek(0)
-    other = collection().to(next(iter(metric.values(copy_state=False))).device)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    return other
-
-
-@pytest.mark.parametrize(
-    "copied",
-    [through_a_file, copy.deepcopy, lambda m: m.clone(), lambda m: pickle.loads(pickle.dumps(m))],
-    ids=["checkpoint", "deepcopy", "clone", "pickle"],
-)
-def test_copies_go_on_where_they_were(device, copied):
-    other = copied(filled(collection, device))
-    scores, target, columns = batch(9, device)
-    other.update(scores, target, **columns)
-    assert bits(other) == bits(filled(collection, "cpu", (1, 2, 3, 9)))
-
-
 def test_compare_and_evaluate_accept_tensors_on_a_device(device):
     tables = []
     for place in ("cpu", device):
@@ -322,12 +266,6 @@ def test_faults_of_values_are_reported_at_compute(device, name):
     metric.update(make(device))
     with pytest.raises(error, match=f"{name}.*accelerator"):
         metric.compute()
-
-
-def test_ids_that_int64_cannot_hold_are_rejected_without_a_look(device):
-    ids = torch.tensor([1, 2], dtype=torch.uint64).to(device)
-    with standin.no_waiting(), pytest.raises(TypeError, match=r"sample_id.*int64"):
-        RankTable.from_ranks(trusted(torch.ones(3, 2, dtype=torch.int64, device=device), None), sample_id=ids)
 
 
 def test_the_stand_in_records_waits(device):
