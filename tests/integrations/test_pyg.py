@@ -154,11 +154,7 @@ BAD = {
     "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
     "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),
     "twice": (lambda: ranks_of_predictions([[1, 1]], EDGES, 3), ValueError, "pred_index_mat must hold no destination"),
-    "same": (lambda: ranks_of_predictions(TOP, EDGES[:, [0, 0]], 3), ValueError, "edge_label_index must hold no"),
     "listed": (lambda: ranks_of_predictions(TOP, EDGES, 1), IndexError, "pred_index_mat must lie in \\[0, 1\\)"),
-    "row": (lambda: ranks_of_predictions(TOP, EDGES + 1, 3), IndexError, "edge_label_index must lie in \\[0, 1\\)"),
-    "shape": (lambda: ranks_of_predictions(TOP[0], EDGES, 3), ValueError, "pred_index_mat must be \\(B, k\\)"),
-    "edges": (lambda: ranks_of_predictions(TOP, EDGES.T, 3), ValueError, "edge_label_index must be \\(2, P\\)"),
     "weight": (
         lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=torch.ones(2)),
         ValueError,

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from torchmetrics import MetricCollection
 
 from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning
@@ -48,11 +47,8 @@ def test_pykeen_resolves_the_evaluators_by_name():
 @pytest.mark.parametrize(
     ("metrics", "kwargs", "expected"),
     [
-        (["hits_at_k"], None, {"hits_at_10"}),
         ("hits_at_k", None, {"hits_at_10"}),
-        ("HitsAtK", None, {"hits_at_10"}),
         (["hits_at_k"], {"k": 7}, {"hits_at_7"}),
-        ("hits_at_k", [{"k": 2}, {"k": 4}], {"hits_at_2", "hits_at_4"}),
         (["hits_at_k", "mrr"], [{"k": 7}, None], {"hits_at_7", "inverse_harmonic_mean_rank"}),
         (
             ["hits_at_k", "tie_rate", RankMetric("mr")],
@@ -61,10 +57,8 @@ def test_pykeen_resolves_the_evaluators_by_name():
         ),
         (HitsAtK, {"k": 2}, {"hits_at_2"}),
         ([HitsAtK(k=3), InverseHarmonicMeanRank], None, {"hits_at_3", "inverse_harmonic_mean_rank"}),
-        ([AdjustedHitsAtK(k=3)], None, {"adjusted_hits_at_3"}),
         ([AdjustedHitsAtK], {"k": 10}, {"adjusted_hits_at_10", "adjusted_hits_at_k"}),
         (["ArithmeticMeanRank", "tie_rate", "p_mr"], None, {"arithmetic_mean_rank", "tie_rate", "p_mr"}),
-        ({"mrr", "mr"}, None, {"arithmetic_mean_rank", "inverse_harmonic_mean_rank"}),
         ({"mine": HitsAtK(k=3), "other": "mr"}, None, {"mine", "other"}),
         ([RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))], None, {"dcg"}),
     ],
@@ -93,18 +87,13 @@ class Odd(RankBasedMetric):
     ("metrics", "kwargs", "error", "message"),
     [
         (["mmr"], None, ValueError, "unknown metric 'mmr'; did you mean"),
-        ([Odd], None, ValueError, "Odd of PyKEEN has no counterpart here; pass RankMetric"),
         ([Odd()], None, ValueError, "Odd of PyKEEN has no counterpart here"),
-        ([torch.nn.Linear], None, TypeError, "metrics of PyKEEN, got Linear"),
-        ([3], None, TypeError, "metrics of PyKEEN, got int"),
         (3, None, TypeError, "metrics of PyKEEN, got int"),
         (["mr", "mrr"], [{}], ValueError, "metrics_kwargs must be one dict, or one per metric: 2; got 1"),
         ([RankMetric("mrr")], {"k": 1}, ValueError, "are for PyKEEN's metrics; 'mrr' is built already"),
         (RankCollection(["mrr"]), None, TypeError, "metrics must be a list of names or metrics, got RankCollection"),
-        (MetricCollection([]), None, TypeError, "metrics must be a list of names or metrics, got MetricCollection"),
         (None, {"k": 1}, ValueError, "metrics_kwargs need metrics"),
         ({"a": "mr"}, {"k": 1}, ValueError, "metrics as a dict excludes metrics_kwargs"),
-        ([], None, ValueError, "metrics is empty"),
     ],
 )
 def test_bad_metrics_raise(metrics, kwargs, error, message):
