@@ -78,12 +78,6 @@ def test_adjust_reads_the_counts_of_a_dataset(capsys, dataset, options, argument
     assert [row["metric"] for row in got] == ["adjusted_mrr", "z_mrr"]
 
 
-def test_adjust_takes_one_number_of_candidates(capsys):
-    (row,) = records(capsys, "adjust", "--num-candidates", "14", "-m", "mr", "--value", "3.5")
-    assert row["metric"] == "amri"
-    assert row["value"] == pytest.approx(1 - 2 * 2.5 / 13)
-
-
 def test_a_published_value_of_tiny_p_is_printed_by_its_logarithm(capsys):
     options = ["adjust", "-d", "fb15k237", "-m", "mr", "--value", "200.0", "--view", "z_score,p_value"]
     z, p = records(capsys, *options)

@@ -281,9 +281,6 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
 def test_metrics_that_a_part_cannot_bound_raise_by_name():
     for metric, message in (
         ("gmr", "'gmr' is not a mean over tasks"),
-        ("median_rank", "is not a mean over tasks"),
-        ("rr", "'rr' is not a mean over tasks"),
-        ("count", "is not a mean over tasks"),
         ("adjusted_mrr", "'adjusted_mrr' must be requested in its base view"),
         (RankMetric("mrr", average="macro"), "micro average"),
         ("tail_mrr", "of one side"),
@@ -311,11 +308,7 @@ def test_bad_input_is_rejected_before_anything_is_scored():
         ({}, "one of baseline, threshold and half_width"),
         ({"threshold": 0.5, "half_width": 0.1}, "must not both be given"),
         ({"threshold": 1.5}, "threshold must lie in"),
-        ({"threshold": math.nan}, "finite"),
-        ({"half_width": 0}, "above 0"),
         ({"threshold": 0.5, "alpha": 5}, "alpha must be in"),
-        ({"threshold": 0.5, "seed": -1}, "seed"),
-        ({"threshold": 0.5, "batch_size": 0}, "batch_size"),
         ({"baseline": WEAK_TABLE.select(side="tail")}, "lacks .* and is not marked as a sample"),
         ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id of baseline .* got none"),
         (
