@@ -49,15 +49,11 @@ def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
     assert reference.lines(table.ranks) == expected
 
 
-def test_it_is_a_function_of_scores_too():
-    score = EmbeddingScorer(MODELS["TransE"][1], ENTITIES, bias=BIAS, similarity="l1")
-    table = rank_triples(score, None, TRIPLES, KNOWN, progress=False)
-    by_scores = rank_triples(lambda h, r: score(h, r), None, TRIPLES, KNOWN, progress=False)
-    assert torch.equal(table.rows, by_scores.rows)
-    assert not score.is_exact
-
-
-def test_facts_and_complex_queries_take_it():
+def test_functions_facts_and_complex_queries_take_it():
+    translated = EmbeddingScorer(MODELS["TransE"][1], ENTITIES, bias=BIAS, similarity="l1")
+    by_scores = rank_triples(lambda h, r: translated(h, r), None, TRIPLES, KNOWN, progress=False)
+    assert torch.equal(rank_triples(translated, None, TRIPLES, KNOWN, progress=False).rows, by_scores.rows)
+    assert not translated.is_exact
     facts = torch.cat([TRIPLES, TRIPLES[:, :1] % 4], 1)
     score = EmbeddingScorer(lambda h, r, time: ENTITIES[h] * RELATIONS[r] + time[:, None], ENTITIES)
     known = KnownFacts(facts)
@@ -83,30 +79,23 @@ def test_alignments_are_ranked_exactly_or_by_the_product():
         rank_alignment(test, left @ right.T, arithmetic="exact")
 
 
-BAD = {
-    "distances": (
-        lambda: rank_triples(
-            EmbeddingScorer(MODELS["DistMult"][1], ENTITIES), None, TRIPLES, None, higher_is_better=False
+def scorer(rows, width=D, **options):
+    return EmbeddingScorer(lambda h, r: ENTITIES[h][:rows, :width], ENTITIES, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: rank_triples(scorer(99), None, TRIPLES, None, higher_is_better=False),
+            "higher_is_better must be True",
         ),
-        "higher_is_better must be True with an EmbeddingScorer",
-    ),
-    "number": (
-        lambda: rank_triples(EmbeddingScorer(lambda h, r: ENTITIES[:1], ENTITIES), None, TRIPLES, None),
-        r"queries must return \(B, d\)",
-    ),
-    "similarity": (
-        lambda: EmbeddingScorer(MODELS["DistMult"][1], ENTITIES, similarity="tanh"),
-        "similarity must be one",
-    ),
-    "l1": (
-        lambda: EmbeddingScorer(MODELS["DistMult"][1], ENTITIES, similarity="l1", arithmetic="exact"),
-        'use "product" for l1',
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    call, message = BAD[case]
+        (lambda: rank_triples(scorer(99, 2), None, TRIPLES, None), r"queries must be \(B, d\) and candidates"),
+        (lambda: rank_triples(scorer(1), None, TRIPLES, None), r"queries must return \(B, d\)"),
+        (lambda: scorer(99, similarity="tanh"), "similarity must be one"),
+        (lambda: scorer(99, similarity="l1", arithmetic="exact"), 'use "product" for l1'),
+    ],
+)
+def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

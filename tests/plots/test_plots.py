@@ -225,7 +225,10 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
     assert ax.get_xlabel().splitlines()[:2] == ["MRR: ours − theirs, 95% interval", "right is better for ours"]
     # two tasks in a group cannot tell: hollow points
     assert {line.get_markerfacecolor() == ax.get_facecolor() for line in ax.lines[:3]} == {True}
-    better, worse = (RankTable.from_ranks(Ranks(ranks, None, 50), group=0) for ranks in ([1] * 60, [9, 8, 7] * 20))
+    better, worse = (
+        RankTable.from_ranks(Ranks(ranks, None, 50), group=0, sample_id=range(60))
+        for ranks in ([1] * 60, [9, 8, 7] * 20)
+    )
     _, ax = plots.group_differences(better, worse, "mrr")
     assert ax.lines[0].get_markerfacecolor() == ax.xaxis.label.get_color()  # filled: beyond chance
     _, ax = plots.group_differences(a, b, "mrr", most=2)

@@ -3,9 +3,6 @@
 import os
 import re
 import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -384,47 +381,3 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
     assert message
     assert when == "dies" or re.search("(?i)timed? ?out", message)
     assert seconds < 30  # that of the pool is 60
-
-
-@contextmanager
-def sent_bytes() -> Iterator[dict[str, list[int]]]:
-    """Bytes that this process hands to each collective."""
-    sent: dict[str, list[int]] = defaultdict(list)
-    kinds = ("all_", "broadcast", "reduce", "gather", "scatter", "send", "recv", "isend", "irecv", "barrier")
-
-    def backend(name: str, call: Any) -> Any:
-        def counted(*args: Any, **options: Any) -> Any:
-            tensor = args[1] if name == "all_gather" else args[0]
-            sent[name].append(tensor.numel() * tensor.element_size())
-            return call(*args, **options)
-
-        return counted
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, call in list(vars(dist).items()):
-            if name.startswith(kinds) and callable(call):
-                patch.setattr(dist, name, backend(name, call))
-        yield sent
-
-
-def job_traffic() -> None:
-    """Of batches in which every answer is another candidate."""
-    size, generator = dist.get_world_size(), torch.Generator().manual_seed(0)
-    group = dist.group.WORLD
-    for queries, width, with_bias in ((1, 3, False), (12, 3, False), (12, 128, True)):
-        requested = torch.randn(queries, width, generator=generator)
-        candidates, bias = torch.randn(12, width), torch.randn(12) if with_bias else None
-        target = torch.arange(queries) * size
-        with sent_bytes() as sent:
-            rank_embeddings(requested, candidates, target, bias=bias, process_group=group)
-        rows = queries * (4 * width + 4 * with_bias)
-        assert sent == {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
-    triples = torch.stack([torch.arange(5), torch.zeros(5, dtype=torch.int64), torch.arange(5) * 2], 1)
-    with sent_bytes() as sent:
-        rank_triples(lambda h, r: torch.randn(len(h), 12), None, triples, None, process_group=group, progress=False)
-    assert sent == {"all_gather": [40] * 3, "all_reduce": [4 * 5, 8 * (2 * 5 + 1)]}
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_traffic_is_the_true_embeddings_and_two_integers_a_task(pool: WorkerPool, size: int) -> None:
-    pool.run(job_traffic, [()] * size)

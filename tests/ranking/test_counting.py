@@ -190,39 +190,28 @@ def test_more_than_2_to_the_24_columns(way):
     )
 
 
-class TestChoice:
-    def test_auto_uses_an_installed_backend(self, monkeypatch):
-        monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
-        assert counting.chosen(torch.zeros(1, 1)) == "torch"
-
-    @needs_numba
-    def test_auto_is_numba_on_the_cpu(self):
+def test_numba_counts_on_the_cpu_if_it_is_installed(monkeypatch):
+    somewhere_else = torch.zeros(1, 1, device="meta")
+    assert counting.chosen(somewhere_else) == "torch"
+    with pytest.raises(ValueError, match=r"backend.*CPU, got meta"):
+        counting.chosen(somewhere_else, "numba")
+    if importlib.util.find_spec("numba"):
         assert counting.chosen(torch.zeros(1, 1)) == "numba"
-        assert counting.chosen(torch.zeros(1, 1), "torch") == "torch"
-        assert counting.chosen(torch.zeros(1, 1, device="meta")) == "torch"
+    monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
+    assert counting.chosen(torch.zeros(1, 1)) == "torch"
+    with pytest.raises(ImportError, match=r"backend.*pip install .*torchrankmetrics\[fast\]"):
+        rank_scores(torch.zeros(1, 1), torch.tensor([0]), backend="numba")
 
-    @needs_numba
-    @pytest.mark.parametrize("way", ["torch", "numba"])
-    def test_the_requested_backend_counts(self, monkeypatch, way):
-        used = []
-        for name, module in (
-            ("torch", plain),
-            ("numba", importlib.import_module(f"{counting.__name__}.numba_backend")),
-        ):
-            real = module.count
-            monkeypatch.setattr(module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a))
-        scores, target = torch.eye(3), torch.tensor([0, 1, 2])
-        triples = torch.tensor([[0, 0, 1], [2, 0, 0]])
-        rank_scores(scores, target, backend=way)
-        rank_embeddings(scores, scores, target, backend=way)
-        rank_triples(lambda h, r: scores[h], None, triples, None, backend=way)
-        assert set(used) == {counting.chosen(scores, way)} == {way}
 
-    def test_a_missing_backend_raises_with_the_remedy(self, monkeypatch):
-        monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
-        with pytest.raises(ImportError, match=r"backend.*pip install .*torchrankmetrics\[fast\]"):
-            rank_scores(torch.zeros(1, 1), torch.tensor([0]), backend="numba")
-
-    def test_numba_is_for_the_cpu(self):
-        with pytest.raises(ValueError, match=r"backend.*CPU, got meta"):
-            counting.chosen(torch.zeros(1, 1, device="meta"), "numba")
+@pytest.mark.parametrize("way", ["torch", pytest.param("numba", marks=needs_numba)])
+def test_the_requested_backend_counts(monkeypatch, way):
+    used = []
+    for name in ("torch", "numba") if importlib.util.find_spec("numba") else ("torch",):
+        module = importlib.import_module(f"{counting.__name__}.{name}_backend")
+        real = module.count
+        monkeypatch.setattr(module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a))
+    scores, target = torch.eye(3), torch.tensor([0, 1, 2])
+    rank_scores(scores, target, backend=way)
+    rank_embeddings(scores, scores, target, backend=way)
+    rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 1], [2, 0, 0]]), None, backend=way)
+    assert set(used) == {counting.chosen(scores, way)} == {way}

@@ -225,20 +225,6 @@ def test_products_of_reduced_precision_are_not_trusted():
 
 
 class TestPrecisions:
-    def test_less_than_float32_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
-        from torchrankmetrics.ranking.exact import levels as module
-
-        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: True)
-        usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
-        for width, number in ((64, 64), (128, 1000), (1 << 16, 1000)):
-            assert rank.precisions(width, number, **usual) == [INT8, *single]
-        # beyond 2^16 numbers a sum may exceed int32
-        for width, number, other in ((63, 1000, {}), (64, 63, {}), (1 << 17, 1000, {}), (64, 1000, {"on_cpu": False})):
-            assert rank.precisions(width, number, **usual | other) == single
-        assert rank.precisions(64, 1000, **usual | {"compiled": False}) == single
-        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: False)
-        assert rank.precisions(64, 1000, **usual) == single
-
     def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
 
@@ -254,27 +240,6 @@ class TestPrecisions:
         assert not module._int8_pays.__wrapped__(64, 1)
         monkeypatch.delattr(torch, "_int_mm")
         assert not module._int8_pays.__wrapped__(64, 1)
-
-
-@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-@pytest.mark.parametrize(("shift", "most"), [(4.0, INT8), (0.0, FLOAT32)])
-def test_a_task_goes_on_in_the_precision_that_decides_enough_of_the_first_tile(monkeypatch, shift, most):
-    generator = torch.Generator().manual_seed(3)
-    queries, candidates = torch.randn(1100, 128, generator=generator), torch.randn(9000, 128, generator=generator)
-    candidates[:1100] = shift / 11 * queries + (0 if shift else 1) * candidates[:1100]
-    counted = dict.fromkeys((INT8, FLOAT32), 0)
-
-    def count(self, tile, task, level, listed, before=cascade.Cascade._count_some):
-        counted[level.dtype] += len(task) * len(tile)
-        return before(self, tile, task, level, listed)
-
-    monkeypatch.setattr(cascade.Cascade, "_count_some", count)
-    monkeypatch.setattr(rank, "precisions", lambda *args, **more: [INT8, FLOAT32, FLOAT64])
-    ranks = rank_embeddings(queries, candidates, torch.arange(1100))
-    scores = queries.double() @ candidates.double().T
-    assert torch.equal(ranks.optimistic, 1 + (scores > scores.diagonal()[:, None]).sum(1))
-    assert counted[most] > 0.8 * 1100 * 9000
-    assert sum(counted.values()) < 1.2 * 1100 * 9000
 
 
 def test_candidates_are_read_once_and_rejected_when_they_have_changed():

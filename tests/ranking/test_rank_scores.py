@@ -16,7 +16,7 @@ from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking.counting import torch_backend as plain
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
-from torchrankmetrics.ranking.tasks import Cells, read_exclude, slices_of_pairs
+from torchrankmetrics.ranking.tasks import read_exclude
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -94,22 +94,6 @@ def test_the_scores_are_never_copied(kind, layout):
 
 class TestAcceleratorPaths:
     """What only an accelerator takes, run on the CPU: no device is at hand in every test run."""
-
-    @cases(30, 800)
-    @given(
-        st.lists(st.tuples(st.integers(-2, 5), st.integers(-2, 6)), max_size=12), st.integers(0, 4), st.integers(1, 5)
-    )
-    def test_pairs_sorted_without_a_shape_that_depends_on_them(self, pairs, B, N):
-        row, column = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
-        got, bad = slices_of_pairs(Cells(row, column), B, N, fixed_shape=True)
-        valid = sorted({(r, c) for r, c in pairs if 0 <= r < B and 0 <= c < N})
-        assert got.pairs().T.tolist() == [list(pair) for pair in valid]
-        assert bool(bad) == (not all(0 <= r < B and 0 <= c < N for r, c in pairs))
-        if B:
-            assert got.longest >= int(got.length.max())
-        if not bad and B:
-            cpu, _ = slices_of_pairs(Cells(row, column), B, N)
-            assert torch.equal(cpu.pairs(), got.pairs())
 
     def test_nothing_waits_for_the_device(self, monkeypatch):
         # a meta tensor has no values: code that reads one (item, bool, nonzero, a shape from data) fails

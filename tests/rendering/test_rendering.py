@@ -211,12 +211,16 @@ class Long(Rendered):
         return Tabular.named(["i", "square"], [(i, i * i) for i in range(1000)], ["squares"])
 
 
-def test_a_notebook_shows_the_first_rows_of_a_long_table_with_a_note():
+def test_a_notebook_shows_the_first_rows_of_a_long_table_with_a_note_and_a_page_stands_alone():
     rows = parsed(Long()._repr_html_())
     assert len(rows) == 1 + 100 + 1
     assert "".join(rows[-1]) == "the first 100 of 1000 rowssquares"
     assert len(parsed(Long().to_html())) == 1 + 1000 + 1
     assert len(Long().to_csv().splitlines()) == 1001
+    text = page("A & <b>", PAPER)
+    assert "<title>A &amp; &lt;b&gt;</title>" in text
+    body = text.replace("<!DOCTYPE html>", "").replace('<meta charset="utf-8">', "")
+    assert parsed(body)[1][:2] == ["Hits@10", "ours"]
 
 
 LATEX = shutil.which("pdflatex")
@@ -261,12 +265,3 @@ def test_papers_have_names_of_metrics_percent_and_digits():
     assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, percent=True, labels={"hits_at_10": "H10"})
     with pytest.raises(ValueError, match=r"models by datasets, as RankStudy\.table returns them"):
         Long().to_latex(baseline="ours")
-
-
-def test_a_page_of_a_table_stands_alone():
-    text = page("A & <b>", PAPER)
-    assert "<title>A &amp; &lt;b&gt;</title>" in text
-    assert parsed(text.replace("<!DOCTYPE html>", "").replace('<meta charset="utf-8">', ""))[1][:2] == [
-        "Hits@10",
-        "ours",
-    ]

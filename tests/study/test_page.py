@@ -136,11 +136,8 @@ def change(manifest: Any, path: tuple[Any, ...]) -> None:
         manifest[last] = not old if isinstance(old, bool) else old + (1 if isinstance(old, int) else "0")
 
 
-def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    study = study_of(seeds=2)
-    study.save(tmp_path / "runs" / PATTERN)
-    study.report(page, ["mrr", "hits@10"], margin=0.1)
+def test_a_changed_number_of_every_kind_is_found(copy: Path) -> None:
+    page = copy / "report.html"
     manifest = manifest_in(page)
     paths = [path for path in numbers_in(manifest) if path[0] in ("files", "tables")]
     kinds = {tuple(key for key in path if isinstance(key, str)): path for path in paths}
@@ -150,7 +147,7 @@ def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
     for path in kinds.values():
         change(manifest, path)
     forge(page, manifest)
-    assert len(verify(page, tmp_path / "runs").differences) == len(kinds)
+    assert len(verify(page, copy / "runs").differences) == len(kinds)
 
 
 @pytest.mark.parametrize(
