@@ -126,13 +126,13 @@ def test_columns_that_cannot_be_read_are_named(columns, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("group=a", "group=a is not a partition of ranks: group must hold numbers"),
-        ("group=1/group=2", "group occurs twice in its path"),
-        ("group=__HIVE_DEFAULT_PARTITION__", "group is null, and every row needs a value"),
-        ("group=%D9%A3", "group must be a number, got '\u0663'"),
-        ("nan=x", "nan must be true or false, got 'x'"),
-        ("optimistic=1", "optimistic is both a column and a partition"),
-        ("fb15k237", r"fb15k237 is not a partition \(name=value\)"),
+        ("group=a", "group=a is not a partition .*: group must occur once and have a number as its value"),
+        ("group=1/group=2", "group must occur once"),
+        ("group=__HIVE_DEFAULT_PARTITION__", "group must .* have a number as its value"),
+        ("group=%D9%A3", "group must .* have a number"),
+        ("nan=x", "nan must .* have a number or word"),
+        ("optimistic=1", "columns and partitions must occur once: optimistic, num_candidates, optimistic"),
+        ("fb15k237", r"fb15k237 is not a partition of ranks \(name=value\)"),
     ],
 )
 def test_folders_that_are_no_partitions_are_rejected(name, message, tmp_path):
@@ -151,7 +151,7 @@ def test_other_files_and_versions_raise(tmp_path):
             RankTable.from_parquet(path)
     for version, message in (
         (b"99", "its rank_table_version is 99; this library reads 1, 2"),
-        (b"1", "it has 'gain', which a file of rank_table_version below 4 must not have"),
+        (b"1", "its rank_table_version is 1, but files of its columns have at least 4"),
     ):
         pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path)
         with pytest.raises(ValueError, match=message):
@@ -191,7 +191,7 @@ def test_changed_bits_in_pages_with_checksums_of_another_program_are_an_error(tm
 def test_a_footer_of_many_bytes_is_not_read(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1" + bytes(1 << 21) + (1 << 21).to_bytes(4, "little") + b"PAR1")
-    with pytest.raises(ValueError, match=r"a\.parquet is not loaded: it would take 268435456 bytes"):
+    with pytest.raises(ValueError, match=r"a\.parquet is not loaded: it would take 268436480 bytes"):
         RankTable.load(path, max_bytes=1 << 24)
 
 

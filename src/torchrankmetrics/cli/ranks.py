@@ -147,7 +147,7 @@ def _sources(
 ) -> tuple[list[list[Path]], Callable[[Path], "trm.RankTable"]]:
     """Return the paths of each model (several for a directory), and a function that loads the ranks of a path."""
     from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
-    from torchrankmetrics.table.parquet import is_one_table
+    from torchrankmetrics.table.files import is_one_table
 
     if (qrels is None) != (not runs):
         raise ValueError("--qrels and --run must be given together")

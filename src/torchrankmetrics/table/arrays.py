@@ -1,6 +1,5 @@
 """Rows as plain arrays by name, and from columns of text."""
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,14 +14,14 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_WORDS, WIDTH, Columns, check_side_codes
-from torchrankmetrics.validation import shorten, truncate
+from torchrankmetrics.validation import truncate
 
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
-VERSIONS = (1, 2, 3, 4, 5)
+_VERSIONS = ("1", "2", "3", "4", "5")
 _NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
 _UNKNOWN_IN = 5  # the first version of a file that may lack num_candidates
-INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
+_REQUIRED = ("optimistic", "pessimistic")
 DEFAULTS = {
     "num_candidates": fault.UNKNOWN,
     "side": 0,
@@ -38,22 +37,14 @@ FLAGS = {
     "filtered": fault.FILTERED,
     "raw": fault.RAW,
 }
-FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
-NAMES = (*INTEGERS, *FLOATS, *FLAGS)
+BOOLEANS = {"true": 1, "false": 0}
+_FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
+_NAMES = (*_REQUIRED, *DEFAULTS, *_FLOATS, *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
-_OPTIONAL = ("side", "group", "sample_id", "query")  # columns of text that may have missing values
-MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
+_OPTIONAL = ("side", "group", "sample_id", "query", *FLAGS)  # columns of text that may have missing values
+_MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _EXACT = 2.0**53  # larger floats are not exact integers
-
-
-class TooLargeError(ValueError):
-    """A file needs more memory than the caller allows."""
-
-    def __init__(self, path: str | os.PathLike[str], needed: object, max_bytes: int) -> None:
-        super().__init__(
-            f"{os.fspath(path)} is not loaded: it would take {needed} bytes of memory, and max_bytes={max_bytes}: if "
-            "you trust it, allow more (max_bytes=, on the command line --max-bytes)"
-        )
+_MOST = (1 << 62) - 1  # candidates
 
 
 def to_arrays(rows: Tensor) -> dict[str, Array]:
@@ -61,17 +52,11 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     table = Columns(rows.cpu().numpy())
     flags = table.flags
     fault.raise_faults(flags)
-    arrays: dict[str, Array] = {}
-    for name in INTEGERS:
-        column = getattr(table, name).copy()
-        if name not in DEFAULTS or (column != DEFAULTS[name]).any():
-            arrays[name] = column
-    for name, bits in FLOATS.items():
-        numbers = getattr(table, bits).copy().view(np.float64)
-        if (numbers != 1).any():
-            arrays[name] = numbers
-    arrays |= {name: flags & bit > 0 for name, bit in FLAGS.items() if (flags & bit).any()}
-    return arrays
+    arrays: dict[str, Array] = {name: getattr(table, name).copy() for name in (*_REQUIRED, *DEFAULTS)}
+    arrays |= {name: getattr(table, bits).copy().view(np.float64) for name, bits in _FLOATS.items()}
+    arrays |= {name: flags & bit > 0 for name, bit in FLAGS.items()}
+    defaults = DEFAULTS | dict.fromkeys(_FLOATS, 1) | dict.fromkeys(FLAGS, 0)
+    return {name: array for name, array in arrays.items() if name in _REQUIRED or (array != defaults[name]).any()}
 
 
 def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
@@ -82,37 +67,31 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     if "optimistic" not in arrays:
         raise ValueError(f"arrays must contain optimistic, got {truncate(', '.join(map(str, arrays))) or 'none'}")
     n = len(_vector(arrays["optimistic"], "optimistic", None))
+    given = {name: _vector(values, name, n) for name, values in arrays.items()}
     table = Columns(np.empty((WIDTH, n), dtype=np.int64).T)  # in memory by columns, as they are written and read
-    for name in INTEGERS:
-        if name in arrays:
-            column = as_ids(_vector(arrays[name], name, n), name).numpy()
-        else:
-            column = table.optimistic if name == "pessimistic" else np.array(DEFAULTS[name])
+    for name in (*_REQUIRED, *DEFAULTS):
+        default = table.optimistic if name == "pessimistic" else DEFAULTS.get(name)
+        column = as_ids(given[name], name).numpy() if name in given else default
         setattr(table, "side_and_flags" if name == "side" else name, column)
     known = table.num_candidates != fault.UNKNOWN
-    for part in (known, ~known):  # Ranks checks the values
-        if part.any():
-            ranks = table.ranks if part.all() else table.ranks[part]
-            low, high, N = torch.from_numpy(ranks.T)
-            Ranks(low, high, N if part is known else None)
-    for name, bits in FLOATS.items():
-        numbers = _vector(arrays[name], name, n) if name in arrays else np.ones(n)
+    Ranks(table.optimistic, table.pessimistic, np.where(known, table.num_candidates, _MOST))  # checks the values
+    for name, bits in _FLOATS.items():
+        numbers = given.get(name, np.ones(n))
         if n and numbers.dtype.kind not in "iuf":
             raise TypeError(f"{name} must hold real numbers, got {numbers.dtype}")
         numbers = numbers.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
         setattr(table, bits, numbers.view(np.int64))
         _refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
     side, count = table.side_and_flags, table.count
-    named = table.sample_id != ABSENT
     check_side_codes(side)
     _refuse(count < 1, count, "count must be at least 1")
-    _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
+    has_id = table.sample_id != ABSENT
+    _refuse(has_id & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
     for name, bit in FLAGS.items():
-        if name in arrays:
-            flag = _vector(arrays[name], name, n)
-            if n and flag.dtype != bool:
-                raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
-            side |= (flag.astype(np.int64) * bit) << SIDE_BITS
+        flag = given.get(name, np.zeros(n, dtype=bool))
+        if n and flag.dtype != bool:
+            raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
+        side |= flag.astype(np.int64) * (bit << SIDE_BITS)
     marks = table.flags & (fault.FILTERED | fault.RAW)
     _refuse(marks == fault.FILTERED | fault.RAW, marks, "filtered and raw must not both be true")
     _refuse((marks > 0) & (table.query == ABSENT), table.query, "filtered and raw belong to rows with a query")
@@ -121,27 +100,21 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
 
 def check_names(names: Iterable[str]) -> None:
     """Check the names of columns."""
-    unknown = [name for name in names if name not in NAMES]
-    if unknown:
-        raise ValueError(f"arrays must be among {', '.join(NAMES)}; got {truncate(', '.join(map(repr, unknown)))}")
+    if unknown := [name for name in names if name not in _NAMES]:
+        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {truncate(', '.join(map(repr, unknown)))}")
 
 
-def check_version(version: object, names: Collection[str]) -> None:
-    """Check that a file has a supported version, and only columns of its version."""
-    if not isinstance(version, int) or version not in VERSIONS:
-        read = ", ".join(map(str, VERSIONS))
-        raise ValueError(f"its {VERSION_FIELD} is {shorten(version)}; this library reads {read}")
-    if version < (needed := version_of(names)):
-        found, must = "no 'num_candidates'", "must have"
-        if "num_candidates" in names:
-            found, must = repr(max(names, key=lambda name: _NEW_IN.get(name, 1))), "must not have"
-        raise ValueError(f"it has {found}, which a file of {VERSION_FIELD} below {needed} {must}")
+def check_version(version: str, names: Collection[str]) -> None:
+    """Check that a file has a supported version, and the columns of its version."""
+    if version not in _VERSIONS:
+        raise ValueError(f"its {VERSION_FIELD} is {truncate(version)}; this library reads {', '.join(_VERSIONS)}")
+    if int(version) < (needed := version_of(names)):
+        raise ValueError(f"its {VERSION_FIELD} is {version}, but files of its columns have at least {needed}")
 
 
 def version_of(names: Collection[str]) -> int:
     """The first version that has these columns."""
-    newest = max((_NEW_IN.get(name, 1) for name in names), default=1)
-    return newest if "num_candidates" in names else _UNKNOWN_IN
+    return max((_NEW_IN.get(name, 1) for name in names), default=1) if "num_candidates" in names else _UNKNOWN_IN
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
@@ -162,13 +135,13 @@ def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
 
 def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], source: str) -> Tensor:
     """Read rows from columns: ``rank``, or ``optimistic`` and ``pessimistic``; and the columns of ``from_numpy``."""
+    listed = truncate(", ".join(map(str, names))) or "none"
     if len(set(names)) < len(names):
-        raise ValueError(f"columns must have different names, got {truncate(', '.join(map(str, names)))}")
-    known = ("rank", *NAMES)
+        raise ValueError(f"columns must have different names, got {listed}")
+    known = ("rank", *_NAMES)
     found = {str(name): np.asarray(column) for name, column in zip(names, columns, strict=True) if name in known}
-    if not ("rank" in found) ^ ({"optimistic", "pessimistic"} <= found.keys()):
-        got = truncate(", ".join(map(str, names))) or "none"
-        raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {got}")
+    if not ("rank" in found) ^ (found.keys() >= {*_REQUIRED}):
+        raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {listed}")
     arrays = {name: of_text(values, name) for name, values in found.items()}
     if "rank" in arrays:
         arrays["optimistic"] = arrays.pop("rank")
@@ -179,34 +152,28 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
 
 
 def of_text(values: Array, column: str) -> Array:
-    """Read text or numbers as the dtype of ``RankTable.from_numpy``; missing sides, groups and ids are not given."""
+    """Read text or numbers as the dtype of ``RankTable.from_numpy``; sides, groups, ids and flags may be missing."""
     if values.dtype.kind in "iu" or (values.dtype == bool and column in FLAGS):
         return values
     text = np.char.lower(np.char.strip(values.astype(str)))
-    missing = np.isin(text, MISSING)
-    if column in FLAGS:
-        true = np.isin(text, ("true", "1", "1.0"))
-        if (wrong := ~(true | missing | np.isin(text, ("false", "0", "0.0")))).any():
-            row = int(wrong.argmax())
-            raise ValueError(f"{column} must be true or false, got {shorten(values[row])} in row {row}")
-        return true
+    missing = np.isin(text, _MISSING)
     if missing.any() and column not in _OPTIONAL:
         raise ValueError(f"{column} must have a value in every row, got none in row {int(missing.argmax())}")
-    text = np.where(missing, str(DEFAULTS.get(column)), text)
-    if column == "side":
-        text = np.array([str(SIDE_WORDS.get(word, word)) for word in text.tolist()], dtype=str)
-    if column not in FLOATS:
+    text = np.where(missing, str(DEFAULTS.get(column, 0)), text)
+    words, hint = {}, ": number names from 0 on, the same in all files"
+    if column == "side" or column in FLAGS:
+        words, hint = (SIDE_WORDS, ", or head and tail") if column == "side" else (BOOLEANS, ", or true and false")
+        text = np.array([str(words.get(word, word)) for word in text.tolist()], dtype=str)
+    for dtype in (np.int64, np.float64):
         with suppress(ValueError, OverflowError):
-            return text.astype(np.int64)
-    try:
-        numbers = text.astype(np.float64)
-    except ValueError:
-        hint = ", or head and tail" if column == "side" else ": number names from 0 on, the same in all files"
-        raise ValueError(f"{column} must hold numbers{hint}") from None
-    if column in FLOATS:
-        return numbers
-    wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
-    if wrong.any():
-        row, hint = int(wrong.argmax()), "; ranks of ties belong into the columns optimistic and pessimistic"
-        raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint * (column == 'rank')}")
-    return numbers.astype(np.int64)
+            numbers: Array = text.astype(dtype)
+            break
+    else:
+        raise ValueError(f"{column} must hold numbers{hint}")
+    if column not in _FLOATS and numbers.dtype == np.float64:
+        wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
+        if wrong.any():
+            row, hint = int(wrong.argmax()), "; ranks of ties belong into the columns optimistic and pessimistic"
+            raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint * (column == 'rank')}")
+        numbers = numbers.astype(np.int64)
+    return numbers.astype(bool) if column in FLAGS and np.isin(numbers, (0, 1)).all() else numbers

@@ -1,84 +1,97 @@
-"""Files of ranks: .npz (docs/cli.md, "File format"), CSV and TSV; the content distinguishes them, and Parquet."""
+"""Files of ranks: .npz (docs/cli.md, "File format"), CSV and TSV, and Parquet; the content distinguishes them."""
 
 import csv
+import hashlib
 import io
-import math
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+from urllib.parse import unquote
 from zipfile import ZipFile, ZipInfo
 
 import numpy as np
+import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES, write_whole
-from torchrankmetrics.table import parquet
+from torchrankmetrics.files import MAX_BYTES, natural, write_whole
 from torchrankmetrics.table.arrays import (
+    BOOLEANS,
+    FLAGS,
     VERSION_FIELD,
     Array,
-    TooLargeError,
     check_names,
     check_version,
     from_arrays,
     from_columns,
+    of_text,
     to_arrays,
     version_of,
 )
-from torchrankmetrics.table.columns import WIDTH
+from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
 from torchrankmetrics.validation import check_int, shorten, truncate
 
 Source = str | os.PathLike[str]
+
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_BYTES_OF_LINE = 160  # text and ten columns
+_BYTES_OF_LINE = 160  # of CSV: text and ten columns
+
+_MAGIC = b"PAR1"
+_END = 4 + len(_MAGIC)  # bytes after the footer of Parquet: its length in 4 bytes, and the magic bytes
+_MARK = b"torchrankmetrics SHA-256"  # before the digest
+_SEAL = len(_MARK) + hashlib.sha256().digest_size
+_BATCH = 1 << 16  # rows that are decoded at once
+_PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empty struct is one byte there
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # how engines name the partition of null
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")  # NumPy also reads 1_000, and digits of other scripts
+
+
+class TooLargeError(ValueError):
+    """A file needs more memory than the caller allows."""
+
+    def __init__(self, path: Source, needed: object, max_bytes: int) -> None:
+        super().__init__(
+            f"{os.fspath(path)} is not loaded: it would take {needed} bytes of memory, and max_bytes={max_bytes}: if "
+            "you trust it, allow more (max_bytes=, on the command line --max-bytes)"
+        )
 
 
 def read(path: Source, max_bytes: int) -> Tensor:
     """Read the rows of a file, a pipe or a directory; errors as ``RankTable.load``."""
     max_bytes = check_int("max_bytes", max_bytes, 1)
-    if parquet.is_folder(path):
-        return parquet.read(path, max_bytes)
-    with _opened(path, max_bytes) as (file, start):
-        if start.startswith(parquet.MAGIC):
-            return parquet.read_opened(file, path, max_bytes)
-        return (_read_csv if _is_csv(path, start) else _read_npz)(file, path, max_bytes)
+    if _has_parquet(path):
+        return read_parquet(path, max_bytes)
+    content = _content(path, max_bytes)
+    if content.startswith(_MAGIC):
+        return _decoded([_opened(path, {}, content, max_bytes)], max_bytes)
+    return (_read_csv if _is_csv(path, content) else _read_npz)(content, path, max_bytes)
+
+
+def read_parquet(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
+    """Read the rows of Parquet files and directories, in their order; errors as ``RankTable.from_parquet``."""
+    max_bytes = check_int("max_bytes", max_bytes, 1)
+    parts = _parts(source)
+    return _decoded((_opened(path, given, _content(path, max_bytes), max_bytes) for path, given in parts), max_bytes)
 
 
 def num_stored_rows(path: Source) -> int:
-    """Return the number of rows of a file or a directory, from headers and footers.
-
-    Raises:
-        OSError: if it cannot be opened.
-        ValueError: if it is not a file of ranks.
-    """
-    if parquet.is_folder(path):
-        return parquet.num_rows(path)
-    with _opened(path, MAX_BYTES) as (file, start):
-        if start.startswith(parquet.MAGIC):
-            return parquet.num_rows(path, file)
-        if _is_csv(path, start):
-            return max(sum(bool(line.strip()) for line in file) - 1, 0)
-        with _members(file, path) as (archive, members):
-            if "optimistic" not in members:
-                raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
-            return _length(archive, "optimistic", members["optimistic"])
-
-
-@contextmanager
-def _opened(path: Source, max_bytes: int) -> Iterator[tuple[BinaryIO, bytes]]:
-    """Open a file, and look at its start; a pipe is read into memory."""
-    with Path(path).open("rb") as file:
-        start = file.peek(1)
-        if file.seekable():
-            yield file, start
-            return
-        content = file.read(max_bytes + 1)
-        if len(content) > max_bytes:
-            raise TooLargeError(path, f"more than {max_bytes}", max_bytes)
-        yield io.BytesIO(content), start
+    """Return the number of rows of a file or a directory, from headers and footers; errors as ``RankTable.load``."""
+    if _has_parquet(path):
+        return sum(num_stored_rows(part) for part, _ in _parts(path))
+    content = _content(path, MAX_BYTES)
+    if content.startswith(_MAGIC):
+        number: int = _opened(path, {}, content, MAX_BYTES)[1].metadata.num_rows
+        return number
+    if _is_csv(path, content):
+        return max(sum(bool(line.strip()) for line in content.splitlines()) - 1, 0)
+    with _members(content, path) as (archive, members):
+        if "optimistic" not in members:
+            raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
+        return len(_array(archive, "optimistic", members["optimistic"]))
 
 
 def write_npz(path: Source, rows: Tensor) -> None:
@@ -91,6 +104,58 @@ def write_npz(path: Source, rows: Tensor) -> None:
     write_whole(path, content.getvalue())
 
 
+def write_parquet(path: Source, rows: Tensor) -> None:
+    """Write a Parquet file of one column per array of ``to_arrays``, completely or not at all.
+
+    Between pages and footer, where readers skip them, are a mark and the SHA-256 of all other bytes.
+    """
+    pa, arrays = _pyarrow(), to_arrays(rows)
+    table = pa.table({name: pa.array(array) for name, array in arrays.items()})
+    table = table.replace_schema_metadata({VERSION_FIELD: str(version_of(arrays))})
+    buffer = pa.BufferOutputStream()
+    pa.parquet.write_table(table, buffer, write_page_checksum=True)
+    content = memoryview(buffer.getvalue())
+    footer = _start_of_footer(content)
+    write_whole(path, [content[:footer], _MARK, hashlib.sha256(content).digest(), content[footer:]])
+
+
+def is_one_table(folder: Path) -> bool:
+    """Whether a directory is one table of an engine, by its name, its partitions, or the names of its files."""
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(("_", "."))]
+    names = [entry.name for entry in entries if entry.suffix == ".parquet"]
+    return (
+        folder.suffix == ".parquet"
+        or (folder / "_SUCCESS").exists()
+        or any("=" in entry.name and entry.is_dir() for entry in entries)
+        or (bool(names) and all(name.startswith(("part-", "part.")) for name in names))
+    )
+
+
+def _content(path: Source, max_bytes: int) -> bytes:
+    """Return the bytes of a file or a pipe."""
+    with Path(path).open("rb") as file:
+        size: object = os.fstat(file.fileno()).st_size
+        if not file.seekable():
+            content, size = file.read(max_bytes + 1), f"more than {max_bytes}"
+            if len(content) <= max_bytes:
+                return content
+        elif size <= max_bytes:
+            return file.read()
+    raise TooLargeError(path, size, max_bytes)
+
+
+@contextmanager
+def _naming_errors(path: Source, kind: str) -> Iterator[None]:
+    """Name the path in errors: damage raises a dozen kinds of errors in zipfile, zlib, NumPy and pyarrow."""
+    try:
+        yield
+    except (MemoryError, TooLargeError):
+        raise
+    except Exception as error:
+        text = truncate(str(error) or type(error).__name__, 400)
+        raise ValueError(f"{os.fspath(path)} is not a whole {kind}: {text}") from error
+
+
 def _smallest(array: Array) -> Array:
     """The same integers in the smallest dtype that contains them all."""
     if array.dtype.kind != "i" or not len(array):
@@ -99,72 +164,58 @@ def _smallest(array: Array) -> Array:
     return array.astype(dtype) if dtype.itemsize < array.itemsize else array
 
 
-def _read_npz(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
-    with _members(file, path) as (archive, members):
-        needed = sum(info.file_size for info in members.values())
-        if needed <= max_bytes:  # else not even the headers are read
-            needed += 8 * WIDTH * max(_length(archive, name, info) for name, info in members.items())
+def _read_npz(content: bytes, path: Source, max_bytes: int) -> Tensor:
+    with _members(content, path) as (archive, members):
+        arrays, needed = {}, sum(info.file_size for info in members.values())
+        if needed <= max_bytes:  # else nothing is decompressed
+            arrays = {name: _array(archive, name, info) for name, info in members.items()}
+            needed += 8 * WIDTH * max(array.size for array in arrays.values())
         if needed > max_bytes:
             raise TooLargeError(path, needed, max_bytes)
-        arrays = {}
-        for name, info in members.items():
-            with archive.open(info) as member:
-                arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
-        version = arrays.pop(VERSION_FIELD)
-        check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version, arrays)
+        check_version(str(arrays.pop(VERSION_FIELD)), arrays)
         return from_arrays(arrays)
 
 
 @contextmanager
-def _members(file: BinaryIO, path: Source) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open a file of ranks and check its directory; errors name its path."""
-    with parquet.naming_errors(path, "RankTable file"):
-        start = file.read(8)
-        if not start.startswith(b"PK"):
-            raise ValueError(f"it is not an .npz, it starts with {shorten(start)}" if start else "it is empty")
-        file.seek(0)
-        with ZipFile(file) as archive:
+def _members(content: bytes, path: Source) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open an .npz and check its directory; errors name its path."""
+    with _naming_errors(path, "RankTable file"):
+        if not content.startswith(b"PK"):
+            raise ValueError(f"it is not an .npz, it starts with {shorten(content[:8])}" if content else "it is empty")
+        with ZipFile(io.BytesIO(content)) as archive:
             listed = archive.infolist()
             members = {info.filename.removesuffix(".npy"): info for info in listed}
-            if len(listed) != len(members):
-                raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
-            for name, info in members.items():
-                # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
-                if _ENTRY in info.extra + info.comment:
-                    raise ValueError(f"its directory is damaged after {shorten(name)}")
+            # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
+            if len(listed) != len(members) or any(_ENTRY in info.extra + info.comment for info in listed):
+                raise ValueError("its directory is damaged")
             if VERSION_FIELD not in members:
                 raise ValueError(f"it has no {VERSION_FIELD!r}; it has {truncate(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             yield archive, members
 
 
-def _length(archive: ZipFile, name: str, info: ZipInfo) -> int:
-    """Return the length of the first axis by the header; ValueError if the member has other bytes than it declares."""
-    with archive.open(info) as member:
-        try:
-            shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
-        except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
-            raise ValueError(f"{shorten(name)} is not an array: it has no header of an .npy") from None
-        size = info.file_size - member.tell()
-    if dtype.hasobject:
-        raise ValueError(f"{shorten(name)} holds Python objects, which are never loaded: an array must hold numbers")
-    if size != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
-        raise ValueError(f"{shorten(name)} claims shape {truncate(str(shape))} of {dtype}, but has {size} bytes")
-    return shape[0] if shape else 0
+def _array(archive: ZipFile, name: str, info: ZipInfo) -> Array:
+    """Read an array of numbers; nothing is allocated by the shape that its header claims."""
+    content = archive.read(info)
+    file = io.BytesIO(content)
+    try:
+        shape, _, dtype = _HEADERS[npy.read_magic(file)](file)
+        return np.frombuffer(content, dtype, offset=file.tell()).reshape(shape).copy()
+    except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
+        raise ValueError(f"{shorten(name)} is not a whole array of numbers") from None
 
 
-def _is_csv(path: Source, start: bytes) -> bool:
+def _is_csv(path: Source, content: bytes) -> bool:
     """Whether a file is CSV by its suffix, or by a header with ranks; an .npz begins with PK."""
-    header = start.partition(b"\n")[0]
-    is_header = not start.startswith(b"PK") and (b"rank" in header or b"optimistic" in header)
+    header = content[:4096].partition(b"\n")[0]
+    is_header = not content.startswith(b"PK") and (b"rank" in header or b"optimistic" in header)
     return is_header or Path(path).suffix.lower() in (".csv", ".tsv")
 
 
-def _read_csv(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
+def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
     """Read a header and one row per ranking task; the header decides between commas and tabs."""
     name = os.fspath(path)
-    content = file.read(max_bytes + 1)
-    if (needed := max(len(content), _BYTES_OF_LINE * content.count(b"\n"))) > max_bytes:
+    if (needed := _BYTES_OF_LINE * content.count(b"\n")) > max_bytes:
         raise TooLargeError(path, needed, max_bytes)
     try:
         text = content.decode("utf-8-sig")
@@ -179,3 +230,130 @@ def _read_csv(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
         return from_columns(names, [np.array(column, dtype=object) for column in cells], name)
     except (csv.Error, ValueError, TypeError) as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def _has_parquet(path: Source) -> bool:
+    return os.path.isdir(path) and any(Path(path).rglob("*.parquet"))
+
+
+def _parts(source: Source | Iterable[Source]) -> list[tuple[Path, dict[str, Any]]]:
+    """Find Parquet files, with the columns that the names of their directories define; numbers sorted by value."""
+    parts: list[tuple[Path, dict[str, Any]]] = []
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    for path in map(Path, sources):
+        if not path.is_dir():
+            parts.append((path, {}))
+            continue
+        files = (file.relative_to(path) for file in path.rglob("*.parquet") if file.is_file())
+        for file in sorted(files, key=lambda file: [natural(part) for part in file.parts]):
+            if not any(part.startswith(("_", ".")) for part in file.parts):  # engines write their own files there
+                parts.append((path / file, _constants(path / file, file.parts[:-1])))
+    if not parts:
+        raise ValueError(f"there is no .parquet file to read in {', '.join(map(str, sources)) or 'an empty list'}")
+    return parts
+
+
+def _constants(path: Path, folders: Iterable[str]) -> dict[str, Any]:
+    """Read columns from the names of partitions (name=value), each of which must have a value."""
+    constants: dict[str, Any] = {}
+    for folder in folders:
+        name, _, text = folder.partition("=")
+        word = unquote(text).strip().lower()
+        words: Mapping[str, int] = SIDE_WORDS if name == "side" else BOOLEANS if name in FLAGS else {}
+        try:
+            check_names([name])
+            if name in constants or not (word in words or _NUMBER.fullmatch(word)):
+                raise ValueError(f"{name} must occur once and have a number{' or word' if words else ''} as its value")
+            constants[name] = of_text(np.array([word]), name)[0]
+        except ValueError as error:
+            raise ValueError(f"{folder} is not a partition of ranks (name=value) in {path}: {error}") from None
+    return constants
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError('Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"') from error
+    return pyarrow
+
+
+def _start_of_footer(content: bytes | memoryview) -> int:
+    return len(content) - _END - int.from_bytes(content[-_END : -len(_MAGIC)], "little")
+
+
+def _opened(path: Source, given: dict[str, Any], content: bytes, max_bytes: int) -> tuple[Source, Any, dict[str, Any]]:
+    """Check the digest, the footer and the columns of a Parquet file, of which its directories have given some."""
+    pa = _pyarrow()
+    with _naming_errors(path, "Parquet file of ranks"):
+        footer = _start_of_footer(content)
+        if not content.endswith(_MAGIC) or footer < len(_MAGIC):
+            raise ValueError("it has no footer")
+        if (needed := _PER_BYTE * (len(content) - footer)) > max_bytes:
+            raise TooLargeError(path, needed, max_bytes)
+        seal = content[max(footer - _SEAL, 0) : footer]
+        if seal.startswith(_MARK):
+            digest = hashlib.sha256(memoryview(content)[: footer - _SEAL])
+            digest.update(memoryview(content)[footer:])
+            if digest.digest() != seal[len(_MARK) :]:
+                raise ValueError("it is damaged: its digest does not match")
+        parquet = pa.parquet.ParquetFile(
+            pa.BufferReader(content),
+            page_checksum_verification=True,
+            thrift_string_size_limit=1 << 24,
+            thrift_container_size_limit=1 << 16,
+        )
+        names = [*_names(parquet), *given]
+        check_names(names)
+        if len(set(names)) < len(names):
+            raise ValueError(f"columns and partitions must occur once: {truncate(', '.join(names))}")
+        if (version := (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD.encode())) is not None:
+            check_version(version.decode(), names)
+        return path, parquet, given
+
+
+def _names(parquet: Any) -> list[str]:
+    # pandas and Dask write indices under names that begin with __
+    return [name for name in parquet.schema_arrow.names if not name.startswith("__")]
+
+
+def _decoded(files: Iterable[tuple[Source, Any, dict[str, Any]]], max_bytes: int) -> Tensor:
+    """Read the rows of Parquet files that ``_opened`` checked, in batches."""
+    opened, number, largest = [], 0, 0
+    for file in files:
+        opened.append(file)
+        about = file[1].metadata
+        number += max(about.num_rows, 0)
+        largest = max([largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))])
+        if (needed := 8 * WIDTH * number + largest) > max_bytes:
+            raise TooLargeError(file[0], needed, max_bytes)
+    rows, end = torch.empty(WIDTH, number, dtype=torch.int64).T, 0
+    for path, parquet, given in opened:
+        with _naming_errors(path, "Parquet file of ranks"):
+            start, names = end, _names(parquet)
+            for batch in parquet.iter_batches(_BATCH, columns=names):
+                try:
+                    block = from_arrays(given | {name: _values(name, batch.column(name)) for name in names})
+                except (TypeError, ValueError, IndexError) as error:
+                    raise ValueError(f"{error} (counted from row {end - start})") from None
+                rows[end : end + len(block)] = block
+                end += len(block)
+            if end - start != parquet.metadata.num_rows:
+                raise ValueError(f"its footer declares {parquet.metadata.num_rows} rows, but it has {end - start}")
+    return rows
+
+
+def _values(name: str, column: Any) -> Array:
+    """Return a column as a NumPy array; words for sides become their codes."""
+    if column.null_count:
+        raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
+    if hasattr(column, "dictionary_decode"):
+        column = column.dictionary_decode()
+    values: Array = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind in "biuf":
+        return values
+    if name != "side":
+        raise ValueError(
+            f"{name} must contain numbers, got {column.type}: number names from 0 on, the same in all files"
+        )
+    return of_text(values, name)

@@ -204,9 +204,9 @@ class RankTable(HasRows):
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
-        from torchrankmetrics.table import files, parquet
+        from torchrankmetrics.table import files
 
-        (parquet.write if Path(path).suffix == ".parquet" else files.write_npz)(path, self.rows)
+        (files.write_parquet if Path(path).suffix == ".parquet" else files.write_npz)(path, self.rows)
 
     @classmethod
     def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
@@ -224,9 +224,9 @@ class RankTable(HasRows):
             OSError: if a file cannot be opened.
             ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
         """
-        from torchrankmetrics.table import parquet
+        from torchrankmetrics.table.files import read_parquet
 
-        return cls(parquet.read(source, max_bytes))
+        return cls(read_parquet(source, max_bytes))
 
     def to_parquet(self, path: Source) -> None:
         """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow.
@@ -234,9 +234,9 @@ class RankTable(HasRows):
         Args:
             path (path): of the new file.
         """
-        from torchrankmetrics.table import parquet
+        from torchrankmetrics.table.files import write_parquet
 
-        parquet.write(path, self.rows)
+        write_parquet(path, self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
