@@ -1,7 +1,6 @@
 """Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting."""
 
 import os
-import pickle
 import re
 import time
 from datetime import timedelta
@@ -290,17 +289,11 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         return call
 
     return {
-<<<<<<< HEAD
-        "overlap": (ranked(offset=[0, 3, 8][me]), "overlap: process 1 has [3, 7), process 0 [0, 4)"),
-        "gap": (ranked(offset=[0, 5, 9][me]), "leave a gap: process 1 has [5, 9), process 0 [0, 4)"),
-=======
         "overlap": (ranked(offset=[0, 3, 8][me]), "process 0 has [0, 4), process 1 has [3, 7), process 2 has [8, 12)"),
         "gap": (
             ranked(offset=[0, 5, 9][me]),
             "must cover the candidates once, but process 0 has [0, 4), process 1 has [5, 9)",
         ),
-        "no first": (ranked(offset=[1, 5, 9][me]), "must cover the candidates once, but process 0 has [1, 5)"),
->>>>>>> main
         "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
         "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "target": (ranked(target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
@@ -391,71 +384,3 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
     assert message
     assert when == "dies" or re.search("(?i)timed? ?out", message)
     assert seconds < 30  # that of the pool is 60
-<<<<<<< HEAD
-=======
-
-
-@contextmanager
-def sent_bytes() -> Iterator[dict[str, list[int]]]:
-    """Bytes that this process hands to each collective."""
-    sent: dict[str, list[int]] = defaultdict(list)
-    kinds = ("all_", "broadcast", "reduce", "gather", "scatter", "send", "recv", "isend", "irecv", "barrier")
-
-    def backend(name: str, call: Any) -> Any:
-        def counted(*args: Any, **options: Any) -> Any:
-            small = name == "all_gather_object"
-            sent[name].append(len(pickle.dumps(args[1])) if small else args[0].numel() * args[0].element_size())
-            return call(*args, **options)
-
-        return counted
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, call in list(vars(dist).items()):
-            if name.startswith(kinds) and callable(call):
-                patch.setattr(dist, name, backend(name, call))
-        yield sent
-
-
-def job_traffic() -> None:
-    """Of batches in which every answer is another candidate."""
-    size, generator = dist.get_world_size(), torch.Generator().manual_seed(0)
-    group = dist.group.WORLD
-    for queries, width, with_bias in ((1, 3, False), (12, 3, False), (12, 128, True)):
-        requested = torch.randn(queries, width, generator=generator)
-        candidates, bias = torch.randn(12, width), torch.randn(12) if with_bias else None
-        target = torch.arange(queries) * size
-        with sent_bytes() as sent:
-            rank_embeddings(requested, candidates, target, bias=bias, process_group=group)
-        rows = [4 * queries] * with_bias + [4 * width * queries]
-        small = sent.pop("all_gather_object")
-        assert sent == {"all_reduce": [*rows, 8 * 4 * queries]}
-        assert len(small) == 3
-        assert max(small) < 500
-    triples = torch.stack([torch.arange(5), torch.zeros(5, dtype=torch.int64), torch.arange(5) * 2], 1)
-    with sent_bytes() as sent:
-        rank_triples(lambda h, r: torch.randn(len(h), 12), None, triples, None, process_group=group, progress=False)
-    assert len(sent.pop("all_gather_object")) == 4
-    assert sent == {"all_reduce": [4 * 5, 8 * 4 * 5]}
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_traffic_is_the_true_embeddings_and_four_integers_a_task(pool: WorkerPool, size: int) -> None:
-    pool.run(job_traffic, [()] * size)
-
-
-def job_example(folder: str) -> str:
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
-        patch.setattr(sys, "argv", ["candidate_parallel.py", "--folder", folder])
-        for name in ("init_process_group", "destroy_process_group"):  # torchrun's part is the pool's
-            patch.setattr(dist, name, lambda *args: None)
-        load_script(EXAMPLES / "candidate_parallel.py").main()
-    return printed.getvalue()
-
-
-def test_the_example_gives_the_ranks_of_one_process(pool: WorkerPool, tmp_path: Path) -> None:
-    first, *others = pool.run(job_example, [(str(tmp_path),)] * 3)
-    assert "998 tasks, 332 of 997 candidates on this process" in first
-    assert "ranks equal the ranks of one process: True" in first
-    assert others == ["", ""]
-    assert not list(tmp_path.iterdir())
->>>>>>> main
