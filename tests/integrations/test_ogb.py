@@ -142,6 +142,15 @@ BAD = {
     "name": (lambda: Evaluator("ogbl-citation"), ValueError, "name must be one of 'ogbl-ppa'"),
     "key": (lambda: evaluate({"y_pred_pos": P}), ValueError, "it lacks \\['y_pred_neg'\\]"),
     "unknown": (lambda: evaluate({"y_pred_pos": P, "y_pred_neg": N, "eval_metric": ["mrr"]}), ValueError, "has"),
+    "none": (lambda: Evaluator("ogbl-ddi").eval({"y_pred_pos": P[:0], "y_pred_neg": P}), ValueError, "at least one"),
+    "counts": (lambda: evaluate({"y_pred_pos": P, "y_pred_neg": N}, 4), ValueError, "num_candidates must not"),
+    "vectors": (lambda: Ranks.from_negatives(P, [P]), ValueError, "a vector for each of 2 positives, got 1"),
+    "range": (lambda: Ranks.from_negatives(P, P, indexes=[0, 2]), IndexError, "indexes must lie in"),
+    "twice": (
+        lambda: Ranks.from_negatives({"y_pred_pos": P, "y_pred_neg": N, "exclude": N > 0}, exclude=N > 0),
+        ValueError,
+        "exclude must be given once",
+    ),
     "no negative": (
         lambda: Evaluator("ogbl-vessel").eval({"y_pred_pos": P, "y_pred_neg": P[:0]}),
         ValueError,

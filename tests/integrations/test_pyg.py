@@ -154,6 +154,8 @@ BAD = {
     "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),
     "twice": (lambda: ranks_of_predictions([[1, 1]], EDGES, 3), ValueError, "pred_index_mat must hold no destination"),
     "listed": (lambda: ranks_of_predictions(TOP, EDGES, 1), IndexError, "pred_index_mat must lie in \\[0, 1\\)"),
+    "shape": (lambda: ranks_of_predictions(TOP[0], EDGES, 3), ValueError, "pred_index_mat must be"),
+    "edges": (lambda: ranks_of_predictions(TOP, EDGES.T, 3), ValueError, "edge_label_index must be"),
     "weight": (
         lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=torch.ones(2)),
         ValueError,

@@ -186,6 +186,7 @@ def test_missing_queries_warn():
             "2 in its list and 1 relevant documents outside, got 2",
         ),
         ({"q": {"a": 0.5}}, {"q": {"a": 1.0}}, 5, TypeError, "integers, got 0.5 for 'a' of query 'q'"),
+        ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
         ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
         ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],

@@ -162,6 +162,7 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
         ("key", -1, 10, r"keys are not ascending in \[0, 10\)"),
         ("start", 0, 1, "starts are not ascending from 0 to 5"),
         ("start", 1, 1, "the answers of a query are not ascending"),
+        ("answers", 0, 4, r"answers are not in \[0, 4\)"),
         ("answers", 1, 1, "the answers of a query are not ascending"),
     ],
 )

@@ -132,6 +132,7 @@ def test_rows_without_queries_merge():
         ({"true": [0, 0, 2, 1, 0]}, TypeError, "true must hold booleans, or 0 and 1; got int64"),
         ({"score": [1, 2]}, ValueError, r"columns must be \(T,\), all of one length; got query \(5,\)"),
         ({"score": [[1]] * 5}, ValueError, r"score must be \(T,\), got shape \(5, 1\)"),
+        ({"score": [1j] * 5}, TypeError, "score must hold real numbers"),
         ({"exclude": [False] * 5}, ValueError, "columns must be among .*; got 'exclude': leave it out"),
         ({"side": ["left"] * 5}, ValueError, "side must be one of"),
         ({"side": [1, 5, 1, 1, 1]}, ValueError, "side must be 0 .* got 5 in row 1"),

@@ -135,6 +135,7 @@ def complex_queries(hard, **more):
         (lambda: complex_queries([[0], [1]], easy=[[2], [1]]), ValueError, "1 of query 1 is given again"),
         (lambda: complex_queries([[0], [1]], pattern=[0]), ValueError, r"pattern must be \(Q,\), at least \(2,\)"),
         (lambda: complex_queries(torch.zeros(3, 2).long()), ValueError, r"hard must be \(2, P\)"),
+        (lambda: complex_queries((torch.zeros(2).long(), torch.zeros(3).long())), ValueError, r"hard must be \(2, P\)"),
         (
             lambda: rank_facts(None, None, [[0, 0, 1]], None),
             ValueError,

@@ -188,6 +188,12 @@ BAD = {
         ValueError,
         "score_tails and score_heads must be None",
     ),
+    "hrt of how many": (lambda m: rank_triples(None, None, TEST, None, score_hrt=m.hrt), ValueError, "num_entities"),
+    "two columns": (
+        lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1]), None),
+        ValueError,
+        "triples as a tu",
+    ),
     "hrt shape": (
         lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: x, num_entities=E),
         ValueError,

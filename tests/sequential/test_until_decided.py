@@ -289,6 +289,8 @@ def test_bad_input_is_rejected_before_anything_is_scored():
         ({}, "one of baseline, threshold and half_width"),
         ({"threshold": 0.5, "half_width": 0.1}, "must not both be given"),
         ({"threshold": 1.5}, "threshold must lie in"),
+        ({"threshold": math.nan}, "finite"),
+        ({"half_width": 0}, "above 0"),
         ({"threshold": 0.5, "alpha": 5}, "alpha must be in"),
         ({"baseline": WEAK_TABLE.select(side="tail")}, "lacks .* and is not marked as a sample"),
         ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id of baseline .* got none"),
