@@ -48,6 +48,7 @@ def full(num_candidates, given=5):
 
 BAD = {
     "not a tensor": (scores([[1.0]]), TypeError, "scores"),
+    "one dimension": (scores(torch.zeros(5)), ValueError, "scores"),
     "no candidate": (scores(torch.zeros(3, 0)), ValueError, "scores"),
     "complex": (scores(torch.zeros(3, 2).cfloat()), TypeError, "scores"),
     "target above": (scores(target=torch.tensor([0, 5, 0])), IndexError, r"target.*\[0, 5\).*task 1 has column 5"),
@@ -82,6 +83,7 @@ BAD = {
     "width": (embed(torch.ones(1, 3)), ValueError, "queries.*candidates"),
     "no candidates": (embed(candidates=Candidates(E[:0])), ValueError, r"candidates \(N, d\) with N >= 1, got"),
     "integers": (embed(Q.int(), E.int()), TypeError, "int32"),
+    "integers stored": (lambda: Candidates(E.long()), TypeError, "candidates must be floats, got torch.int64"),
     "dtypes": (embed(candidates=Candidates(E.double())), TypeError, "share a floating dtype"),
     "similarity": (embed(similarity="euclid"), ValueError, "similarity.*l2.*euclid"),
     "chunk": (embed(chunk_size=0), ValueError, "chunk_size"),
@@ -112,6 +114,7 @@ BAD = {
     "negatives elsewhere": (negatives(torch.zeros(2), torch.zeros(2, 3, device="meta")), ValueError, "device"),
     "fewer in all": (full(4), ValueError, "num_candidates of all candidates, .*; task 0 has 4 negatives, num_cand"),
     "shape of all": (full(torch.tensor([9])), ValueError, r"num_candidates must have the shape of optimistic, \(2,\)"),
+    "float of all": (full(9.0), ValueError, r"num_candidates must be \(tasks,\)"),
     "no negative": (full(9, [5, 1]), ValueError, r"needs a sampled negative in every task.* task 1 has 0 negatives"),
 }
 
