@@ -84,11 +84,12 @@ def test_our_metrics_pass_every_check(evaluator):
 def test_the_rule_is_inferred_from_values(rule):
     def plain_keys(scores, target, exclude):
         values = evaluate(scores, target, exclude=exclude, metrics=["mr", "mrr", "hits@10"], rank_types=[rule])
-        return dict(zip(("mr", "mrr", "hits@10"), values.values(), strict=True))
+        return dict(zip(("mr", "mrr", "hits@10", "loss"), [*values.values(), 1.0], strict=True))
 
     report = audit(plain_keys, max_candidates=SMALL)
     assert report.ties == (rule,)
     assert not report.failures
+    assert report["values"].message == "not compared: loss"
     if rule in ("realistic", "expected"):  # a rule that is given: what a name alone could not tell apart
         assert failing(plain_keys, ties=rule) == set()
         assert failing(plain_keys, ties="pessimistic") == {"ties"}

@@ -30,6 +30,10 @@ BAD = [
     ([*CANDIDATES, "test.tsv", "--num-entities", "3"], "--num-entities must be at least 4"),
     ([*CANDIDATES, "test.tsv", "--entities", "train", "--num-entities", "9"], "--num-entities would do nothing"),
     (["candidates", "--test", "test.tsv"], "Missing option '--train'"),
+    (
+        ["adjust", "--counts", "train.tsv", "-m", "mr", "--value", "3"],
+        "must start with the columns split,entities,side",
+    ),
     (["adjust", "--counts", "ragged.csv", "-m", "mr", "--value", "3"], "ragged.csv line 2: expected split,entities"),
     (["adjust", "--counts", "head.csv", "-m", "mr", "--value", "3"], "head.csv has no tasks of split 'test'"),
     # names
@@ -58,6 +62,7 @@ BAD = [
     # gates
     ([*AB, "--fail-if", "not-equivalent"], "--fail-if not-equivalent and --margin must be given together"),
     ([*AB, "plain.npz", "--fail-if", "worse"], "--fail-if would do nothing with three models or more"),
+    ([*AB, "--margin", "0"], "margin must be above 0"),
     ([*AB, "plain.npz", "--margin", "0.1"], "--margin would do nothing with three models or more"),
     ([*AB, "--baseline", "best"], "--baseline would do nothing with two models"),
     ([*AB, "a.npz"], "models must be different files; got a.npz, b.npz, a.npz"),
@@ -120,6 +125,15 @@ def test_an_output_that_cannot_be_written_leaves_nothing(cli_folder, capsys):
     assert main(["report", "a.npz", "-o", "kept"]) == 2
     assert "error: kept: cannot write:" in capsys.readouterr().err
     assert not [path for path in cli_folder.iterdir() if path.name.startswith(".")]
+
+
+def test_an_output_with_an_unknown_suffix_is_an_error_before_the_computation(cli_folder, capsys):
+    suffixes = ".txt, .csv, .json, .md, .tex, .html"
+    for arguments in (["report", "none.npz"], ["compare", "none.npz"], ["datasets", "none"], ["audit", "none:none"]):
+        assert main([*arguments, "-o", "out.xlsx"]) == 2
+        expected = f"error: --output must end in {suffixes}, or --format must be given; got out.xlsx\n"
+        assert capsys.readouterr().err == expected
+    assert main(["report", "a.npz", "-o", "out.xlsx", "-f", "csv"]) == 0
 
 
 def test_an_output_like_ranks_is_an_error(cli_folder, capsys):

@@ -189,10 +189,10 @@ BAD = {
         "score_tails and score_heads must be None",
     ),
     "hrt of how many": (lambda m: rank_triples(None, None, TEST, None, score_hrt=m.hrt), ValueError, "num_entities"),
-    "two columns": (
-        lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1]), None),
+    "uneven columns": (
+        lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1], TEST[:2, 2]), None),
         ValueError,
-        "triples as a tu",
+        "triples as a tuple must be three",
     ),
     "hrt shape": (
         lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: x, num_entities=E),

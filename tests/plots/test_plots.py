@@ -350,6 +350,11 @@ BAD = {
     "axes": (lambda m: plots.rank_ecdf(m, ax=3), TypeError, "ax must be matplotlib Axes"),
     "view of ties": (lambda m: plots.ties(m, "amri"), ValueError, "base metric"),
     "no index": (lambda m: plots.by_dataset({"x": m}, "rank_std"), ValueError, "adjusted index"),
+    "ties of ties": (lambda m: plots.ties(m, "tie_rate"), ValueError, "base metric of ranks"),
+    "no mapping": (lambda m: plots.by_dataset(m["a"]), TypeError, "dict of dataset"),
+    "two axes": (lambda m: plots.by_dataset({"x": m}, ax=plt.subplots(1, 2)[1]), ValueError, "must be 3 axes"),
+    "no result": (lambda m: plots.forest(m["a"]), TypeError, "confidence_intervals"),
+    "no breakdown": (lambda m: plots.groups(m["a"], "mrr"), TypeError, "breakdown"),
     "empty data set": (lambda m: plots.by_dataset({"x": {}}), ValueError, "dataset 'x' has no evaluation"),
     "other filter": (
         lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}}),

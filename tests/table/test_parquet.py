@@ -94,6 +94,7 @@ def test_partitions_are_columns(tmp_path):
     "columns",
     [
         {"side": pa.array(["head", "none"]), "group": pa.array([1, 2], pa.uint64())},
+        {"side": pa.array(["head", "none"]).dictionary_encode(), "group": pa.array([1, 2], pa.int16())},
         {"side": pa.array([1, 0], pa.int8()), "group": pa.array([1, 2]).dictionary_encode()},
         {"side": pa.array([1, 0], pa.uint8()), "group": [1, 2], "weight": pa.array([1, 1], pa.float32())},
         {"side": [1, 0], "group": [1, 2], "__index_level_0__": [4, 5]},

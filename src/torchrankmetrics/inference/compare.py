@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
@@ -38,13 +38,27 @@ BEST = "best"
 Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
 
 
+class _Options(TypedDict, total=False):
+    confidence_level: float
+    cluster: Cluster | None
+    n_resamples: int
+    permutations: int
+    seed: int
+
+
 @overload
-def compare(a: Models, b: Models, metric: MetricLike = ..., **options: Any) -> Comparison: ...  # type: ignore[overload-overlap]
+def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
+    a: Models, b: Models, metric: MetricLike = ..., **options: Unpack[_Options]
+) -> Comparison: ...
 @overload
-def compare(a: Models, b: Models, metric: Sequence[MetricLike], **options: Any) -> Comparisons: ...
+def compare(a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_Options]) -> Comparisons: ...
 @overload
 def compare(
-    a: Mapping[str, Models], b: MetricLike | Sequence[MetricLike] = ..., *, baseline: str | None = ..., **options: Any
+    a: Mapping[str, Models],
+    b: MetricLike | Sequence[MetricLike] = ...,
+    *,
+    baseline: str | None = ...,
+    **options: Unpack[_Options],
 ) -> PairwiseComparisons: ...
 @suggest_keywords
 def compare(

@@ -109,10 +109,10 @@ class Comparison(Rendered):
 
 def turned(row: Comparison) -> Comparison:
     """Return a comparison as b - a."""
-    models = row.models and row.models[::-1]
+    models = row.models and (row.models[1], row.models[0])
     seeds = row.seeds and replace(row.seeds, num_seeds=row.seeds.num_seeds[::-1])
-    ends = {"low": -row.high, "high": -row.low}
-    return replace(row, a=row.b, b=row.a, difference=-row.difference, **ends, models=models, seeds=seeds)
+    row = replace(row, a=row.b, b=row.a, models=models, seeds=seeds)
+    return replace(row, difference=-row.difference, low=-row.high, high=-row.low)
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,15 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
 
 @dataclass(frozen=True, kw_only=True)
 class Equivalence(Comparison):
-    """Difference a - b of a metric on the same tasks, compared with a margin; further attributes as in ``Comparison``.
+    """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
+        metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as in ``Comparison``.
+        num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool): likewise.
+        seeds, models, correction (SeedSplit, tuple, str): likewise.
         low, high (float): interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at 1 -
             confidence_level.
+        confidence_level (float): in (0, 1).
         margin (float): largest difference that does not matter, > 0, in units of the metric.
         p_equivalent (float): of the hypothesis that the absolute difference is at least the margin.
         p_not_worse (float): of the hypothesis that a is worse than b by the margin or more.

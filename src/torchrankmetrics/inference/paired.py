@@ -34,10 +34,8 @@ Draws = tuple[int, int, int]
 class PairedMeasure:
     """A measure of two models, or of several runs of each, on the same tasks.
 
-    Attributes:
-        used: (m,) int64, index of a row of each measured task or query.
-        a, b: values of the two models in the view of the measure; of several runs their mean.
-        slope: derivative of the view by the base value.
+    ``used`` (m,) is the index of a row of each measured task or query; ``a`` and ``b`` are values in the view, means
+    over runs, and ``slope`` is the derivative of the view by the base value.
     """
 
     def __init__(
@@ -109,10 +107,10 @@ class PairedMeasure:
             return min(2 * (1 + beyond) / (1 + len(values)), 1.0)
         if len(self.samples) > 2:
             return self._seeded(0.5).p_value_of(null)
-        p_value, error = 0.0, 0.0
-        if self.definition.is_share:
-            *numbers, error = self._discordant
-            p_value = share_difference_p_value(*numbers, null)
+        if not self.definition.is_share:
+            return self._sign_flips.p_value(null)
+        only_a, only_b, size, error = self._discordant
+        p_value = share_difference_p_value(only_a, only_b, size, null)
         return p_value if error is None else max(p_value, self._sign_flips.p_value(null))
 
     @cached_property

@@ -26,19 +26,12 @@ _CELLS = 1 << 22  # of a block of resamples
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Independent ranking tasks or clusters, with k weighted means over them; u is the number of distinct ones.
+    """Independent ranking tasks or clusters, with k weighted means over them; u is the number of distinct ones."""
 
-    Attributes:
-        weight: (u,) float64, sum of the weights w in a unit.
-        sums: (u, k) float64, sums of w f.
-        count: (u,) int64, number of equal units of an entry.
-        clustered: whether a unit may contain several tasks.
-    """
-
-    weight: FloatArray
-    sums: FloatArray
-    count: IntArray
-    clustered: bool = False
+    weight: FloatArray  # (u,) sum of the weights w in a unit
+    sums: FloatArray  # (u, k) sums of w f
+    count: IntArray  # (u,) number of equal units of an entry
+    clustered: bool = False  # whether a unit may contain several tasks
 
     @property
     def size(self) -> int:

@@ -15,6 +15,7 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.validation import check_int, one_number, shorten
@@ -117,13 +118,8 @@ class Hypothesis:
     def __init__(
         self, metric: MetricLike, alpha: float, paired: bool, threshold: Any, half_width: Any, num_candidates: Any
     ) -> None:
-        level = one_number(alpha)
-        if level is None or not 0 < level < 1:
-            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {shorten(alpha)}")
-        self.alpha, self.threshold, self.half_width = float(level), one_number(threshold), one_number(half_width)
-        for name, given in (("threshold", threshold), ("half_width", half_width)):
-            if given is not None and not math.isfinite(math.nan if (number := one_number(given)) is None else number):
-                raise ValueError(f"{name} must be a finite number or None, got {shorten(given)}")
+        self.alpha = float(check_confidence_level(alpha, "alpha", 0.05))
+        self.threshold, self.half_width = _finite("threshold", threshold), _finite("half_width", half_width)
         if threshold is not None and half_width is not None:
             raise ValueError("threshold and half_width must not both be given")
         if self.half_width is not None and self.half_width <= 0:
@@ -192,6 +188,13 @@ class Hypothesis:
             return None
         reached = value > 0 if self.threshold is None else value >= self.threshold
         return reached if self._larger_is_true else value < 0
+
+
+def _finite(name: str, given: Any) -> float | None:
+    number = one_number(given)
+    if given is not None and (number is None or not math.isfinite(number)):
+        raise ValueError(f"{name} must be a finite number or None, got {shorten(given)}")
+    return number
 
 
 def _limits(definition: RankDefinition, num_candidates: int | None, key: str) -> tuple[float, float]:

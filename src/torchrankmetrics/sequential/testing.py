@@ -101,10 +101,8 @@ class SequentialResult:
 class QueryOrder:
     """Queries drawn without replacement, each with the odds of its number of tasks among those left.
 
-    Attributes:
-        queries: (Q,) int64, the index of each drawn query among the sorted, distinct ones.
-        tasks: (n,) int64, indices of the tasks, query after query.
-        border: (Q + 1,) int64, where the tasks of each drawn query begin, and the last ones end.
+    ``queries`` (Q,) are indices of the sorted, distinct queries in this order, ``tasks`` (n,) their tasks, query after
+    query, and ``border`` (Q + 1,) is where the tasks of each query begin, and the last ones end.
     """
 
     def __init__(self, query: IntArray, seed: int) -> None:
@@ -159,7 +157,7 @@ class Ranked:
         if not np.isin(side, self.sides).all():
             found = shorten(np.unique(side).tolist())
             raise ValueError(f"baseline has tasks of sides that are not ranked here: {found}")
-        return ids + number * (side[:, None] == self.sides).argmax(1)
+        return np.asarray(ids + number * (side[:, None] == self.sides).argmax(1))
 
     @property
     def most_candidates(self) -> int | None:
