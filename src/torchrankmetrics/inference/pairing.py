@@ -11,7 +11,7 @@ import torch
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.definitions.sample import Sample
-from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
+from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, clusters_of
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import as_measure
@@ -149,13 +149,9 @@ def paired_rows(
                 "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
             )
         check_same_tasks(ordered[0], rows, names[0], name)
-    if cluster is None:
-        return ordered, None
-    if isinstance(cluster, str):
-        return ordered, named_clusters(ordered[0], cluster)
-    if by_id and not isinstance(runs[0], Collected):
-        return ordered, canonical_clusters(cluster, given[0], names[0])
-    return ordered, given_clusters(cluster, len(ordered[0]), names[0])
+    if by_id and not isinstance(runs[0], Collected) and not isinstance(cluster, str | None):
+        cluster = canonical_clusters(cluster, given[0], names[0])
+    return ordered, clusters_of(cluster, ordered[0], names[0])
 
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
