@@ -185,7 +185,7 @@ def _cell(measure: Any, analysis: Any) -> Cell:
     value: float = measure.value(analysis)
     if measure.view != "p_value" or math.isnan(value):
         return value
-    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis) / math.log(10))
+    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis)[0] / math.log(10))
 
 
 def _limits(text: str | None) -> list[tuple[Any, float]]:
