@@ -91,6 +91,39 @@ def test_nan_scores_rank_last_with_one_warning():
     assert "2 ranking tasks have NaN scores" in str(collection.summary())
 
 
+def test_an_inverted_mask_is_a_warning_once():
+    scores, target = torch.rand(6, 9, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    inverted = torch.ones(6, 9, dtype=torch.bool)
+    collection = RankCollection(["mrr", "hits@1", "mr"])
+    collection.update(scores, target, exclude=inverted)
+    with pytest.warns(RankMetricWarning, match=r"has one candidate.*True marks candidates to skip") as warned:
+        assert collection.compute()["mrr"] == 1
+    assert len(warned) == 1
+    with pytest.warns(RankMetricWarning, match="has one candidate"):
+        evaluate(scores, target, metrics=["mrr"], exclude=inverted)
+
+
+def test_scores_that_are_distances_are_a_warning_of_compute():
+    distances = torch.cdist(points := torch.rand(60, 4, generator=torch.Generator().manual_seed(0)), points)
+    metric = MeanRank()
+    metric.update(distances, torch.arange(60))
+    with pytest.warns(RankMetricWarning, match=r"far worse than chance \(AMRI -1.00, .*pass -distances"):
+        metric.compute()
+
+
+def test_weights_of_zero_are_a_warning():
+    with pytest.warns(RankMetricWarning, match="every ranking task has the weight 0"):
+        assert math.isnan(evaluate([1, 2], 9, ["mrr"], weight=0)["mrr"])
+
+
+def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():
+    with pytest.raises(ValueError, match="pessimistic=0, num_candidates=unknown"):
+        Ranks([0])
+    assert repr(Ranks([3])) == "Ranks(optimistic=[3], pessimistic=[3])"
+    with pytest.raises(ValueError, match="has 0 negatives"):
+        Ranks([3]).full_rank_estimate(100)
+
+
 # Results speak for themselves: what evaluation gives can be written into a notebook, a page and a paper
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 import torchrankmetrics as trm
 from exact_distributions import sum_distribution, upper_tails
 from torchrankmetrics.definitions import tasks as d
-from torchrankmetrics.null.p_values import log_p_value, p_value
+from torchrankmetrics.null.p_values import log_p_value, p_value, p_value_bracket
 
 MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
 # a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
@@ -195,3 +195,15 @@ def test_thousand_weights_among_a_million_candidates_by_simulation():
         value = np.quantile(means, 1 - share)
         error = math.sqrt(share * (1 - share) / len(means))
         assert share - 4 * error <= p_value(MRR, value, N, weights) <= 1.03 * share + 4 * error
+
+
+@pytest.mark.parametrize("ranks", [(200, 1500, 1800), (300, 1000, 1500), (400, 1000, 1000)])
+def test_reciprocal_ranks_of_three_tasks_by_counting_all_ranks(ranks):
+    N = (4100, 4500, 5000)
+    total = sum(1 / r for r in ranks)
+    rest = total * (1 - 1e-13) - np.add.outer(1 / np.arange(1, N[0] + 1), 1 / np.arange(1, N[1] + 1))
+    reached = np.floor(np.minimum(1 / np.where(rest > 1 / N[2], rest, 1 / N[2]), N[2]))
+    exact = math.log(reached.sum()) - math.log(math.prod(N))
+    low, high = p_value_bracket(MRR, total / 3, N)
+    assert low - 1e-6 <= exact <= high + 1e-6
+    assert high - low < 1e-3

@@ -85,7 +85,7 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
         expected = plain.count(scores, given_, rows, column, excluded)
         assert torch.equal(compiled.count(scores, given_, rows, column, excluded), expected)
         if given_ is not None and 0 < split < N:  # the same in two chunks
-            left, right = excluded.split(split)
+            left, right = excluded.between(0, split), excluded.between(split, N)
             own = [torch.where((column >= a) & (column < b), column - a, -1) for a, b in ((0, split), (split, N))]
             parts = [
                 compiled.count(chunk, given_, rows, place, part)
