@@ -137,6 +137,7 @@ def one_candidate(evaluator):
     return evaluator.finalize()
 
 
+@pytest.mark.filterwarnings("ignore:each ranking task")  # has one candidate
 def test_undefined_values_are_nan_and_absent_from_json(nations):
     theirs = one_candidate(RankBasedEvaluator()).to_flat_dict()
     with pytest.warns(RankMetricWarning, match="undefined"):
