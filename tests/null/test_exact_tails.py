@@ -143,7 +143,9 @@ def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
     assert log_p_value(d.power_mean_rank(2), value, [N] * n) == pytest.approx(exact, abs=1e-6)
 
 
-@pytest.mark.parametrize("definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=lambda x: x.name)
+@pytest.mark.parametrize(
+    "definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=lambda x: x.name
+)
 @pytest.mark.parametrize("counts", [[40_000] * 500, [100, 40_000] * 50, [183_098] * 3], ids=["equal", "mixed", "few"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_perfect_model_has_the_probability_of_its_ranks(definition, counts, weighted):
