@@ -271,7 +271,7 @@ class RankSummands(Summands):
         """Log-probability of the best ranks in all tasks; None if other sums may be within ``short`` of them."""
         most = int(self.values.jumps[0]) if self.values.is_step and len(self.values.jumps) else 1
         best, next_best = self.values(np.array([most, most + 1]))
-        if self.first.any() or not (self.given[self.N > most] * (best - next_best) > short).all():
+        if self.first.any() or not (self.given[most < self.N] * (best - next_best) > short).all():
             return None
         return float(self.c @ np.log(np.minimum(most, self.N) / self.N))
 
