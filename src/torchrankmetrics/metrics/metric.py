@@ -276,9 +276,11 @@ class RankMetric(RowOwner, Metric):
             num_answers (array-like, default 1): (queries,) integers from 1 to num_candidates, or one; for query metrics
                 only.
         """
-        given = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
-        arrays = (as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given)
-        return self.measure.definition.moments_of_counts(*arrays, self.measure.expectation)
+        given: Any = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
+        counts, answers, weights = (
+            as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given
+        )
+        return self.measure.definition.moments_of_counts(counts, answers, weights, self.measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
