@@ -145,6 +145,7 @@ def test_amri_is_the_weighted_and_adjusted_auc_the_plain_mean_of_two_auc_minus_o
     assert same == pytest.approx(values["adjusted_auc"], abs=1e-13)
 
 
+@pytest.mark.filterwarnings("ignore:each ranking task .* has one candidate")
 @ids
 def test_zero_variance_under_the_null_gives_nan_with_one_warning(name, view):
     key = reference.key(name, view)
@@ -154,7 +155,7 @@ def test_zero_variance_under_the_null_gives_nan_with_one_warning(name, view):
     if undefined or (view == "normalized" and METRICS[name].better is None):
         with pytest.warns(RankMetricWarning, match=f"{key} is undefined") as warned:
             assert math.isnan(collection.compute()[key])
-        assert len(warned) == 1
+        assert sum("is undefined" in str(one.message) for one in warned) == 1
     else:
         assert collection.compute()[key] == (0 if METRICS[name].better is None else 1)
 
