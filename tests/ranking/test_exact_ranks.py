@@ -13,7 +13,7 @@ from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
-from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
+from torchrankmetrics.ranking.exact import pairs, problem, rank, rank as cascade
 from torchrankmetrics.ranking.exact.counting import choose_intervals
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8
 
@@ -117,11 +117,9 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
         patch.setattr(problem, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(levels, "_BEGUN", [-1, 1 << 26][seed % 3 == 0])  # below zero: every precision is worth it
         patch.setattr(cascade, "_FIRST", [1, 4, 512][seed // 3 % 3])
         patch.setattr(cascade, "_LISTED", [2, 1 << 22][seed // 17 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
-        patch.setattr(pairs, "_OPEN", [0, 1 << 20][seed // 11 % 2])
         ranks = rank_embeddings(
             queries,
             Candidates(candidates, bias),
@@ -157,7 +155,6 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     options = {"similarity": similarity, "arithmetic": "exact"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        patch.setattr(levels, "_BEGUN", -1)
         for backend, ladder in WAYS:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             for chunk_size in (None, 64, 333):
@@ -229,7 +226,7 @@ def test_products_of_reduced_precision_are_not_trusted():
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert FLOAT32 not in rank.precisions(64, 2000, on_cpu=True, compiled=False)
+        assert FLOAT32 not in rank.precisions(64, 2000, 1 << 30, on_cpu=True, compiled=False)
         assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
     finally:
         torch.set_float32_matmul_precision(before)
@@ -237,7 +234,7 @@ def test_products_of_reduced_precision_are_not_trusted():
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
 @pytest.mark.parametrize(("d", "share"), [(130, 0.1), (64, 0.4), (200, 1.0)])
-def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
+def test_compiled_counts_and_products_are_those_of_torch(d, share):
     generator = torch.Generator().manual_seed(d)
     queries, candidates = (torch.randn(n, d, generator=generator).round() for n in (7, 3001))  # exact in any order
     scores, row = queries @ candidates.T, torch.tensor([0, 0, 3, 6])
@@ -252,15 +249,8 @@ def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
     pairs_of = [sorted(zip(one.task.tolist(), one.column.tolist(), strict=True)) for one in found]
     assert pairs_of[0] == pairs_of[1]
     assert all(torch.equal(one, other) for one, other in zip(found[0][:2], found[1][:2], strict=True))
-    tasks = row, torch.tensor([5, -1, 3000, 7]), -width.double(), torch.zeros(4, dtype=torch.float64)
-    given = (queries, candidates), (None, None), tasks, found[0].task, found[0].column
-    above, open_ = plain.compare(*given)
-    assert above.any()
-    assert open_.any()
-    assert not open_.all()
-    again = compiled.compare(*given)
-    assert torch.equal(again[0], above)
-    assert torch.equal(again[1], open_)
+    given = queries, candidates, row[found[0].task], found[0].column
+    assert torch.equal(compiled.products(*given), plain.products(*given))
 
 
 class TestPrecisions:
@@ -270,13 +260,14 @@ class TestPrecisions:
         monkeypatch.setattr(module, "_int8_pays", lambda width, threads: True)
         usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
         for width, number in ((64, 64), (128, 1000), (1 << 16, 1000)):
-            assert rank.precisions(width, number, **usual) == [INT8, *single]
+            assert rank.precisions(width, number, 1 << 30, **usual) == [INT8, *single]
         # beyond 2^16 numbers a sum may exceed int32
         for width, number, other in ((63, 1000, {}), (64, 63, {}), (1 << 17, 1000, {}), (64, 1000, {"on_cpu": False})):
-            assert rank.precisions(width, number, **usual | other) == single
-        assert rank.precisions(64, 1000, **usual | {"compiled": False}) == single
+            assert rank.precisions(width, number, 1 << 30, **usual | other) == single
+        assert rank.precisions(64, 1000, 1 << 30, **usual | {"compiled": False}) == single
+        assert rank.precisions(64, 1000, 1000, **usual) == single  # it would save little
         monkeypatch.setattr(module, "_int8_pays", lambda width, threads: False)
-        assert rank.precisions(64, 1000, **usual) == single
+        assert rank.precisions(64, 1000, 1 << 30, **usual) == single
 
     def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module

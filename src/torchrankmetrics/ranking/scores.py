@@ -134,7 +134,7 @@ def rank_flat(
     ranks, place = rank_listed(scores, relevant, owner, None, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
-    ranks.gain = None if label.dtype == torch.bool else read_gain(label[place])
+    ranks.gain = read_gain(label[place])
     return ranks, place if places is None else places[place]
 
 

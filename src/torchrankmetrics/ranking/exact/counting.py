@@ -22,12 +22,6 @@ class Between(NamedTuple):
     task: Tensor
     column: Tensor
 
-    def of(self, selected: Tensor) -> "Between":
-        """The same of some of the tasks, bool (T,)."""
-        keep = selected[self.task]
-        place = (selected.cumsum(0) - 1)[self.task[keep]]
-        return Between(self.above[selected], self.inside[selected], place, self.column[keep])
-
 
 class IntervalCounter:
     """Counts the cells of each task's row above [low, high] and inside, one block of columns after the other.
@@ -72,38 +66,6 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     for part, rows, columns in zip(*(torch.split(x, step) for x in (out, row, column)), strict=True):
         torch.sum(queries[rows].double() * candidates[columns].double(), 1, out=part)
     return out
-
-
-def compare(
-    operands: tuple[Tensor, Tensor],
-    form: tuple[Tensor | None, Tensor | None],
-    tasks: tuple[Tensor, Tensor, Tensor, Tensor],
-    entry: Tensor,
-    column: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Compare single pairs in float64 with the intervals of their tasks.
-
-    Args:
-        operands: queries (B, d) and candidates (n, d) of one dtype.
-        form: as ``Tile.form``.
-        tasks: row and own column, int64, and the ends of the interval, float64, of T tasks.
-        entry: int64 (m,), the task of each pair, by its place among them.
-        column: int64 (m,), the candidate.
-
-    Returns:
-        How many candidates are above the interval of each task, int64; and which pairs are inside, bool (m,). The own
-        column of a task is neither.
-    """
-    (length, bias), (row, own, low, high) = form, tasks
-    scores = products(*operands, row[entry], column)
-    if length is not None:
-        scores /= length[column]
-    if bias is not None:
-        scores += bias[column]
-    other = column != own[entry]
-    above = other & (scores > high[entry])
-    number = torch.zeros_like(row).index_add_(0, entry, above.long())
-    return number, other & ~above & ~(scores < low[entry])
 
 
 def choose_intervals(scores: Tensor, backend: str = "auto") -> ModuleType:

@@ -226,18 +226,6 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     return torch.from_numpy(out)
 
 
-def compare(operands, form, tasks, entry, column):
-    """As ``exact.counting.compare``."""
-    vectors, numbers = tuple(part.numpy() for part in operands), tuple(part.numpy() for part in tasks)
-    parts = tuple(np.empty(0) if part is None else part.numpy() for part in form)
-    given = vectors, parts, numbers, (entry.numpy(), column.numpy())
-    pieces = list(pairwise(cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
-    above = np.zeros((len(pieces), len(tasks[0])), np.int64)
-    open_ = np.empty(len(entry), np.bool_)
-    side_by_side(_compare, [(*given, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
-    return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
-
-
 # in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _product(q, e):
@@ -251,25 +239,3 @@ def _product(q, e):
 def _products(queries, candidates, row, column, out, first, last):
     for i in range(first, last):
         out[i] = _product(queries[row[i]], candidates[column[i]])
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(vectors, form, tasks, pairs, first, last, above, open_):
-    queries, candidates = vectors
-    scale, shift = form
-    row, own, low, high = tasks
-    entry, column = pairs
-    for i in range(first, last):
-        task, place = entry[i], column[i]
-        open_[i] = False
-        if place == own[task]:
-            continue
-        score = _product(queries[row[task]], candidates[place])
-        if scale.shape[0]:
-            score /= scale[place]
-        if shift.shape[0]:
-            score += shift[place]
-        # no branch: of open pairs half would be guessed wrong
-        over = score > high[task]
-        above[task] += over
-        open_[i] = not (over | (score < low[task]))

@@ -5,10 +5,9 @@ bounded for every pair. docs/mathematics.md, "Exact ranks", has the proof.
 """
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +22,12 @@ _WIDEST = 1 << 16  # products of int8 vectors are int32 numbers
 _BEGUN = 3 << 27  # multiplications in float32 that must be saved for int8 to begin
 
 
-def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
+def precisions(width: int, num_queries: int, scores: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
     """Precisions of the products, from int8 if it pays to float64. The ranks never depend on them."""
     found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
     large = _WIDTH <= width <= _WIDEST and num_queries >= _QUERIES
+    # it would save little of few scores even if it left nothing open
+    large = large and (cost(FLOAT32, width) - cost(INT8, width)) * scores > _BEGUN
     if on_cpu and compiled and large and _int8_pays(width, torch.get_num_threads()):
         found.insert(0, INT8)
     return found
@@ -81,61 +82,37 @@ def cost(dtype: torch.dtype | None, width: int) -> float:
     return each * width + beside
 
 
-def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
-    """Precisions without int8, if it would save little even if it left nothing open."""
-    saved = (cost(FLOAT32, width) - cost(INT8, width)) * scores
-    return [x for x in precisions if x != INT8 or saved > _BEGUN]
+class Level:
+    """Float32 or float64, with one error bound for the tile; ``nothing`` is a score below all others."""
 
-
-class Level(ABC):
-    """One precision; ``nothing`` is a score below all others, for cells that are not counted."""
-
-    nothing: ClassVar[float]
+    nothing = -torch.inf
+    is_coarse = False  # below float32: decides only scores that are far from the true score
 
     def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
         self.dtype, self._problem, self._targets = dtype, problem, targets
-        self.is_coarse = dtype == INT8  # below float32: decides only scores that are far from the true score
-        self._buffer: Tensor | None = None
+        self._buffer = torch.empty(0, dtype=dtype)
 
-    @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,)."""
-
-    @abstractmethod
-    def queries(self, rows: Tensor) -> Tensor:
-        """Some queries, ascending, as ``scores`` takes them."""
-
-    @abstractmethod
-    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
-        """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
-
-    @abstractmethod
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
-        """Return the counter of the scores of tasks, whose rows among the scores are given."""
-
-    def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        if self._buffer is None or len(self._buffer) < rows * columns:
-            self._buffer = torch.empty(rows * columns, dtype=dtype, device=self._problem.row.device)
-        return self._buffer[: rows * columns].view(rows, columns)
-
-
-class _FloatLevel(Level):
-    """Float32 or float64, with one error bound for the tile."""
-
-    nothing = -torch.inf
-
-    def ready(self, tile: Tile) -> Tensor:
         return self._targets.error(tile, self.dtype).isfinite()
 
     def queries(self, rows: Tensor) -> Tensor:
+        """Some queries, ascending, as ``scores`` takes them."""
         return _rows(self._problem.queries.rounded(self.dtype)[0], rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
         return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
 
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
+        """Return the counter of the scores of tasks, whose rows among the scores are given."""
         low, high = self._targets.interval(tile, self.dtype)
         return self._problem.intervals.counter((place, low[task], high[task]), limit)
+
+    def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        if len(self._buffer) < rows * columns:
+            self._buffer = torch.empty(rows * columns, dtype=dtype, device=self._problem.row.device)
+        return self._buffer[: rows * columns].view(rows, columns)
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
@@ -151,22 +128,13 @@ _LARGEST = 2.0**29  # so that a cell that is not counted stays below everything
 _RATIO = 2.0**-10  # vectors so much shorter than the longest are zeros
 
 
-class QuantizedRows(NamedTuple):
-    """Vectors as int8 (n, d), their scales, and upper bounds of their norms and of the norms of the rounding."""
-
-    matrix: Tensor
-    scale: Tensor
-    norm: Tensor
-    error: Tensor
-
-    @classmethod
-    def of(cls, vectors: Tensor, rounding: Callable[[Tensor], tuple[Tensor, ...]]) -> "QuantizedRows":
-        """Round floats (n, d); the bounds are float64 (n,)."""
-        matrix, scale, square, error = rounding(vectors.float())
-        terms = vectors.shape[1] + 8
-        norm = square.sqrt() * (1 + 2.0**-22) + 2.0**-100
-        bound = error.double().sqrt() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
-        return cls(matrix, scale.double(), norm, bound)
+def _quantized(vectors: Tensor, rounding: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Round (n, d) floats to int8; their scales, and upper bounds of their norms and of the norms of the rounding."""
+    matrix, scale, square, error = rounding(vectors.float())
+    terms = vectors.shape[1] + 8
+    norm = square.sqrt() * (1 + 2.0**-22) + 2.0**-100
+    bound = error.double().sqrt() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
+    return matrix, scale.double(), norm, bound
 
 
 class _Int8Level(Level):
@@ -177,14 +145,12 @@ class _Int8Level(Level):
     """
 
     nothing = -(1 << 31)
-
-    def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
-        super().__init__(dtype, problem, targets)
-        self._of: Tile | None = None
+    is_coarse = True
+    _of: Tile | None = None
 
     @cached_property
-    def _queries(self) -> QuantizedRows:
-        return QuantizedRows.of(self._problem.queries.given, self._problem.intervals.rounded_to_int8)
+    def _queries(self) -> tuple[Tensor, ...]:
+        return _quantized(self._problem.queries.given, self._problem.intervals.rounded_to_int8)
 
     def ready(self, tile: Tile) -> Tensor:
         if self._of is not tile:
@@ -198,7 +164,7 @@ class _Int8Level(Level):
         return self._ready
 
     def queries(self, rows: Tensor) -> Tensor:
-        return _rows(self._queries.matrix, rows)
+        return _rows(self._queries[0], rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
         out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
@@ -210,7 +176,7 @@ class _Int8Level(Level):
 
     def _columns_of(self, tile: Tile) -> tuple[Tensor, list[Tensor]] | None:
         """A tile in int8, and (unit, error, norm, shift) of its columns; None if its numbers are out of range."""
-        matrix, scale, norm, error = QuantizedRows.of(tile.given, self._problem.intervals.rounded_to_int8)
+        matrix, scale, norm, error = _quantized(tile.given, self._problem.intervals.rounded_to_int8)
         wide = tile.sizes(FLOAT64)
         has_numbers = norm > 2.0**-99  # zeros have a scale of 1
         if tile.similarity == "cosine":
@@ -248,4 +214,4 @@ class _Int8Level(Level):
 
 def levels(precisions: Sequence[torch.dtype], problem: Problem, targets: TargetScores) -> list[Level]:
     """One level for each precision."""
-    return [(_Int8Level if dtype == INT8 else _FloatLevel)(dtype, problem, targets) for dtype in precisions]
+    return [(_Int8Level if dtype == INT8 else Level)(dtype, problem, targets) for dtype in precisions]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.exclude import Excluded, num_excluded
 from torchrankmetrics.ranking.shards import Shard
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ def are_finite(norms: Tensor) -> bool:
 
 def upper_norms(vectors: Tensor) -> Tensor:
     """Bounds of the norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
-    wide = vectors if vectors.dtype == FLOAT64 else vectors.float()
-    norm = torch.linalg.vector_norm(wide, dim=1).double()
-    if wide.dtype == FLOAT32 and not are_finite(norm):
-        norm = torch.linalg.vector_norm(wide.double(), dim=1)
+    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in _parts(vectors)])
     zeros = (norm == 0).nonzero()[:, 0]
-    return _bounds(norm, vectors.shape[1], wide.dtype, zeros[~(vectors[zeros] != 0).any(1)] if len(zeros) else zeros)
+    zeros = zeros[~(vectors[zeros] != 0).any(1)]
+    d = vectors.shape[1]
+    # the rounding of the sum, and squares that vanish
+    bound: Tensor = norm * (1 + (d + 4) * 2.0**-50) + 2.0**-510 * d**0.5
+    return bound.index_fill_(0, zeros, 0.0)
 
 
 def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -52,19 +53,7 @@ def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]
     rounded = vectors.to(dtype)
     if torch.finfo(dtype).eps <= torch.finfo(vectors.dtype).eps:  # it holds all of them
         return rounded, torch.zeros(len(vectors), dtype=FLOAT64, device=vectors.device)
-    parts = zip(_parts(vectors), _parts(rounded), strict=True)
-    # a difference that needs no rounding
-    norm = torch.cat([torch.linalg.vector_norm(one.double() - other.double(), dim=1) for one, other in parts])
-    zeros = (norm == 0).nonzero()[:, 0]
-    zeros = zeros[(rounded[zeros].double() == vectors[zeros]).all(1)]
-    return rounded, _bounds(norm, vectors.shape[1], FLOAT64, zeros)
-
-
-def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
-    # the rounding of the sum, and squares that vanish
-    step, lost = (2.0**-50, 2.0**-510) if dtype == FLOAT64 else (2.0**-22, 2.0**-62)
-    bound: Tensor = norm * (1 + (d + 4) * step) + lost * d**0.5
-    return bound.index_fill_(0, zeros, 0.0) if len(zeros) else bound
+    return rounded, upper_norms(vectors.double() - rounded.double())  # a difference that needs no rounding
 
 
 class Sizes(NamedTuple):
@@ -126,11 +115,6 @@ class Tile:
             return self._bias
         return -self._square / 2 if self._bias is None else (self._bias - self._square) / 2
 
-    @property
-    def form(self) -> tuple[Tensor | None, Tensor | None]:
-        """How a score is made of a product in float64: divided by a number of each candidate, and one added."""
-        return self.length if self.similarity == "cosine" else None, self.bias
-
     def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
         """Compute scores (rows, n) in the precision of the queries, which come from ``Queries.rounded``."""
         matrix = self.given[columns].to(queries.dtype)
@@ -166,9 +150,9 @@ class Tile:
     @cached_property
     def _sizes_float32(self) -> Sizes:
         wide = self._sizes_float64
-        error = wide.error + (2.0**-20 if self.similarity == "cosine" else 0.0)
-        if self.given.dtype == FLOAT64 and bool((rounding := self.given - self.given.float().double()).any()):
-            error += (self._largest(torch.linalg.vector_norm(rounding, dim=1)) * 1.01 + 2.0**-500) / wide.shortest
+        error = wide.error + self._largest(rounding_norms(self.given, FLOAT32)[1]) / wide.shortest
+        if self.similarity == "cosine":
+            error += 2.0**-20
         return wide._replace(error=error, bias_error=wide.bias_error + wide.bias * 2.0**-23)
 
     def _largest(self, numbers: Tensor, of_special: float = 0.0) -> float:
@@ -249,26 +233,31 @@ class ExcludedTiles:
         others: int64 (P,), the candidates of a task in this shard, its true one left out.
     """
 
-    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, part: Shard) -> None:
-        self._part = excluded.between(part.first, part.last)
-        self._last = slice(0, len(part)), self._part
+    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, shard: Shard) -> None:
+        self._part = excluded.between(shard.first, shard.last)
+        self._last = slice(0, len(shard)), self._part
         self.own = excluded.lists(row, column)
-        self.others = excluded.num_others(row, column, num_rows, part.first, part.last)
+        matrix, slices, of_all = self._part.matrix, self._part.slices, self._part.columns
+        number = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
+        if matrix is not None:
+            number += num_excluded(matrix)
+        if slices is not None:
+            rows, columns = slices.pairs()
+            number += torch.bincount(rows if of_all is None else rows[~of_all[columns]], minlength=num_rows)
+        inside = (column >= shard.first) & (column < shard.last) & ~self.own
+        self.others = len(shard) - number[row] - inside.long()
 
     def of(self, tile: slice, rows: Tensor) -> Fill:
         """Return a function that overwrites the excluded scores of some rows, int64, ascending, and a tile."""
         if self._last[0] != tile:
             self._last = tile, self._part.between(tile.start, tile.stop)
-        excluded = self._last[1]
-        slices, of_all = excluded.slices, excluded.columns
-        cells = None if excluded.cells is None else excluded.cells[rows]
-        row = column = block = rows[:0]
+        slices, cells, of_all, _ = self._last[1]
+        row = column = rows[:0]
         if slices is not None:
             row, place = slices.entries(rows)
             column = slices.columns[place] - slices.first
-            small = torch.int16 if tile.stop - tile.start < 1 << 15 else torch.int64  # sorted faster
-            block, order = (column // BLOCK).to(small).sort(stable=True)
-            row, column = row[order], column[order]
+        if cells is not None:
+            cells = cells[rows]
 
         def fill(scores: Tensor, columns: slice, value: float) -> None:
             if of_all is not None:
@@ -276,8 +265,7 @@ class ExcludedTiles:
             if cells is not None:
                 scores.masked_fill_(cells[:, columns], value)
             if len(row):
-                ends = block.new_tensor([columns.start // BLOCK, -(-columns.stop // BLOCK)])
-                here = slice(*torch.searchsorted(block, ends).tolist())
+                here = ((column >= columns.start) & (column < columns.stop)).nonzero()[:, 0]
                 place = row[here] * scores.shape[1] + (column[here] - columns.start)
                 scores.view(-1).index_fill_(0, place, value)
 
@@ -322,14 +310,6 @@ class Queries:
         return self.norm + error, error
 
 
-class Targets(NamedTuple):
-    """The true candidates: the candidates, or next to them if some belong to other processes."""
-
-    table: Table
-    place: Tensor  # int64 (P,), of each task's target in the table
-    among: Tensor  # int64 (P,), the same if the table follows the candidates
-
-
 class Problem(NamedTuple):
     """Tasks in ascending order of their rows."""
 
@@ -338,7 +318,7 @@ class Problem(NamedTuple):
     similarity: str  # "dot", "l2" or "cosine"
     row: Tensor  # int64 (P,), ascending
     column: Tensor  # int64 (P,), the true candidates, negative where they are not among these candidates
-    targets: Targets
+    tables: list[Table]  # the candidates; and the true ones, one per task, where other processes have some of them
     excluded: ExcludedTiles
     intervals: ModuleType  # how cells and pairs are counted: ``exact.counting``, or the same compiled
     backend: str  # how scores that are not finite are counted, as in ``rank_scores``
@@ -349,10 +329,11 @@ class Problem(NamedTuple):
         return self.queries.given.shape[1]
 
     @property
-    def tables(self) -> list[Table]:
-        """The candidates, and the true ones where they are beside them: what ``Targets.among`` counts."""
-        own = self.candidates.embeddings, self.candidates.bias
-        return [own] if self.targets.table[0] is own[0] else [own, self.targets.table]
+    def among(self) -> Tensor:
+        """The true candidate of each task in the tables, one after the other, int64 (P,)."""
+        if len(self.tables) == 1:
+            return self.column
+        return len(self.candidates) + torch.arange(len(self.row), device=self.row.device)
 
     def structure(self) -> tuple[Tensor | None, float]:
         """Groups of equal rows of the tables, and the lattice step of their numbers; stored in all candidates."""
