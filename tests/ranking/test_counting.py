@@ -114,7 +114,7 @@ def test_any_number_of_targets_of_a_row_is_counted_as_in_plain_torch(seed, dtype
         expected = plain.count(*arguments)
         assert torch.equal(compiled.count(*arguments), expected)
         if given_ is not None and 0 < split < N:  # the same in two chunks
-            left, right = excluded.split(split)
+            left, right = excluded.between(0, split), excluded.between(split, N)
             own = [torch.where((column >= a) & (column < b), column - a, -1) for a, b in ((0, split), (split, N))]
             parts = [
                 compiled.count(chunk, given_, row, place, part)

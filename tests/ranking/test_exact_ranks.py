@@ -257,7 +257,7 @@ class TestPrecisions:
     def test_less_than_float32_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
 
-        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: True)
+        monkeypatch.setattr(module, "_int8_pays", lambda width: True)
         usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
         for width, number in ((64, 64), (128, 1000), (1 << 16, 1000)):
             assert rank.precisions(width, number, 1 << 30, **usual) == [INT8, *single]
@@ -266,24 +266,23 @@ class TestPrecisions:
             assert rank.precisions(width, number, 1 << 30, **usual | other) == single
         assert rank.precisions(64, 1000, 1 << 30, **usual | {"compiled": False}) == single
         assert rank.precisions(64, 1000, 1000, **usual) == single  # it would save little
-        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: False)
+        monkeypatch.setattr(module, "_int8_pays", lambda width: False)
         assert rank.precisions(64, 1000, 1 << 30, **usual) == single
 
     def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
 
         exact = torch._int_mm
-        monkeypatch.setattr(module, "_least", lambda run: run() is None)  # nothing is measured
-        monkeypatch.setattr(module, "_SHARE", 2.0)
+        monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
 
         def saturated(one, other, out=None):
             pairs = [exact(one[:, k : k + 2], other[k : k + 2]).clamp(-(2**15), 2**15 - 1) for k in range(0, 64, 2)]
             return sum(pairs)
 
         monkeypatch.setattr(torch, "_int_mm", saturated)
-        assert not module._int8_pays.__wrapped__(64, 1)
+        assert not module._int8_pays.__wrapped__(64)
         monkeypatch.delattr(torch, "_int_mm")
-        assert not module._int8_pays.__wrapped__(64, 1)
+        assert not module._int8_pays.__wrapped__(64)
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")

@@ -69,7 +69,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def choose_intervals(scores: Tensor, backend: str = "auto") -> ModuleType:
-    """Choose how exact ranks are counted, by this module, or compiled, which also rounds to int8."""
+    """Choose how exact ranks are counted, by this module, or compiled, which also counts in int8."""
     if chosen(scores, backend) == "torch":
         return sys.modules[__name__]
     return importlib.import_module("torchrankmetrics.ranking.exact.kernels")  # late: numba takes half a second

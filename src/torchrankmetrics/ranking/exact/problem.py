@@ -7,6 +7,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +26,6 @@ CELLS = 1 << 20  # scores computed at once
 BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
 _NUMBERS = 1 << 17  # read at once, so that intermediate results stay in the cache
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
-_EXPONENT, _FRACTION = (1 << 11) - 1, (1 << 52) - 1
 
 
 def _parts(vectors: Tensor) -> Sequence[Tensor]:
@@ -37,9 +37,14 @@ def are_finite(norms: Tensor) -> bool:
     return not len(norms) or float(norms.amax()) < torch.inf
 
 
-def upper_norms(vectors: Tensor) -> Tensor:
-    """Bounds of the norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
-    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in _parts(vectors)])
+def lengths(vectors: Tensor) -> Tensor:
+    """Norms of (n, d) floats, float64 (n,): within (d + 4) 2^-53, relatively, where squares do not vanish."""
+    return torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in _parts(vectors)])
+
+
+def upper_norms(vectors: Tensor, length: Tensor | None = None) -> Tensor:
+    """Bounds of norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
+    norm = lengths(vectors) if length is None else length
     zeros = (norm == 0).nonzero()[:, 0]
     zeros = zeros[~(vectors[zeros] != 0).any(1)]
     d = vectors.shape[1]
@@ -53,7 +58,8 @@ def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]
     rounded = vectors.to(dtype)
     if torch.finfo(dtype).eps <= torch.finfo(vectors.dtype).eps:  # it holds all of them
         return rounded, torch.zeros(len(vectors), dtype=FLOAT64, device=vectors.device)
-    return rounded, upper_norms(vectors.double() - rounded.double())  # a difference that needs no rounding
+    lost = vectors.double() - rounded.double()  # needs no rounding
+    return rounded, upper_norms(lost)
 
 
 class Sizes(NamedTuple):
@@ -85,7 +91,7 @@ class Tile:
     @cached_property
     def norm(self) -> Tensor:
         """Upper bounds of the norms, float64 (n,); inf and NaN where a number is."""
-        return upper_norms(self.given)
+        return upper_norms(self.given, self.length)
 
     @cached_property
     def special(self) -> Tensor | None:
@@ -105,8 +111,8 @@ class Tile:
 
     @cached_property
     def length(self) -> Tensor:
-        """Lengths, float64 (n,): within (d + 4) 2^-53, relatively, where ``_SAFE``."""
-        return self._square.sqrt()
+        """Lengths, float64 (n,)."""
+        return lengths(self.given)
 
     @cached_property
     def bias(self) -> Tensor | None:
@@ -177,31 +183,24 @@ def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, 
 
 def lattice_step_of(numbers: Tensor) -> float:
     """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
-    lattice_step, largest = torch.inf, 0.0
+    largest = max(float(_finite(part).abs().max()) if part.numel() else 0.0 for part in _parts(numbers))
+    unit, bits = math.ldexp(1.0, math.frexp(largest)[1] - 50), 0
     for part in _parts(numbers):
-        wide = part.double()
-        wide = wide.masked_fill(~wide.isfinite(), 0)
-        bits = wide.view(torch.int64)
-        exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
-        if bool(((exponent == 0) & (fraction != 0)).any()):  # too small to be of use
+        whole = _finite(part) / unit
+        if unit < 2.0**-1000 or bool((whole != whole.round()).any()):
             return 0.0
-        if not bool(exponent.any()):
-            continue
-        whole = fraction | (_FRACTION + 1)
-        lowest = ((whole & -whole).double().view(torch.int64) >> 52) - 1023
-        least = torch.where(exponent == 0, 1 << 20, exponent + lowest - 52 - 1023).min()
-        lattice_step = min(lattice_step, math.ldexp(1.0, int(least)))
-        largest = max(largest, float(wide.abs().max()))
-        if largest > lattice_step * 2.0**50:
-            return 0.0
-    return lattice_step
+        bits |= int(np.bitwise_or.reduce(whole.long().cpu().numpy(), axis=None))
+    return unit * (bits & -bits) if bits else torch.inf
+
+
+def _finite(numbers: Tensor) -> Tensor:
+    return numbers.double().nan_to_num(0.0, 0.0, 0.0)
 
 
 def _equal_rows(tables: Sequence[Table]) -> Tensor | None:
     """Group equal rows of all tables (-0 and 0 are equal), int64 (N,); None: all differ."""
     # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
-    parts = [part for embeddings, _ in tables for part in _parts(embeddings)]
-    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in parts])
+    norm = torch.cat([lengths(embeddings) for embeddings, _ in tables])
     norm, order = norm.sort(stable=True)
     suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
     same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
@@ -252,10 +251,13 @@ class ExcludedTiles:
         if self._last[0] != tile:
             self._last = tile, self._part.between(tile.start, tile.stop)
         slices, cells, of_all, _ = self._last[1]
-        row = column = rows[:0]
+        row = column = block = rows[:0]
         if slices is not None:
             row, place = slices.entries(rows)
             column = slices.columns[place] - slices.first
+            small = torch.int16 if tile.stop - tile.start < 1 << 15 else torch.int64  # sorted faster
+            block, order = (column // BLOCK).to(small).sort(stable=True)
+            row, column = row[order], column[order]
         if cells is not None:
             cells = cells[rows]
 
@@ -265,7 +267,8 @@ class ExcludedTiles:
             if cells is not None:
                 scores.masked_fill_(cells[:, columns], value)
             if len(row):
-                here = ((column >= columns.start) & (column < columns.stop)).nonzero()[:, 0]
+                ends = block.new_tensor([columns.start // BLOCK, -(-columns.stop // BLOCK)])
+                here = slice(*torch.searchsorted(block, ends).tolist())
                 place = row[here] * scores.shape[1] + (column[here] - columns.start)
                 scores.view(-1).index_fill_(0, place, value)
 
