@@ -275,13 +275,6 @@ def test_hits_have_wilsons_interval_whatever_the_method(hits):
     assert normal["hits_at_3"].effective_tasks == math.inf
 
 
-@pytest.mark.parametrize("name", ["power_mean_rank_inf", "power_mean_rank_minus_inf"])
-def test_extremes_have_no_interval(name):
-    collection = collect([name])
-    with pytest.raises(ValueError, match=rf"'{name}' has no interval.*power_mean_rank_4.*median_rank"):
-        collection.confidence_intervals(method="bootstrap")
-
-
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 4)), min_size=1, max_size=9), st.floats(1e-9, 1e9))
 def test_support_is_n_over_kurtosis(entries, scale):
     u, count = np.array([x for x, _ in entries]), np.array([c for _, c in entries])

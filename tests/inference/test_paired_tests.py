@@ -66,20 +66,3 @@ def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
         with pytest.raises(ValueError, match=r"p_values must be in \[0, 1\], got"):
             holm(wrong)
     assert holm([]).shape == (0,)
-
-
-def test_level_of_the_tests_under_the_null():
-    """Exchangeable models with long-tailed ranks: size at 5% within 2.6 standard errors of 4 to 6%; McNemar below."""
-    rng = np.random.default_rng(2)
-    rejected, runs = {"mr": 0, "mrr": 0, "hits": 0}, 600
-    for _ in range(runs):
-        ranks = np.ceil(np.exp(rng.normal(2, 2, 150)))
-        x, y = ranks, np.ceil(ranks * np.exp(rng.normal(0, 0.5, 150)))
-        swap = rng.random(150) < 0.5
-        x, y = np.where(swap, y, x), np.where(swap, x, y)
-        rejected["mr"] += sign_flip_p_value(x - y, 399, int(rng.integers(1 << 30))) <= 0.05
-        rejected["mrr"] += sign_flip_p_value(1 / x - 1 / y, 399, int(rng.integers(1 << 30))) <= 0.05
-        hit = (x <= 10).astype(int) - (y <= 10)
-        rejected["hits"] += share_difference_p_value(*((s * hit > 0).sum() for s in (1, -1)), 150, 0.0) <= 0.05
-    assert all(0.017 <= rejected[name] / runs <= 0.083 for name in ("mr", "mrr")), rejected
-    assert rejected["hits"] / runs <= 0.06, rejected

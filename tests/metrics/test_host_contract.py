@@ -13,6 +13,7 @@ from torchmetrics import MetricCollection
 from bits import bits
 from public_metrics import every_kind, every_metric, expected, scores
 from torchrankmetrics import MeanRank, RankCollection, RankMetric, Ranks
+from torchrankmetrics.metrics import state
 
 
 @every_kind
@@ -92,6 +93,23 @@ def test_added_metrics_see_the_rows_so_far() -> None:
     metrics.add_metrics(["mr", "amri"], "hits@1")
     metrics.update(*scores(2))
     assert bits(metrics) == expected(lambda: RankCollection(["mrr", "mr", "amri", "hits@1"]), 1, 2)
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+def test_rows_that_inference_mode_stores_are_ordinary_tensors(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning evaluates under it on NCCL; values inside and outside are drawn in test_fuzz_state.py."""
+    monkeypatch.setattr(state, "_COMPACT_FROM", 3)  # counts are merged often
+    metric = RankCollection(["mrr", "z_mrr", "median_rank"], storage=storage, compute_on_cpu=True)
+    ranks = Ranks([1, 4, 2], None, 9)
+    with torch.inference_mode():
+        metric.update(*scores(1))
+        metric.update(ranks, group=[0, 1, 1], weight=torch.ones(3), sample_id=torch.arange(3))
+        metric(*scores(2))
+        metric.to("cpu")
+        metric.compute()
+    rows = next(iter(metric.values(copy_state=False))).rows
+    assert rows
+    assert not any(block.is_inference() for block in rows)
 
 
 CASTS: dict[str, Callable[[Any], Any]] = {

@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,16 +14,19 @@ from torchrankmetrics import MeanReciprocalRank, Ranks
 from worker_pool import WorkerPool
 
 
-def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, str]]:
-    """What happens between updates and computes, seen from one process."""
+def job_life(shard: Shard, later: Shard, storage: str, inside: bool) -> dict[str, dict[str, str]]:
+    """What happens between updates and computes, seen from one process, some of it inside inference mode."""
     found = {}
     metrics = collection(storage)
-    update(metrics, *shard)
-    found["first"] = bits(metrics.compute())
+    with torch.inference_mode(inside):
+        update(metrics, *shard)
+        found["first"] = bits(metrics.compute())
+        found["first members"] = one_by_one(metrics)
     found["again"] = bits(metrics.compute())
     update(metrics, *later)
-    found["later"] = bits(metrics.compute())
-    found["members"] = one_by_one(metrics)
+    with torch.inference_mode(inside):
+        found["later"] = bits(metrics.compute())
+        found["members"] = one_by_one(metrics)
     copy, other = metrics.clone(), pickle.loads(pickle.dumps(metrics))
     found["clone"], found["pickle"] = bits(copy.compute()), bits(other.compute())
     metrics.reset()
@@ -42,19 +44,22 @@ def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, st
 
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize(
-    "later",
-    [([MORE], [EMPTY]), ([EMPTY], [MORE]), ([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")])],
-    ids=["first process", "second process", "both"],
+    ("later", "inside"),
+    [
+        (([MORE], [EMPTY]), False),
+        (([EMPTY], [MORE]), True),  # what Lightning does on NCCL
+        (([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")]), False),
+    ],
+    ids=["first process", "second process, inference mode", "both"],
 )
 def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process(
-    pool: WorkerPool, storage: str, later: tuple[Shard, Shard]
+    pool: WorkerPool, storage: str, later: tuple[Shard, Shard], inside: bool
 ) -> None:
     first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
-    for found in pool.run(job_life, [([HEAD], later[0], storage), ([TAIL], later[1], storage)]):
-        for name in ("first", "again", "reset", "before merge"):
-            assert found[name] == first, name
-        for name in ("later", "members", "clone", "pickle", "merged"):
-            assert found[name] == then, name
+    for found in pool.run(job_life, [([HEAD], later[0], storage, inside), ([TAIL], later[1], storage, inside)]):
+        for name in ("first", "first members", "again", "reset", "before merge"):
+            assert found.pop(name) == first, name
+        assert found == dict.fromkeys(found, then)
 
 
 def refused(*calls: Callable[[], Any]) -> list[bool]:
@@ -100,25 +105,20 @@ def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(pool
         assert found["after"] == expected
 
 
-def job_inference(shard: Shard, later: Shard, storage: str) -> list[dict[str, str]]:
-    """What Lightning does on NCCL: update and compute inside, then life goes on outside."""
-    found = []
-    metrics = collection(storage)
-    with torch.inference_mode():
-        update(metrics, *shard)
-        found.append(bits(metrics.compute()))
-        found.append(one_by_one(metrics))
-    found.append(bits(metrics.compute()))
-    update(metrics, *later)
-    for inside in (True, False):
-        with torch.inference_mode() if inside else nullcontext():
-            found.append(bits(metrics.compute()))
-            found.append(bits(pickle.loads(pickle.dumps(metrics)).compute()))
-    return found
+def job_bad_input(bad: bool) -> tuple[str, dict[str, str], int]:
+    metrics = collection(names=["mrr", "mr"])
+    update(metrics, HEAD)
+    error = ""
+    if bad:
+        try:
+            metrics.update(torch.zeros(2, 3), torch.tensor([0, 7]))
+        except IndexError as raised:
+            error = str(raised)
+    return error, bits(metrics.compute()), next(iter(metrics.values(copy_state=False))).update_count
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_rows_of_inference_mode_are_gathered_inside_and_outside(pool: WorkerPool, storage: str) -> None:
-    first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
-    for found in pool.run(job_inference, [([HEAD], [EMPTY], storage), ([TAIL], [MORE], storage)]):
-        assert found == [first] * 3 + [then] * 4
+def test_bad_input_on_one_process_leaves_its_state(pool: WorkerPool) -> None:
+    expected = of_one_process([HEAD, HEAD], names=["mrr", "mr"])
+    found = pool.run(job_bad_input, [(True,), (False,)])
+    assert "target" in found[0][0]
+    assert [(values, count) for _, values, count in found] == [(expected, 1)] * 2

@@ -24,26 +24,6 @@ def test_one_task_has_the_share_of_its_rank(N, share):
         assert rank * (1 - 1e-9) <= got <= rank * (1 + 1e-8) + 2 * ties[definition] + 1
 
 
-def pairs_below(s, N):
-    """How many pairs of ranks up to N have reciprocals whose sum is below s, 1 / N < s < 1 / N + 1, by 1e-12 of it."""
-    s *= 1 - 1e-12
-    a = np.arange(max(1, math.floor(1 / (s - 1 / N))), N + 1, dtype=np.float64)
-    b = 1 / np.maximum(s - 1 / a, 1e-300)  # the second rank must be beyond
-    return int(np.maximum(N - np.floor(np.minimum(b, N)), 0).sum())
-
-
-@pytest.mark.parametrize("N", SIZES, ids=str)
-@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
-def test_two_equal_tasks_by_counting_pairs_of_ranks(N, share):
-    if N == 10**9 and share < 0.99:
-        share = 0.9995  # fewer pairs to count
-    value = 1 / round(share * N)
-    missed = pairs_below(2 * value, N) / N**2
-    got = p_value(MRR, value, [N, N])
-    assert (1 - missed) * (1 - 1e-9) <= got
-    assert 1 - got >= 0.9 * missed
-
-
 @pytest.mark.parametrize("N", [10**6, 10**9], ids=str)
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_a_value_next_to_the_worst_has_the_probability_of_being_reached(N, n):

@@ -74,6 +74,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return sdist, wheel
 
 
+@pytest.mark.slow
 def test_wheel_runs_with_its_dependencies_alone(built: tuple[Path, Path], tmp_path: Path) -> None:
     _, wheel = built
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)

@@ -20,7 +20,7 @@ from torchrankmetrics import RankCollection, RankMetric, RankTable, compare, eva
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.queries.significance import Shape, query_p_value
+from torchrankmetrics.queries.significance import query_p_value
 
 VIEWS = ("base", "normalized", "adjusted_index", "z_score", "p_value")
 N = 5
@@ -336,26 +336,6 @@ def test_a_perfect_model_has_the_probability_of_one_ranking(name):
     assert got.log_p == pytest.approx(want, abs=5 * got.log_error)
 
 
-def test_orders_with_large_gains_first_have_their_probabilities():
-    gain = np.array([3.0, 1.0, 1.0, 2.0])
-    drawn, ratio = significance._large_first(np.random.default_rng(0), gain, 60_000)
-    assert ratio.mean() == pytest.approx(1, abs=5 * ratio.std() / 245)
-    for order in set(itertools.permutations(gain)):
-        inside = (drawn == order).all(1)
-        estimate = (ratio * inside).mean()
-        assert estimate == pytest.approx(2 / 24, abs=5 * (ratio * inside).std() / 245)
-
-
-def test_ten_items_in_forty_candidates_are_simulated():
-    scores, labels = random_labels(6, size=20, ties=False)
-    collection = RankCollection(["p_ndcg@10", "p_ndcg_exp", "p_dcg"])
-    collection.update(scores - 0.2 * (labels > 0), labels)
-    errors = collection.p_value_errors()
-    for key, p in collection.compute().items():
-        assert 0.001 < p < 1
-        assert errors[key] == pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-6)
-
-
 def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
     scores, labels = random_labels(7, size=60)
     better, worse, other = (RankCollection(["ndcg@10", "recall@5_rel_2", "dcg"]) for _ in range(3))
@@ -438,9 +418,3 @@ def test_rank_biased_precision_is_its_sum_and_has_the_moments_of_its_terms():
     for p in (0, 1, -1, 2, math.nan, "half"):
         with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
             d.rank_biased_precision(p)
-
-
-def test_values_are_drawn_with_gains_in_random_order():
-    shape, kind = Shape(2, 2, np.array([2.0, 1.0])), parse_name("dcg").definition.kind
-    values = significance.drawn_values(kind, shape, np.random.default_rng(0), 40_000)
-    assert (values > 2.5).mean() == pytest.approx(0.5, abs=0.01)

@@ -1,6 +1,7 @@
 """``adjust``, ``datasets``, ``candidates`` and ``metrics``: published numbers, candidate counts, names of metrics."""
 
 import csv
+import re
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -74,8 +75,7 @@ def adjust(
         if result.log10_p is not None:
             cells = tuple(map(PValue, cells, result.log10_p))
         rows.append((as_measure(metric, view=one).key, *cells))
-    emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
-    return 0
+    return emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
 
 
 def _read_counts(path: Path, split: Split, side: Side, entities: Entities) -> "CandidateCounts":
@@ -89,11 +89,10 @@ def _read_counts(path: Path, split: Split, side: Side, entities: Entities) -> "C
         raise ValueError(f"{path} must start with the columns {expected} (candidates --histogram -f csv)")
     found = []
     for number, line in enumerate(lines, 2):
-        *task, n, count = line.split(",")
-        if len(task) != 3 or not (n + count).isdecimal() or len(n + count) > 18:
+        if not (fields := re.fullmatch(r"([^,]*),([^,]*),([^,]*),(\d{1,9}),(\d{1,9})", line)):
             raise ValueError(f"{path} line {number}: expected {expected}, the last two integers; got {shorten(line)}")
-        if task[:2] == [split, entities] and side in ("both", task[2]):
-            found.append((int(n), int(count)))
+        if fields.group(1, 2) == (split, entities) and side in ("both", fields[3]):
+            found.append((int(fields[4]), int(fields[5])))
     if not found:
         raise ValueError(f"{path} has no tasks of split {split!r}, side {side!r}, entities {entities!r}")
     numbers, weights = zip(*found, strict=True)
@@ -154,8 +153,7 @@ def datasets(
     if metrics is not None:
         columns = (*_TASKS, "metric", "mean", "variance")
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
-    emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS) + (metrics is not None)), form, output)
-    return 0
+    return emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS) + (metrics is not None)), form, output)
 
 
 def _summary(counts: "CandidateCounts") -> tuple[int | float, ...]:
@@ -211,8 +209,7 @@ def candidates(
     if all(label.isdecimal() for label in graph.entities) and (most := max(map(int, graph.entities))) >= number:
         notes.append(f"ids go up to {most}, but only {number} occur: if all are entities, --num-entities {most + 1}")
     columns = _HISTOGRAM if histogram else ("split", "entities", "side", "known", *_COUNTS)
-    emit(Tabular.named(columns, rows, notes, keys=3), form, output)
-    return 0
+    return emit(Tabular.named(columns, rows, notes, keys=3), form, output)
 
 
 def metrics(form: Form = None, output: Output = None) -> int:
@@ -229,5 +226,4 @@ def metrics(form: Form = None, output: Output = None) -> int:
         "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
         "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
     )
-    emit(Tabular.named(columns, rows, (note,)), form, output)
-    return 0
+    return emit(Tabular.named(columns, rows, (note,)), form, output)

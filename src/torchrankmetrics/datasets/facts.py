@@ -43,7 +43,7 @@ class DatasetFacts:
         source (str): origin of the triples.
         licence (str): of the triples.
         known (mapping): the splits that are filtered out, by split.
-        histograms (mapping): (num_candidates, count) by (split, entities, side), each ascending.
+        histograms (mapping): (2, n) integers by (split, entities, side): ascending num_candidates, and their counts.
     """
 
     name: str
@@ -57,7 +57,7 @@ class DatasetFacts:
     source: str
     licence: str
     known: Mapping[str, tuple[str, ...]]
-    histograms: Mapping[tuple[str, str, str], CandidateHistogram]
+    histograms: Mapping[tuple[str, str, str], IntArray]
 
 
 def candidate_counts(
@@ -91,9 +91,8 @@ def candidate_counts(
     check_choice("entities", entities, ENTITIES)
     if split not in facts.num_triples:
         raise ValueError(f"split {shorten(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
-    wanted = ENTITY_SIDES if side is None else (side,)
-    parts = [facts.histograms[split, entities, one] for one in wanted]
-    numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    sides = ENTITY_SIDES if side is None else (side,)
+    numbers, counts = np.concatenate([facts.histograms[split, entities, one] for one in sides], axis=1)
     return CandidateCounts.of(numbers, count=counts)
 
 
@@ -132,32 +131,24 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     if word not in by_word:  # only then are all files read
         by_word |= {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
-        near = [by_word[match] for match in difflib.get_close_matches(word, by_word, 1, cutoff=0.85)]
-        nearest = "".join(f"did you mean {name!r}? " for name in near)
-        raise ValueError(
-            f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}"
-            f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
-            "`torchrankmetrics candidates` counts others"
-        )
+        near = difflib.get_close_matches(word, by_word, 1, cutoff=0.85)
+        nearest = f"did you mean {by_word[near[0]]!r}? " if near else ""
+        known = f"dataset_names() lists {len(dataset_names())} datasets, `torchrankmetrics candidates` counts others"
+        raise ValueError(f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}{known}")
     return _load(by_word[word])
 
 
 @cache
 def _load(name: str) -> DatasetFacts:
     content = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    entries = content.pop("histograms")
-    histograms = {
-        (entry["split"], entry["entities"], entry["side"]): (
-            np.array(entry["num_candidates"], dtype=np.int64),
-            np.array(entry["count"], dtype=np.int64),
-        )
-        for entry in entries
-    }
+    known, histograms = {}, {}
+    for one in content.pop("histograms"):
+        known[one["split"]] = tuple(one["known"])
+        histograms[one["split"], one["entities"], one["side"]] = np.array([one["num_candidates"], one["count"]])
     for split, _, side in tuple(histograms):  # written once where both conventions agree
         histograms.setdefault((split, "train", side), histograms[split, "all", side])
-    known = {entry["split"]: tuple(entry["known"]) for entry in entries}
-    synonyms = tuple(content.pop("synonyms"))
-    return DatasetFacts(name=name, synonyms=synonyms, known=known, histograms=histograms, **content)
+    content |= {"name": name, "synonyms": tuple(content["synonyms"]), "known": known, "histograms": histograms}
+    return DatasetFacts(**content)
 
 
 def _word(name: str) -> str:

@@ -39,10 +39,8 @@ def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
     for number, line in enumerate(lines, 1):
         columns = line.split("\t")
         if len(columns) != 3 or not all(column.strip() for column in columns):
-            raise ValueError(
-                f"{name} line {number}: expected head, relation, tail separated by tabs, "
-                f"got {len(columns)} column{'s' if len(columns) != 1 else ''}: {shorten(line[:60])}"
-            )
+            got = f"{len(columns)} column{'s' * (len(columns) != 1)}: {shorten(line[:60])}"
+            raise ValueError(f"{name} line {number}: expected head, relation, tail separated by tabs, got {got}")
         triples.append((columns[0], columns[1], columns[2]))
     if not triples:
         raise ValueError(f"{name} is empty: expected a triple (head, relation, tail) in every line")

@@ -73,16 +73,13 @@ class UnpaddedBatchSampler(BatchSampler):
     def _place(self) -> tuple[int, int, int]:
         """Number of this process, of all processes, and of the batches of each, now."""
         size, replicas, rank = len(self.dataset), self._num_replicas, self._rank
-        grouped = distributed.is_available() and distributed.is_initialized()
-        if replicas is None:
-            replicas = distributed.get_world_size() if grouped else 1
-        if rank is None and not grouped and replicas > 1:
-            raise ValueError(
-                f"rank must be given with num_replicas={replicas} where there is no process group: every process would "
-                "use the samples of the first"
-            )
-        if rank is None:
-            rank = distributed.get_rank() if grouped else 0
+        if distributed.is_available() and distributed.is_initialized():
+            replicas = distributed.get_world_size() if replicas is None else replicas
+            rank = distributed.get_rank() if rank is None else rank
+        replicas = 1 if replicas is None else replicas
+        if rank is None and replicas > 1:
+            raise ValueError(f"rank must be given with num_replicas={replicas} if there is no process group")
+        rank = rank or 0
         if not 0 <= rank < replicas:
             raise ValueError(f"rank must be in [0, {replicas}) for {replicas} processes, got {rank}")
         if size < replicas:

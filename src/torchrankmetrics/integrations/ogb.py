@@ -83,9 +83,7 @@ class Evaluator:
         if not len(ranks):
             raise ValueError("y_pred_pos must hold the scores of at least one positive, got none")
         if ranks.flags is not None and (ranks.flags & fault.NAN).any():
-            warn(
-                "y_pred_pos or y_pred_neg hold NaN; a NaN never helps, where lists of OGB's evaluator may put it first"
-            )
+            warn("y_pred_pos or y_pred_neg hold NaN; here a NaN never helps, OGB's evaluator may put it first")
         result = Result()
         result.ranks, result.eval_metric = ranks, self.eval_metric
         if self.eval_metric == "mrr":

@@ -73,24 +73,22 @@ def rank_triples(
 
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
     """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
-    kind = type(model)
-    if kind.__module__ != f"torch_geometric.nn.kge.{kind.__name__.lower()}":  # not subclasses, whose scores may differ
+    kind = type(model).__name__
+    node, relation = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
+    is_known = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"  # scores of subclasses may differ
+    if not is_known or node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
         return None, None
-    node, relation, similarity = model.node_emb.weight.detach(), model.rel_emb.weight.detach(), "dot"
-    tail, head = torch.mul, torch.mul
-    if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
-        return None, None
-    if kind.__name__ == "TransE" and model.p_norm in (1, 2):
-        similarity = f"l{model.p_norm:.0f}"
+    tail, head, similarity = torch.mul, torch.mul, "dot"
+    if kind in ("ComplEx", "RotatE"):
+        node = torch.complex(node, model.node_emb_im.weight.detach())
+    if kind == "TransE" and model.p_norm in (1, 2):
         node = torch.nn.functional.normalize(node, p=model.p_norm, dim=-1)
-        tail, head = torch.add, torch.sub
-    elif kind.__name__ == "ComplEx":
-        node = torch.complex(node, model.node_emb_im.weight.detach())
+        tail, head, similarity = torch.add, torch.sub, f"l{model.p_norm:.0f}"
+    elif kind == "ComplEx":
         relation = torch.complex(relation, model.rel_emb_im.weight.detach())
-    elif kind.__name__ == "RotatE":
-        node = torch.complex(node, model.node_emb_im.weight.detach())
+    elif kind == "RotatE":
         relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
-    elif kind.__name__ != "DistMult":
+    elif kind != "DistMult":
         return None, None
     inverse = relation.conj() if node.is_complex() else relation
     table = Candidates(_as_real(node))
@@ -130,9 +128,7 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
     parts = [_as_source(source, f"sources[{i}]") for i, source in enumerate(sources)]
     numbers = {number for source in sources if (number := _num_nodes(source)) is not None}
     if num_entities is None and len(numbers) > 1:
-        raise ValueError(
-            f"sources must number their nodes alike, but they have {sorted(numbers)} nodes; pass num_entities"
-        )
+        raise ValueError(f"sources must number nodes alike, but they have {sorted(numbers)} nodes; pass num_entities")
     return KnownTriples(*parts, num_entities=next(iter(numbers), None) if num_entities is None else num_entities)
 
 
@@ -178,24 +174,20 @@ def ranks_of_predictions(
     if len(edges) != 2 or edges[0].ndim != 1 or edges[0].shape != edges[1].shape:
         shapes = ", ".join(str(tuple(part.shape)) for part in edges)
         raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {shapes}")
-    row, column = edges
     if edge_label_weight is not None:
         weight = torch.as_tensor(edge_label_weight, device=listed.device)
-        if weight.shape != row.shape:
-            raise ValueError(f"edge_label_weight must be ({len(row)},), got {tuple(weight.shape)}")
-        row, column = row[weight > 0], column[weight > 0]
-    for name, ids, size in (
-        ("pred_index_mat", listed, number),
-        ("edge_label_index", row, len(listed)),
-        ("edge_label_index", column, number),
-    ):
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-            raise IndexError(f"{name} must lie in [0, {size}), got {int(ids.min())} to {int(ids.max())}")
-    cells = torch.arange(len(listed), device=listed.device)[:, None] * number + listed
-    true = row * number + column
-    for name, one in (("pred_index_mat", cells), ("edge_label_index", true)):
-        if (one.flatten().sort().values.diff() == 0).any():
+        if weight.shape != edges[0].shape:
+            raise ValueError(f"edge_label_weight must be ({len(edges[0])},), got {tuple(weight.shape)}")
+        edges = [part[weight > 0] for part in edges]
+    row, column = edges
+    source = torch.arange(len(listed), device=listed.device)[:, None].expand_as(listed)
+    for name, rows, ids in (("pred_index_mat", source, listed), ("edge_label_index", row, column)):
+        for values, size in ((rows, len(listed)), (ids, number)):
+            if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < size:
+                raise IndexError(f"{name} must lie in [0, {size}), got {int(values.min())} to {int(values.max())}")
+        if ((rows * number + ids).flatten().sort().values.diff() == 0).any():
             raise ValueError(f"{name} must hold no destination twice for one source")
+    cells, true = source * number + listed, row * number + column
     hit = torch.isin(cells, true)
     last = number - torch.bincount(row, minlength=len(listed))[row] + 1  # the other true edges are not candidates
     low, high = (listed.shape[1] - hit.sum(1) + 1)[row], last.clone()

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.definitions.protocol import Average, View
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis
@@ -44,8 +44,7 @@ class RankCollection(RowOwner, MetricCollection):
         rank_types (str or sequence of str, default ("realistic",)): of "realistic", "optimistic", "pessimistic",
             "expected". p-values are computed from pessimistic ranks, whatever the rank type.
         sides (str or sequence of str, default ("both",)): of "both", "head", "tail", "relation"; "both" is the union of
-            the tasks. Others than "both" need ``side`` in update. Or two labels of your own for head and tail, for
-            example ("i2t", "t2i"), with or without "both".
+            the tasks. Others than "both" need ``side`` in update.
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): computes null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
@@ -84,7 +83,7 @@ class RankCollection(RowOwner, MetricCollection):
         *additional_metrics: MetricLike | MetricCollection,
         views: View | Sequence[View] = ("base",),
         rank_types: RankType | Sequence[RankType] = ("realistic",),
-        sides: str | Sequence[str] = ("both",),
+        sides: Side | Sequence[Side] = ("both",),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
@@ -192,8 +191,6 @@ class RankCollection(RowOwner, MetricCollection):
     update = RankMetric.update  # it calls the next two methods
 
     def _validate(self, preds: Any, side: str | None, group: Integers | None) -> TaskSide | None:
-        if side is not None:
-            side = self._selection.labels.get(side, side)
         for member in self._checked:
             member._validate_update(preds, side, group)
         if self.is_released:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.definitions.protocol import Average, View
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords, warn
@@ -46,7 +46,7 @@ def evaluate(
     indexes: Integers | None = None,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
-    sides: str | Sequence[str] = ("both",),
+    sides: Side | Sequence[Side] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
     relevance_threshold: float = 1.0,
@@ -141,8 +141,6 @@ def evaluate(
         )
     if not (is_complete or is_scored):
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
-    if isinstance(side, str):
-        side = selection.labels.get(side, side)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
     analysis = Analysis(
         [

@@ -36,8 +36,7 @@ class Measure:
     rank_type: RankType = "realistic"
     side: Side = "both"
     average: Average = "micro"
-    expectation: ExpectationProvider = DEFAULT_EXPECTATION
-    side_names: tuple[str, str] = ("head", "tail")
+    expectation: ExpectationProvider = None  # type: ignore[assignment]  # None: exact
 
     def __post_init__(self) -> None:
         definition = self.definition
@@ -47,9 +46,9 @@ class Measure:
             raise TypeError(
                 f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}{own}"
             )
-        if not isinstance(
-            self.expectation, ExactExpectation | ExpectationProvider
-        ):  # isinstance of a protocol alone is slow
+        if self.expectation is None:
+            object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
+        elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {shorten(self.expectation)}"
             )
@@ -67,16 +66,10 @@ class Measure:
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
         usual = self.definition.canonical_rank_type("realistic")
-        parts = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
+        parts = [(self.side, "both"), (self.rank_type, usual), (self.average, "micro")]
         name = VIEW_PREFIXES[self.view] + self.definition.name
         name = _OWN_WORDS.get((self.definition.name, self.view), name)
         return "_".join([*(part for part, unwritten in parts if part != unwritten), name])
-
-    @property
-    def side_name(self) -> str:
-        """Name of the side in keys."""
-        head, tail = self.side_names
-        return {"head": head, "tail": tail}.get(self.side, self.side)
 
     @property
     def higher_is_better(self) -> bool | None:

@@ -318,9 +318,8 @@ class RankMetric(RowOwner, Metric):
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure
         if measure.side != "both" and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
-            known = ", ".join(map(repr, measure.side_names))
             raise ValueError(
-                f"side must be passed to update ({known} or 'relation'), or be in every row of its RankTable: "
+                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
                 f"{self.key!r} uses the ranking tasks of one side only"
             )
         if measure.average == "macro" and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):

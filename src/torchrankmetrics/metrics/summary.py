@@ -63,7 +63,7 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     for side in sides:
         label_side: Side = side if len(present) > 1 or not present else present[0]
         for name, line in lines.items():
-            label = replace(line, side=label_side).side_name if present else "all"
+            label = label_side if present else "all"
             views = replace(line, side=side).with_views("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))

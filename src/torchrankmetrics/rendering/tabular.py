@@ -13,9 +13,8 @@ Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequenc
 ROW = "row"  # as the metric of a column: its values are in units of the metric that the row names
 _RATIOS = {"normalized": "normalized ", "z": "z of ", "p": "p of "}
 _SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
-_SHARES |= {"hits": "Hits", "recall": "Recall", "precision": "Precision", "success": "Success", "imr": "IMR"}
-_SHARES |= {"r_precision": "R-Precision", "tie_rate": "tie rate", "igmr": "IGMR"}
-_SHARES |= {"inverse_median_rank": "1/median rank"}
+_SHARES |= {name: name.title() for name in ("hits", "recall", "precision", "success")} | {"tie_rate": "tie rate"}
+_SHARES |= {"imr": "IMR", "igmr": "IGMR", "r_precision": "R-Precision", "inverse_median_rank": "1/median rank"}
 _RANKS = {"mr": "MR", "amr": "AMR", "gmr": "GMR", "hmr": "HMR", "first_mr": "first MR", "median_rank": "median rank"}
 _KEY = re.compile(
     r"((?:head_|tail_|relation_)?(?:optimistic_|pessimistic_|expected_)?(?:macro_)?)"
@@ -26,12 +25,12 @@ _KEY = re.compile(
 def paper_name(key: str) -> str:
     """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10; other keys as they are."""
     match = _KEY.fullmatch(key)
-    name = match and (_SHARES | _RANKS).get(match[3])
-    if not match or not name:
+    if not match or match[3] not in _SHARES | _RANKS:
         return key
     view = "adjusted " if match[2] == "adjusted" else _RATIOS.get(match[2], "")
     cut = f"@{match[4]}" if match[4] else ""
-    return f"{view}{name}{cut}" + (f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else "")
+    tasks = f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else ""
+    return f"{view}{(_SHARES | _RANKS)[match[3]]}{cut}{tasks}"
 
 
 def _is_share(key: str) -> bool:
@@ -45,9 +44,7 @@ def name_of(number: int, names: Names, argument: str = "names", kind: str = "gro
     if names is None:
         return number
     if isinstance(names, str):
-        raise TypeError(
-            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shorten(names)}"
-        )
+        raise TypeError(f"{argument} must be a dict of id -> name, or names by id; got the string {shorten(names)}")
     if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
         raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")
     return names[number]
@@ -125,14 +122,13 @@ class Tabular:
 
     def programs(self) -> dict[str, list[Plain]]:
         """Columns of machine formats by name; after p-values a column of their logarithms."""
-        found: dict[str, list[Plain]] = {}
-        logarithms: dict[str, list[Plain]] = {}
+        found, logarithms = dict[str, list[Plain]](), dict[str, list[Plain]]()
         for i, column in enumerate(self.columns):
             if column.audience != "people":
                 cells = found[column.name] = [_value(row[i]) for row in self.rows]
                 if any(isinstance(cell, PValue) for cell in cells):
                     name = "log10_p" if column.name in ("p", "value") else f"log10_p_{column.name}"
-                    logarithms[name] = [cell.log10 if isinstance(cell, PValue) else None for cell in cells]
+                    logarithms[name] = [getattr(cell, "log10", None) for cell in cells]
         return found | logarithms
 
     def printed(
@@ -147,8 +143,9 @@ class Tabular:
             if column.audience == "programs":
                 continue
             title = column.name if column.heading is None else column.heading
-            if column.metric not in ("", ROW) and title in (column.metric, paper_name(column.metric)):
-                title = title if labels is None else names.get(column.metric, paper_name(column.metric))
+            paper = paper_name(column.metric)
+            if labels is not None and column.metric not in ("", ROW) and title in (column.metric, paper):
+                title = names.get(column.metric, paper)
             cells = []
             for row in self.rows:
                 cell, of = row[i], column.metric

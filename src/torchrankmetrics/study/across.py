@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import rankdata, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.inference.standard_errors import student_interval
 from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
@@ -155,9 +156,9 @@ def _interval(
     if len(values) < 2:
         return mean, math.nan, math.nan
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
-    low, high = (-math.inf if bounds[0] is None else bounds[0]), (math.inf if bounds[1] is None else bounds[1])
-    return mean, max(mean - half, low), min(mean + half, high)
+    low, high = student_interval(mean, error, len(values) - 1, confidence_level)
+    least, most = bounds
+    return mean, low if least is None else max(low, least), high if most is None else min(high, most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,5 +314,5 @@ def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[f
         is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
         return mean, mean, mean, 0.0, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
     freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
-    half = float(student.ppf((1 + confidence_level) / 2, freedom)) * error
-    return mean, mean - half, mean + half, error, float(2 * student.sf(abs(mean) / error, freedom))
+    ends = student_interval(mean, error, freedom, confidence_level)
+    return mean, *ends, error, float(2 * student.sf(abs(mean) / error, freedom))

@@ -15,7 +15,7 @@ from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, units_of, wilson
+from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, student_interval, units_of, wilson
 from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
@@ -200,8 +200,8 @@ def _cell(
     if place is None:
         # runs without common tasks, or a metric without a standard error: variance of seeds only
         error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-        half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
-        return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
+        low, high = student_interval(cell.value, error, len(values) - 1, confidence_level)
+        return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
     models, found = place[0], place[0].mean(place[1], confidence_level)
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
     if definition.is_share:
