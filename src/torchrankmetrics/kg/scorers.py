@@ -9,7 +9,6 @@ from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense, read_
 from torchrankmetrics.ranking.embeddings import (
     Candidates,
     check_embeddings,
-    check_similarity,
     product_scores,
     read_candidates,
     resolve_arithmetic,
@@ -103,8 +102,7 @@ class EmbeddingScorer:
         similarity: str = "dot",
         arithmetic: str | None = None,
     ) -> None:
-        self.candidates = read_candidates(candidates, bias)
-        check_similarity(similarity, self.candidates.bias)
+        self.candidates = read_candidates(candidates, bias, similarity)
         self.queries, self.similarity = queries, similarity
         device = self.candidates.embeddings.device
         self.is_exact = resolve_arithmetic(arithmetic, similarity, device) == "exact"

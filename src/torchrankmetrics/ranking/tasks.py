@@ -161,11 +161,9 @@ def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -
 
 def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
     if labels.shape != shape:
-        hint = ""
-        if labels.is_floating_point() and labels.ndim == 2 and labels.shape[1] == shape[1]:
-            hint = "; of two matrices of embeddings: evaluate(rank_embeddings(queries, candidates, target))"
         raise ValueError(
-            f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}{hint}"
+            f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}; embeddings "
+            "are ranked by rank_embeddings(queries, candidates, target)"
         )
     row, column = _cells_of_mask(labels.bool())  # a quarter of the time of labels != 0
     return Cells(row, column, read_gain(labels[row, column]))
@@ -276,8 +274,7 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
         if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
             raise ValueError(
                 f"{name} as a tuple must be (rows, columns), two vectors (P,), got shapes "
-                f"{[tuple(part.shape) for part in parts]}; pass a list for one entry per row, such as "
-                f"{name}=[[0, 2], [1]]"
+                f"{[tuple(part.shape) for part in parts]}; a list has one entry per row: {name}=[[0, 2], [1]]"
             )
         return Cells(as_ids(parts[0], name), as_ids(parts[1], name))
     if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
