@@ -85,8 +85,6 @@ def rank_dense(
 
 def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:
     """Check that scores can be ranked; without ``some``, N may be 0 (an empty shard)."""
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor of shape (B, N), got {type(scores).__name__}")
     if scores.ndim != 2:
         raise ValueError(f"{name} must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
     if some and scores.shape[1] == 0:

@@ -80,7 +80,7 @@ class Level:
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,)."""
-        return self._targets.error(tile, self.dtype).isfinite()
+        return self._targets.bounds(tile, self.dtype)[0].isfinite()
 
     def queries(self, rows: Tensor) -> Tensor:
         """Some queries, ascending, as ``scores`` takes them."""
@@ -92,7 +92,7 @@ class Level:
 
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         """Return the counter of the scores of tasks, whose rows among the scores are given."""
-        low, high = self._targets.interval(tile, self.dtype)
+        _, low, high = self._targets.bounds(tile, self.dtype)
         return self._problem.intervals.counter((place, low[task], high[task]), limit)
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:

@@ -63,7 +63,7 @@ class Pairs:
         The target of a task itself is not counted.
         """
         scores = scores_of_pairs(self._problem, tile, self._problem.row[task], column)
-        low, high = (end[task] for end in self._targets.interval(tile, FLOAT64))
+        low, high = (end[task] for end in self._targets.bounds(tile, FLOAT64)[1:])
         other = column != (self._problem.column - tile.left)[task]
         above = other & (scores > high)
         self._counts.above.index_add_(0, task, above.long())

@@ -307,8 +307,6 @@ class Queries:
 
     def sizes(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Upper bounds of the norms of what ``rounded`` gives, and of its rounding; as ``norm``."""
-        if dtype == FLOAT64:
-            return self.norm, torch.zeros_like(self.norm)
         error = self.rounded(dtype)[1]
         return self.norm + error, error
 

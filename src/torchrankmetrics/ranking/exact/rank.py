@@ -116,7 +116,7 @@ class Cascade:
             elif int(inside[many].sum()) <= _FEW * limit:
                 many = inside > most
         else:
-            exact = self._targets.error(tile, level.dtype)[task] == 0
+            exact = self._targets.bounds(tile, level.dtype)[0][task] == 0
             if not self._targets.looked and bool((many & ~exact).any()):
                 self._targets.look()  # there may be a reason for so many
                 return self._count_some(tile, task, level, listed)

@@ -146,7 +146,9 @@ class TargetScores:
         self._problem = problem
         self._lattice_step, self.looked = 0.0, False
         self.group: Tensor | None = None
-        self._forget()
+        # of one tile at a time
+        self._tile: Tile | None = None
+        self._bounds: dict[torch.dtype, tuple[Tensor, Tensor, Tensor]] = {}
         none = problem.queries.norm[:0]
         scores, kinds, errors = [none], [none.float()], [none]
         for task, tile, bias in self._tiles():
@@ -177,28 +179,19 @@ class TargetScores:
             given, bias = rows_of(self._problem.tables, among[task])
             yield task, Tile(given, bias, slice(0, len(task)), self._problem.similarity), bias
 
-    def _forget(self, tile: Tile | None = None) -> None:
-        # the bounds and intervals of one tile at a time
-        self._tile = tile
-        self._bounds: dict[torch.dtype, Tensor] = {}
-        self._intervals: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+    def bounds(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Bound of the errors of a score of the tile and of the true one together, float64 (P,), and the interval.
 
-    def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
-        """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
+        The interval (low, high), (P,) each, contains the scores that the precision does not decide.
+        """
         if self._tile is not tile:
-            self._forget(tile)
+            self._tile, self._bounds = tile, {}
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step)
-            self._bounds[dtype] = bound[self._problem.row] + self.errors
+            bound = bound[self._problem.row] + self.errors
+            self._bounds[dtype] = bound, *interval(dtype, self.scores, bound)
         return self._bounds[dtype]
-
-    def interval(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the interval of scores of a tile that a precision does not decide, (P,) each."""
-        error = self.error(tile, dtype)
-        if dtype not in self._intervals:
-            self._intervals[dtype] = interval(dtype, self.scores, error)
-        return self._intervals[dtype]
 
     def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
@@ -233,7 +226,7 @@ class TargetScores:
             self._lattice_step = min([of_products, *(lattice_step_of(bias) / 2 for bias in biases)])
             errors = [self._error_of(problem.row[task], tile.each) for task, tile, _ in self._tiles()]
             self.errors = torch.cat([self.errors[:0], *errors])
-            self._forget()
+            self._tile = None
 
 
 def scores_of_pairs(problem: Problem, tile: Tile, row: Tensor, column: Tensor) -> Tensor:
