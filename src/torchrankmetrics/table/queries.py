@@ -231,10 +231,10 @@ def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows,
 
 def _require_none(wrong: npt.NDArray[np.bool_], rows: Rows, index: Rows, starts: Rows, text: str) -> None:
     if wrong.any():
-        first = starts[wrong][:1]
-        columns = Columns(rows[first])
+        first = min(starts[wrong], key=index.__getitem__)
+        columns = Columns(rows[first][None])
         name, sample, side = int(columns.query[0]), int(columns.sample_id[0]), SIDES_BY_CODE[int(columns.side[0])]
-        task = f"ranking task {int(index[first][0])}" if sample == ABSENT else f"sample id {sample}"
+        task = f"ranking task {int(index[first])}" if sample == ABSENT else f"sample id {sample}"
         called = f"query {name}" if name >= 0 else f"that of {task}"
         where = "" if side is None else f" of side {side!r}"
         raise ValueError(f"{int(wrong.sum())} queries {text}; the first is {called}{where}")
