@@ -15,7 +15,6 @@ from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Rank
 from torchrankmetrics.datasets import PrecomputedExpectation
 from torchrankmetrics.definitions.tasks import IDENTITY
 from torchrankmetrics.inference.flips import SignFlipTest
-from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.standard_errors import units_of
 from torchrankmetrics.inference.testing import holm, share_difference, tango
 
@@ -33,9 +32,13 @@ def table(ranks, order=None, **columns):
     return RankTable.from_ranks(Ranks(torch.tensor(ranks)[order], None, 40), **picked)
 
 
+X, Y = Ranks(A, None, 40), Ranks(B, None, 40)
+NAMED = table(A, sample_id=range(10))
+
+
 def test_values_and_difference_are_those_of_evaluate():
     names = ["mr", "mrr", "hits_at_3", "gmr", "hmr", "amri", "adjusted_mrr", "z_mrr", "z_mr", "amr"]
-    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), names, n_resamples=200)
+    result = compare(X, Y, names, n_resamples=200)
     a, b = evaluate(A, 40, names), evaluate(B, 40, names)
     for row in result.rows:
         assert (row.a, row.b) == pytest.approx((a[row.metric], b[row.metric]))
@@ -163,7 +166,7 @@ def test_the_number_of_flips_and_their_error_are_printed():
     floor = compare(x, worse, "mr", permutations=1999)
     assert floor.p_value == 1 / 2000
     assert "p < 1/1999 (sign-flip permutation, 1999 flips)" in str(floor)
-    small = compare(Ranks(A, None, 40), Ranks(B, None, 40), "gmr")
+    small = compare(X, Y, "gmr")
     assert (small.permutations, small.monte_carlo_error) == (None, 0)  # all 1,024 flips
     assert compare(x, y, "median").monte_carlo_error is None
 
@@ -183,7 +186,7 @@ def test_many_hypotheses_draw_more_flips():
 def test_aligned_by_side_and_sample_id_whatever_the_order():
     rng = np.random.default_rng(3)
     ids, group = torch.arange(100, 110), torch.arange(10) // 2
-    expected = compare(Ranks(A, None, 40), Ranks(B, None, 40), "mrr")
+    expected = compare(X, Y, "mrr")
     for shuffle in (rng.permutation(10), np.r_[np.arange(9, -1, -1), 3, 3]):  # also with repeats
         a = table(A, sample_id=ids, group=group)
         b = table(B, shuffle, sample_id=ids, group=group)
@@ -200,9 +203,8 @@ def test_aligned_by_side_and_sample_id_whatever_the_order():
     by_table = group[collection.table().sample_id - 100]
     assert compare(collection, b, "mrr", cluster=by_table).p_value == key.p_value
     head, tail = table(A, sample_id=ids), table(B, sample_id=ids)
-    sided = [
-        RankTable.concatenate([with_side(x, "head"), with_side(y, "tail")]) for x, y in ((head, tail), (tail, head))
-    ]
+    pairs = ((head, tail), (tail, head))
+    sided = [RankTable.concatenate([with_side(x, "head"), with_side(y, "tail")]) for x, y in pairs]
     assert compare(*sided, "mrr").difference == pytest.approx(0)
     assert compare(*sided, "tail_mrr").difference == pytest.approx(-expected.difference)
 
@@ -212,7 +214,7 @@ def with_side(source, side):
 
 
 def test_clusters_of_copies_count_once():
-    single = compare(Ranks(A, None, 40), Ranks(B, None, 40), "mrr")
+    single = compare(X, Y, "mrr")
     keys = torch.arange(10).repeat(3)
     tripled = compare(Ranks(A * 3, None, 40), Ranks(B * 3, None, 40), ["mrr", "hits@3"], cluster=keys)
     assert tripled["mrr"].p_value == single.p_value
@@ -225,23 +227,15 @@ def test_clusters_of_copies_count_once():
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        (
-            table(A, sample_id=range(10)),
-            table(B[:8], sample_id=range(8)),
-            r"not of the same tasks .*b lacks 2: \(None, 8\), \(None, 9\)",
-        ),
-        (
-            table(A, sample_id=range(10)),
-            table(B, sample_id=range(1, 11)),
-            r"a lacks 1: \(None, 10\); b lacks 1: \(None, 0\)",
-        ),
-        (table(A, sample_id=range(10)), table(B), "b has tasks without a sample_id"),
-        (Ranks(A, None, 40), Ranks(B[:9], None, 40), "b has 9 tasks, a has 10"),
-        (Ranks(A, None, 40), Ranks(B, None, 41), "differ in num_candidates at 10 tasks, first task 0: 40 and 41"),
+        (NAMED, table(B[:8], sample_id=range(8)), r"not of the same tasks .*b lacks 2: \(None, 8\), \(None, 9\)"),
+        (NAMED, table(B, sample_id=range(1, 11)), r"a lacks 1: \(None, 10\); b lacks 1: \(None, 0\)"),
+        (NAMED, table(B), "b has tasks without a sample_id"),
+        (X, Ranks(B[:9], None, 40), "b has 9 tasks, a has 10"),
+        (X, Ranks(B, None, 41), "differ in num_candidates at 10 tasks, first task 0: 40 and 41"),
         (table(A, weight=torch.ones(10)), table(B, weight=torch.arange(1, 11)), "differ in weight"),
         (table(A).compact(), table(B), "a has no sample ids and its rows are sorted or merged"),
-        (Ranks(A, None, 40), [], "b is an empty list"),
-        ([Ranks(A, None, 40)] * 2, Ranks(B, None, 40), "lists of at least 2 runs"),
+        (X, [], "b is an empty list"),
+        ([X] * 2, Y, "lists of at least 2 runs"),
         (Ranks([], None, 40), Ranks([], None, 40), "a contains no ranking tasks"),
     ],
 )
@@ -251,23 +245,19 @@ def test_models_that_do_not_fit_raise(a, b, message):
 
 
 def test_bad_options_are_rejected():
-    a, b = Ranks(A, None, 40), Ranks(B, None, 40)
-    for metric, message in (
-        ("count", "cannot be compared"),
-        ("p_mrr", "cannot be compared"),
-        ("z_std", "no meaning"),
-        ("power_mean_rank_inf", "'power_mean_rank_inf' has no interval"),
+    for options, message in (
+        ({"metric": "count"}, "cannot be compared"),
+        ({"metric": "p_mrr"}, "cannot be compared"),
+        ({"metric": "z_std"}, "no meaning"),
+        ({"metric": "power_mean_rank_inf"}, "'power_mean_rank_inf' has no interval"),
+        ({"metric": []}, "metric is empty"),
+        ({"metric": "tail_mrr"}, "no tasks of side 'tail'"),
+        ({"permutations": 0}, "permutations must be an int of at least 99"),
     ):
         with pytest.raises(ValueError, match=message):
-            compare(a, b, metric)
-    with pytest.raises(ValueError, match="permutations must be an int of at least 99"):
-        compare(a, b, permutations=0)
-    with pytest.raises(ValueError, match="metric is empty"):
-        compare(a, b, [])
-    with pytest.raises(ValueError, match="no tasks of side 'tail'"):
-        compare(a, b, "tail_mrr")
+            compare(X, Y, **options)
     with pytest.raises(TypeError, match="a must be a RankTable"):
-        compare(object(), b)
+        compare(object(), Y)
     repeated = table(A, [*range(10), 0], sample_id=range(10))
     with pytest.raises(ValueError, match="cluster must be the same for all repeats"):
         compare(repeated, repeated, cluster=list(range(11)))
@@ -280,42 +270,12 @@ def test_collections_without_ids_are_aligned_by_order_unless_it_is_lost():
             collection.update(Ranks(part, None, 40))
         return collection
 
-    expected = compare(Ranks(A, None, 40), Ranks(B, None, 40), "mr")
+    expected = compare(X, Y, "mr")
     assert compare(collect(A), collect(B), "mr") == expected
     with pytest.raises(ValueError, match="storage='counts'"):
         compare(collect(A, storage="counts"), collect(B), "mr")
     with pytest.raises(ValueError, match="sorted or merged"):
         compare(collect(A).table(), collect(B).table(), "mr")
-
-
-def simulated(rng, sizes, n, seed_spread, task_spread, noise):
-    """Additive scores: seed + task of the model + both; tasks of A and B are drawn apart, so their spreads add."""
-    columns = []
-    for runs in sizes:
-        task = rng.normal(0, task_spread, (n, 1))
-        columns.append(rng.normal(0, seed_spread, (1, runs)) + task + rng.normal(0, noise, (n, runs)))
-    return units_of(np.concatenate(columns, 1), np.ones(n), np.ones(n, dtype=np.int64))
-
-
-def test_variance_split_is_unbiased_and_its_test_keeps_the_level():
-    rng = np.random.default_rng(4)
-    sizes, n, runs = (4, 5), 40, 400
-    splits, rejected, covered = [], 0, 0
-    for _ in range(runs):
-        units = simulated(rng, sizes, n, 0.3, 1.0, 2.0)
-        result = SeededModels(units, sizes, IDENTITY).difference(0, 1, 0.95)
-        splits.append((result.split.seeds, result.split.tasks, result.split.interaction))
-        rejected += result.p_value_of(0) <= 0.05
-        covered += result.low <= 0 <= result.high
-        assert (result.low <= 0 <= result.high) == (result.p_value_of(0) >= 0.05)
-    truth = (0.09 / 4 + 0.09 / 5, 2 / n, 4 / 4 / n + 4 / 5 / n)
-    found = np.mean(splits, axis=0)
-    # parts below zero are cut to zero, which lifts the first two a little
-    assert found[2] == pytest.approx(truth[2], rel=0.03)
-    assert truth[0] * 0.9 < found[0] < truth[0] * 1.5
-    assert truth[1] * 0.9 < found[1] < truth[1] * 1.3
-    assert rejected / runs <= 0.08
-    assert 0.92 <= covered / runs <= 0.985
 
 
 def test_seeds_of_models_and_their_variance_by_hand():

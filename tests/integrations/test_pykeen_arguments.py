@@ -44,12 +44,11 @@ def test_pykeen_resolves_the_evaluators_by_name():
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
-        (["hits_at_k"], {"hits_at_10"}),
-        ("hits_at_k", {"hits_at_10"}),
-        (["hits_at_k.5", "z_hits@k"], {"hits_at_5", "z_hits_at_10", "z_hits_at_k"}),
-        (["hits_at_k", "tie_rate", RankMetric("mr")], {"hits_at_10", "tie_rate", "arithmetic_mean_rank"}),
+        ("hits@5", {"hits_at_5"}),
+        (["z_hits_at_k"], {"z_hits_at_10", "z_hits_at_k"}),
+        (["hits@10", "tie_rate", RankMetric("mr")], {"hits_at_10", "tie_rate", "arithmetic_mean_rank"}),
         (["arithmetic_mean_rank", "p_mr"], {"arithmetic_mean_rank", "p_mr"}),
-        ({"mine": "hits@k", "other": "mr"}, {"mine", "other"}),
+        ({"mine": "hits@3", "other": "mr"}, {"mine", "other"}),
         ([RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))], {"dcg"}),
     ],
 )
@@ -69,6 +68,7 @@ def test_every_metric_of_pykeen_is_taken_by_its_key():
     ("metrics", "error", "message"),
     [
         (["mmr"], ValueError, "unknown metric 'mmr'; did you mean"),
+        (["hits_at_k"], ValueError, "'hits_at_k' needs a number of first places, for example hits_at_10"),
         ([torch.nn.Linear], TypeError, "must be a str, got type"),
         (3, TypeError, "metrics must be names, RankMetric instances or a dict, got int"),
         ([], ValueError, "metrics is empty"),

@@ -10,15 +10,7 @@ import torch
 import reference
 from ranking_problems import flagged_lines
 from reference import Task
-from torchrankmetrics import (
-    RankCollection,
-    RankMetric,
-    Ranks,
-    RankTable,
-    compare,
-    evaluate,
-    rank_embeddings,
-)
+from torchrankmetrics import RankCollection, RankMetric, Ranks, RankTable, compare, evaluate, rank_embeddings
 from torchrankmetrics.definitions import candidates as candidates_module
 from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.metrics.registry import parse_name

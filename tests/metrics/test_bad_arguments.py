@@ -38,7 +38,6 @@ TABLE = RankTable.from_ranks(RANKS, side="tail")
 EYE = torch.eye(2)
 
 TYPE_ERRORS = [
-    (lambda: HitsAtK(2.0), "k must be an int, got 2.0 of type float"),
     (lambda: RankCollection(["mr", MeanMetric()]), "got MeanMetric; a MetricCollection contains it"),
     (lambda: RankCollection(expectation=torch.ones(2)), "expectation must have a method moments"),
     (lambda: RankAccumulator(torch.ones(2), [0, 1], 3), r"shape must be \(B, N\), two ints, got 3"),
@@ -52,7 +51,6 @@ TYPE_ERRORS = [
     (lambda: TABLE.confidence_intervals(["mrr"], seed="1"), "seed must be an int, got '1'"),
     (lambda: RankCollection({"own": lambda r: 1 / r}), r"write RankDefinition\('my_metric', f=function\)"),
     (lambda: RankDefinition("x", f=lambda r: 1 / math.log2(r + 1)), r"torch\.log2"),
-    (lambda: RankDefinition("x", f=3), "^f must be a function.*got 3 of type int"),
     (lambda: RankDefinition("x", optimum="1"), "^optimum must be a number or None, got '1'"),
     (lambda: evaluate([1, 2], [4.0, 4.0]), "num_candidates must hold integers"),
     (lambda: evaluate([1, 2], 4, wheels=4), "wheels"),
@@ -69,7 +67,6 @@ VALUE_ERRORS = [
     (lambda: HitsAtK(0), "k must be an int of at least 1 and .*, got 0"),
     (lambda: PowerMeanRank(NAN), "p must be a real number"),
     (lambda: RankMetric("mrx"), "unknown metric 'mrx'; did you mean 'mr' or 'mrr'"),
-    (lambda: RankMetric("zmrr", view="base"), "'zmrr' has view='z_score', but view='base'"),
     (lambda: RankCollection({"a": "mrr"}, "mr"), "a dict of metrics must be the only argument"),
     (lambda: MeanRank(view="index"), "view must be one of 'base'.*got 'index'"),
     (lambda: MeanRank(rank_type="random"), "rank_type must be one of .*got 'random'"),
@@ -80,8 +77,6 @@ VALUE_ERRORS = [
     (lambda: RankCollection([]), "metrics is empty"),
     (lambda: RankCollection(["mrr"], prefix=3), "prefix"),
     (lambda: compare(RANKS, RANKS, seed=-1), "seed must be an int of at least 0, got -1"),
-    (lambda: RankDefinition("a/b"), r"name must match \[a-z\]"),
-    (lambda: RankDefinition("x", aggregation="sum"), "aggregation must be one of .*got 'sum'"),
     (lambda: RankDefinition("x", f=lambda r: r - r), "higher_is_better cannot be derived for 'x'"),
     (lambda: RankDefinition("x", f=lambda r: (r - 1).log()), "f and g must give a finite tensor"),
     (lambda: RankDefinition("x", f=torch.sum), "of the shape of the ranks"),
@@ -95,9 +90,6 @@ VALUE_ERRORS = [
     (lambda: evaluate([1.5], 4, ["optimistic_mr"]), "'optimistic_mr' needs optimistic and pessimistic"),
     (lambda: evaluate(torch.eye(3), [[0], [1, 2, 1], [2]]), "got 1 twice in entry 1"),
     (lambda: evaluate([1, 2], 4, ["tail_mr"]), r"sides \['tail'\] are requested, but the side of the tasks is unknown"),
-    (lambda: evaluate(EYE), r"target must be \(B,\).* scores \(B, N\) = \(2, 2\), got None"),
-    (lambda: evaluate([[1], [2]], 4), r"target must be .*got 4; ranks would be \(tasks,\)"),
-    (lambda: evaluate(scores=[1.0, 2.0], target=[1]), r"scores must be \(B, N\)"),
     (lambda: evaluate([1, 2], 4, exclude=EYE), "target and exclude belong to scores"),
     (lambda: evaluate(EYE, 4, target=[0, 1]), "num_candidates must not be given with scores"),
     (lambda: evaluate(torch.rand(3, 8), torch.rand(9, 8)), r"rank_embeddings\(queries, candidates, tar"),
@@ -108,7 +100,6 @@ VALUE_ERRORS = [
     (lambda: evaluate(3, 5), r"^ranks must be \(tasks,\)"),
     (lambda: evaluate(RANKS, side=[]), "^side must be one of"),
     (lambda: MeanRank().moments([3, 2**63]), "num_candidates must fit in int64, got 9223372036854775808"),
-    (lambda: MeanRank().moments([4, 4], weight=[1.0]), "weight must have one entry per task"),
     (lambda: MeanRank().merge_state(3), "Expected incoming state"),
 ]
 

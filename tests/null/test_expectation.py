@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from exact_distributions import convolved, enumerated, median_distribution, number
+from exact_distributions import convolved, enumerated, number
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
@@ -89,12 +89,6 @@ def test_means_and_dispersion_of_ten_tasks_by_convolution(N, weights):
     for p in (1, 0.5):
         exact = convolved(lambda r, v: (v * r, v * r * r), lambda a, b, p=p: number(b - a * a) ** p, N, weights)
         check(DEFAULT_EXPECTATION.moments(definition("variance", p), N, weights), *exact, tolerance("variance", p))
-
-
-@pytest.mark.parametrize("N", [[8] * 10, MIXED, MIXED[:-1], [30, 12, 25, 7, 19, 2, 30, 1], [60, 50, 41]], ids=str)
-@pytest.mark.parametrize("p", [1, -1])
-def test_medians_by_their_joint_distribution(N, p):
-    check(DEFAULT_EXPECTATION.moments(definition("median", p), N), *median_distribution(N, p), tolerance("median", p))
 
 
 @pytest.mark.parametrize("kind_p", KINDS, ids=str)

@@ -157,12 +157,7 @@ def check_digits(got, mean, variance, mean_digits=3e-14, variance_digits=1e-13):
 
 OF_THE_RANK = [d.MEAN_RANK, d.HARMONIC_MEAN_RANK, d.GEOMETRIC_MEAN_RANK, d.MEDIAN_RANK]
 OF_THE_RANK += [d.power_mean_rank(p) for p in (-3, -2, -1.5, -0.5, 0.5, 0.9, 1.01, 1.5, 2, 3, math.inf, -math.inf)]
-OF_ITS_INVERSE = [
-    d.MEAN_RECIPROCAL_RANK,
-    d.INVERSE_MEAN_RANK,
-    d.INVERSE_GEOMETRIC_MEAN_RANK,
-    d.INVERSE_MEDIAN_RANK,
-]
+OF_ITS_INVERSE = [d.MEAN_RECIPROCAL_RANK, d.INVERSE_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK, d.INVERSE_MEDIAN_RANK]
 
 
 @pytest.mark.parametrize(

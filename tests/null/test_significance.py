@@ -183,18 +183,6 @@ def test_better_values_are_rarer(definition):
     assert all(a >= b for a, b in itertools.pairwise(found))
 
 
-@pytest.mark.parametrize(("definition", "few"), [(d.MEAN_RANK, 400), (d.MEAN_RECIPROCAL_RANK, 30)], ids=["mr", "mrr"])
-def test_uniform_under_the_null(definition, few):
-    # P(p <= a) <= a, and close to it where the law is fine
-    rng = np.random.default_rng(0)
-    N = np.full(200, 60)
-    number = cases(few, 2000).max_examples
-    observed = values(definition, rng.integers(1, N + 1, (number, 200)).astype(float), np.ones(200))
-    p = np.array([p_value(definition, x, N) for x in observed.tolist()])
-    for a in (0.05, 0.2, 0.5, 0.8):
-        assert (p <= a).mean() == pytest.approx(a, abs=4 * math.sqrt(a * (1 - a) / number))
-
-
 def test_which_metrics_have_a_p_value():
     assert all(has_p_value(definition) for definition in MEANS + EXTREMES)
     for definition in WITHOUT:

@@ -5,15 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from torchrankmetrics import (
-    KnownTriples,
-    RankCollection,
-    Ranks,
-    evaluate,
-    rank_embeddings,
-    rank_scores,
-    rank_triples,
-)
+from torchrankmetrics import KnownTriples, RankCollection, Ranks, evaluate, rank_embeddings, rank_scores, rank_triples
 from torchrankmetrics.integrations import ogb
 from torchrankmetrics.kg import KnownFacts, rank_alignment, rank_complex_queries, rank_facts
 from torchrankmetrics.ranking import RankAccumulator

@@ -12,7 +12,7 @@ from scripts import forked
 
 PACKAGE = Path(__file__).parents[2] / "src" / "torchrankmetrics"
 FILES = sorted(PACKAGE.rglob("*.py"))
-EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn")
+EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn", "pandas", "typer")
 # A package imports only packages of earlier lines. The companions come last: the core never imports them.
 LAYERS = [
     {"validation", "eager", "version"},
@@ -158,7 +158,13 @@ import torch, torchrankmetrics as trm
 metric = trm.RankCollection()
 metric.update(torch.eye(3), torch.arange(3))
 print(metric.compute()["mrr"].item(), trm.evaluate([1, 2], num_candidates=4)["mr"])
+sys.modules["matplotlib.pyplot"] = None
+from torchrankmetrics import plots
+try:
+    plots.rank_ecdf(trm.Ranks([1], None, 9))
+except ImportError as error:
+    print(error)
 """
     result = forked("-c", code, cwd=PACKAGE, anew=["torchrankmetrics", *EXTRAS])
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["1.0", "1.5"]
+    assert result.stdout.splitlines() == ["1.0 1.5", "plots need matplotlib: pip install 'torchrankmetrics[plot]'"]

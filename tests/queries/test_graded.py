@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 
 import hypothesis.strategies as st
 import numpy as np
@@ -107,20 +106,10 @@ def batch(queries, form):
     return scores, target, {}
 
 
-FORMS = [
-    "labels",
-    "array",
-    "sparse",
-    "dicts",
-    "flat",
-    "pairs",
-    "all pairs",
-    "ranks",
-    "ranks of pairs",
-]
+FORMS = ["labels", "array", "sparse", "dicts", "flat", "pairs", "all pairs", "ranks", "ranks of pairs"]
 
 
-@cases(40, 1000)
+@cases(25, 1000)
 @given(QUERIES, st.sampled_from(FORMS))
 def test_every_form_of_labels_gives_the_mean_over_all_tie_orders(queries, form):
     collection = RankCollection(list(PLAIN), rank_types=("expected", "optimistic", "pessimistic"))
@@ -220,29 +209,6 @@ def test_a_threshold_is_of_query_metrics_with_binary_relevance():
     for threshold in (0, -1, math.inf, math.nan, "2"):
         with pytest.raises(ValueError, match="relevance_threshold must be a label above 0"):
             RankMetric("recall@10", relevance_threshold=threshold)
-
-
-@cases(25, 500)
-@given(QUERIES, st.booleans(), st.booleans(), st.integers(0, 2**32))
-def test_values_are_the_same_bits_however_queries_are_split_and_stored(queries, ids, counts, seed):
-    rng = random.Random(seed)
-    names = [*PLAIN, "ap", "recall@2_rel_2", "z_ndcg", "p_dcg", "pessimistic_ndcg", "adjusted_ndcg_exp"]
-    whole = RankCollection(names)
-    first = np.append(0, np.cumsum([sum(x > 0 for x in labels) for _, labels in queries])).tolist()
-    preds, target, options = batch(queries, "pairs")
-    whole.update(preds, target, sample_id=range(first[-1]) if ids else None, **options)
-    shards = [RankCollection(names, storage="counts" if counts else "ranks") for _ in range(3)]
-    for i in rng.sample(range(len(queries)), len(queries)):
-        preds, target, options = batch([queries[i]], "pairs")
-        sample_id = range(first[i], first[i + 1]) if ids else None
-        rng.choice(shards).update(preds, target, sample_id=sample_id, **options)
-    one, *others = shards
-    for other in others:
-        one.merge_state(other)
-    assert bits(one) == bits(whole)
-    through_a_table = RankCollection(names)
-    through_a_table.update(RankTable.from_numpy(one.table().to_numpy()))
-    assert bits(through_a_table) == bits(whole)
 
 
 def test_a_table_keeps_gains_in_files(tmp_path):
@@ -363,7 +329,7 @@ def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
 @pytest.mark.parametrize("ties", [False, True])
 def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
     """Both average over the orders of ties."""
-    for seed in range(40):
+    for seed in range(10):
         scores, labels = random_labels(seed, size=5, candidates=12, share=0.4, ties=ties)
         values = evaluate(scores, labels, ["ndcg", "ndcg@5", "dcg", "dcg@5"])
         for k in (None, 5):
@@ -382,18 +348,9 @@ def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
 def test_trec_eval_has_the_same_values_on_2000_runs():
     """trec_eval has no ties: it sorts equal scores by the name of the document, descending."""
     measures = {"ndcg", "ndcg_cut.3,5", "map", "recip_rank", "recall.5", "P.5", "success.1,5", "Rprec"}
-    ours = {
-        "ndcg": "ndcg",
-        "ndcg_cut_3": "ndcg@3",
-        "ndcg_cut_5": "ndcg@5",
-        "map": "ap",
-        "recip_rank": "rr",
-        "recall_5": "recall@5",
-        "P_5": "precision@5",
-        "success_1": "success@1",
-        "success_5": "success@5",
-        "Rprec": "r_precision",
-    }
+    ours = {"ndcg": "ndcg", "ndcg_cut_3": "ndcg@3", "ndcg_cut_5": "ndcg@5", "map": "ap", "recip_rank": "rr"}
+    ours |= {"recall_5": "recall@5", "P_5": "precision@5", "success_1": "success@1", "success_5": "success@5"}
+    ours |= {"Rprec": "r_precision"}
     for ties in (False, True):
         scores, labels = random_labels(11, size=1000, candidates=15, share=0.3, ties=ties)
         order = scores.argsort(dim=1, descending=True, stable=True)

@@ -7,6 +7,7 @@ import pytest
 import reference_queries as exact
 from query_metrics import METRICS, every_metric
 from torchrankmetrics.queries import definitions as d
+from torchrankmetrics.queries.significance import random_subsets
 
 LARGE = [(10, 3), (300, 299), (2_000, 1), (54_321, 2), (10**6, 1_000), (10**7, 3), (10**7, 60_000), (10**7, 5 * 10**6)]
 LARGE += [(10**7, 10**7 - 1), (4, 2), (3, 2), (2, 1), (10**7, 1)]
@@ -98,3 +99,12 @@ def test_as_many_candidates_as_there_can_be():
             assert variance > 0
     (mean,), _ = d.first_reciprocal_rank().moments(N, [1])
     assert mean == pytest.approx((62 * np.log(2) + np.euler_gamma) / 2**62, rel=1e-12)
+
+
+@pytest.mark.parametrize(("N", "m"), [(6, 2), (6, 5), (7, 1), (400, 3), (30, 12)])
+def test_random_subsets_are_uniform(N, m):
+    rows = 30_000
+    ranks = random_subsets(np.random.default_rng(1), N, m, rows)
+    assert (np.diff(ranks, axis=1) > 0).all()
+    seen = np.bincount(ranks.ravel(), minlength=N + 1)[1:]
+    assert np.abs(seen - rows * m / N).max() < 5 * np.sqrt(rows * m / N * (1 - m / N)) + 1e-9

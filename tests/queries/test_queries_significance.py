@@ -138,20 +138,6 @@ def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
         query_p_value(d.QUERY_AUC, untied((2, [1, 2])))
 
 
-@pytest.mark.parametrize(
-    "definition", [d.average_precision(), d.normalized_dcg(), d.QUERY_AUC], ids=lambda one: one.name
-)
-def test_importance_sampling_agrees_with_simulation_within_its_error(definition, monkeypatch):
-    random = np.random.default_rng(7)
-    sample = untied(*((600, random.permutation(420)[:4] + 1) for _ in range(6)))  # more pairs than are enumerated
-    simulated = query_p_value(definition, sample, samples=20_000)
-    monkeypatch.setattr(significance, "_RARE", 1 << 60)
-    tilted = query_p_value(definition, sample, samples=1)
-    assert tilted.log_error < 0.2
-    error = math.hypot(simulated.standard_error, tilted.standard_error)
-    assert abs(tilted.p - simulated.p) < 4 * error + tilted.standard_error  # which is added once
-
-
 def test_a_perfect_model_has_the_probability_of_one_ranking():
     sample = untied((400, range(1, 7)), (500, range(1, 5)), (450, range(1, 3)))
     want = -math.log(math.comb(400, 6) * math.comb(500, 4) * math.comb(450, 2))

@@ -13,14 +13,7 @@ from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
 from torchrankmetrics import RankCollection, RankMetricWarning, compare, evaluate
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import (
-    MEAN_AUC,
-    MEAN_RANK,
-    MEAN_RECIPROCAL_RANK,
-    Power,
-    RankDefinition,
-    hits_at,
-)
+from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, MEAN_RECIPROCAL_RANK, Power, RankDefinition, hits_at
 from torchrankmetrics.definitions.transforms import AtMost, WithCandidates
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d
@@ -163,16 +156,6 @@ def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_witho
     assert np.isnan(d.QUERY_AUC.null_moments(nothing).mean)
 
 
-@cases(10, 200)
-@given(data=st.data(), queries=st.lists(tied_queries(), min_size=2, max_size=6))
-def test_the_order_of_queries_and_rows_changes_no_bit(data, queries):
-    shuffled = data.draw(st.permutations(queries))
-    for definition, _ in METRICS:
-        one, other = (sample_of(*some) for some in (queries, shuffled))
-        assert repr(definition.value(one)) == repr(definition.value(other))
-        assert repr(definition.null_moments(one)) == repr(definition.null_moments(other))
-
-
 def test_no_queries_have_no_values():
     nothing = sample_of_rows(*np.empty((4, 0), dtype=np.int64))
     for definition, _ in METRICS:
@@ -180,20 +163,14 @@ def test_no_queries_have_no_values():
 
 
 def test_definitions_are_values():
-    assert [one.name for one, _ in METRICS[:5]] == ["rr", "ap", "ndcg", "r_precision", "query_auc"]
-    assert [make(10).name for make, _ in CUT] == [
-        f"{name}_at_10" for name in ("recall", "precision", "success", "rr", "ap", "ndcg")
-    ]
     for make, _ in CUT:
         assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
         assert hash(make(7)) == hash(make(7))
         with pytest.raises(ValueError, match="k must be an int of at least 1"):
             make(0)
-    assert replace(d.recall_at(3), name="mine").kind == d.recall_at(3).kind
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
-    below = WithCandidates(lambda r, n: (n - r) / n)
-    sample = sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))
-    assert d.QueryDefinition("below", f=below).values(sample).tolist() == [0.625, 6 / 9]
+    below = d.QueryDefinition("below", f=WithCandidates(lambda r, n: (n - r) / n))
+    assert below.values(sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))).tolist() == [0.625, 6 / 9]
 
 
 def test_other_metrics_raise():

@@ -71,9 +71,8 @@ def adjust(
     rows: list[tuple[Cell, ...]] = []
     for one in views:
         result = adjust(value, metric, known, view=one)
-        cells: tuple[float, ...] = (result.value, result.low, result.high)
-        if result.log10_p is not None:
-            cells = tuple(map(PValue, cells, result.log10_p))
+        ends = (result.value, result.low, result.high)
+        cells = ends if result.log10_p is None else tuple(map(PValue, ends, result.log10_p))
         rows.append((as_measure(metric, view=one).key, *cells))
     return emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
 
@@ -128,21 +127,14 @@ def datasets(
         from torchrankmetrics.null import ExactExpectation
 
         definitions = [base_definition(name) for name in split_list(metrics, "--metric")]
-    tasks = [
-        (facts, *part)
-        for facts in map(dataset_facts, names or dataset_names())
-        for part in product(
-            choices_of(split, "--split", get_args(Split)),
-            choices_of(side, "--side", get_args(Side)),
-            choices_of(entities, "--entities", get_args(Entities)),
-        )
-        if part[0] in facts.num_triples or names
-    ]
+    options = (("--split", split, Split), ("--side", side, Side), ("--entities", entities, Entities))
+    parts = list(product(*(choices_of(text, option, get_args(kind)) for option, text, kind in options)))
     rows: list[tuple[Cell, ...]] = []
-    for facts, *part in tasks:
-        one_split, one_side, kind = part
+    for facts, (one_split, one_side, kind) in product(map(dataset_facts, names or dataset_names()), parts):
+        if one_split not in facts.num_triples and not names:
+            continue
         counts = candidate_counts(facts.name, one_split, None if one_side == "both" else one_side, kind)
-        task = (facts.name, *part, "+".join(facts.known[one_split]))
+        task = (facts.name, one_split, one_side, kind, "+".join(facts.known[one_split]))
         if metrics is None:
             rows.append((*task, facts.num_entities[kind], facts.num_relations, *_summary(counts)))
         for definition in definitions:

@@ -121,7 +121,8 @@ def report(
         if level is not None:
             intervals = confidence_intervals(analysis, chosen, level, method, cluster, 2000, 0)
             ends = {row.metric: (row.low, row.high) for row in intervals.rows}
-            cells["low"], cells["high"] = zip(*(ends.get(key, (None, None)) for key in chosen), strict=True)  # not of p
+            for i, end in enumerate(("low", "high")):
+                cells[end] = [ends.get(key, (None, None))[i] for key in chosen]  # p-values have none
         rows += [(name, *line) if several else line for line in zip(*cells.values(), strict=True)]
         notes += [f"{name}: {note}" for note in (tasks_note(sample), *sampled_notes(analysis))]
         tasks += sample.num_tasks
@@ -184,7 +185,7 @@ def _cell(measure: Any, analysis: Any) -> Cell:
     value: float = measure.value(analysis)
     if measure.view != "p_value" or math.isnan(value):
         return value
-    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis) / math.log(10))
+    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis)[0] / math.log(10))
 
 
 def _limits(text: str | None) -> list[tuple[Any, float]]:

@@ -34,12 +34,10 @@ class DatasetFacts:
         title (str): as papers print it, with the graph if there are several.
         synonyms (tuple): other names.
         protocol (str): targets, candidates and filter, in a sentence.
-        num_entities (mapping): by convention, "all" or "train" (only entities that occur in train); of an alignment the
-            pairs.
+        num_entities (mapping): by convention, "all" or "train" (entities of train); of an alignment the pairs.
         num_relations (int): number of relations; of an alignment 1.
         num_triples (mapping): by split, of those it has; of an alignment the pairs.
-        checksum (mapping): SHA-256 of the triples as label lines, sorted, by split (see
-            ``benchmarks/make_datasets.py``).
+        checksum (mapping): SHA-256 of the sorted label lines by split (``benchmarks/make_datasets.py``).
         source (str): origin of the triples.
         licence (str): of the triples.
         known (mapping): the splits that are filtered out, by split.
@@ -65,15 +63,15 @@ def candidate_counts(
 ) -> CandidateCounts:
     """Filtered candidate counts N_i of a benchmark graph: what ``adjust`` and ``PrecomputedExpectation`` need of it.
 
-    Filtered out are the known triples of the split and of those before it: train + valid + test for "test", train +
-    valid for "valid", train for "train"; of an alignment nothing. The true entity counts as a candidate.
+    Filtered out are the known triples of the split and of those before it; of an alignment nothing. The true entity
+    counts as a candidate.
 
     Args:
         dataset (str): a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
         split (str, default "test"): "train", "valid" or "test"; not every dataset has all three.
         side (str, default None): "head", "tail", or None: the tasks of both.
-        entities (str, default "all"): "all", or "train": only entities that occur in train are candidates, and triples
-            with another entity or relation are dropped, as PyKEEN does when it reads the files.
+        entities (str, default "all"): "all", or "train": only entities of train are candidates, and triples with
+            another entity or relation are dropped, as in PyKEEN.
 
     Returns:
         Distinct counts N_i with the number of tasks of each.

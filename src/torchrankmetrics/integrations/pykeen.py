@@ -23,11 +23,10 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.pykeen_results import (
     DEFAULT_METRICS,
     Known,
-    RankResults,
+    RankResults as RankResults,
     find_key,
-    known_triples,
+    known_triples as known_triples,
     pykeen_keys,
-    with_k,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.metrics.collection import RankCollection
@@ -42,29 +41,19 @@ from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten
 
-__all__ = [
-    "RankCollectionEvaluator",
-    "RankResults",
-    "SampledRankCollectionEvaluator",
-    "early_stopping",
-    "known_triples",
-    "objective",
-    "rank_table",
-]
-
 _ID_BITS = 30  # two ids and a side in one int64
 
 
 class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
 
-    A NaN score counts against the model. PyKEEN's own evaluator treats NaN as filtered, so a diverged model ranks
-    first. ``LCWAEvaluationLoop`` also marks filtered candidates with NaN: pass ``known`` there. ``collection`` contains
-    the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
+    A NaN score counts against the model; ``LCWAEvaluationLoop`` marks filtered candidates with NaN: pass ``known``.
+    ``collection`` contains the last evaluation until the next one begins, with relations as groups and triple indices
+    as sample ids.
 
     Args:
-        metrics (sequence of str, default None): as in ``RankCollection``; names of PyKEEN may lack their k. None: all
-            of ``RankBasedEvaluator``, and the tie rate.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: all of ``RankBasedEvaluator``, and the
+            tie rate.
         add_defaults (bool, default False): whether the default metrics are computed beside a list of ``metrics``.
         views (sequence of str, default ("base",)): as in ``RankCollection``.
         rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
@@ -72,9 +61,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             ``MacroRankBasedEvaluator``; the group of a rank is its query then.
         expectation (ExpectationProvider, default None): as in ``RankCollection``.
         filtered (bool, default True): whether known triples are left out of the candidates.
-        known (KnownTriples or triples, default None): the triples to filter, the evaluated ones included:
-            ``KnownTriples``, datasets or triples factories. PyKEEN's own filter triples are excluded in addition. None:
-            only PyKEEN's filter triples.
+        known (KnownTriples or triples, default None): triples to filter in addition to PyKEEN's, the evaluated ones
+            included: ``KnownTriples``, datasets or triples factories.
         clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
         batch_size, slice_size (int, default None): of the evaluation; None: PyKEEN's choice.
         mode (str, default None): inductive mode, or None.
@@ -108,11 +96,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         chosen(torch.empty(0, 0, device="cpu"), backend)  # an error before a model is trained
         # the mask distinguishes filtered scores from NaN scores of the model
         super().__init__(filtered, filtered, batch_size, slice_size, mode)
-        requested: Any = [metrics] if isinstance(metrics, str) else DEFAULT_METRICS if metrics is None else metrics
-        if isinstance(requested, Mapping):
-            requested = {key: with_k(entry) for key, entry in requested.items()}
-        elif isinstance(requested, Sequence):
-            requested = [*map(with_k, requested), *(DEFAULT_METRICS if add_defaults else [])]
+        requested: Any = DEFAULT_METRICS if metrics is None else metrics
+        if add_defaults and not isinstance(requested, str | Mapping):
+            requested = [*requested, *DEFAULT_METRICS]
         options: Any = {"views": views, "rank_types": rank_types, "average": average, "expectation": expectation}
         self.collection = RankCollection(requested, sides=("both", "head", "tail"), **options)
         self.average = average
@@ -131,13 +117,13 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
         if (restricted := given.get("restrict_entities_to")) is not None:
             entities = [int(entity) for entity in restricted]
-            self._columns_of = torch.full((given["model"].num_entities,), -1)
+            largest = max(max(entities), int(given["mapped_triples"].max()), given["model"].num_entities - 1)
+            self._columns_of = torch.full((largest + 1,), -1)
             self._columns_of[entities] = torch.arange(len(entities))
         try:
-            results: Any = super().evaluate(*args, **kwargs)
+            return cast("RankResults", super().evaluate(*args, **kwargs))
         finally:
             self._columns_of = None
-        return cast("RankResults", results)
 
     def process_scores_(
         self,
@@ -260,10 +246,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         additional_filter_triples (Tensor or list of Tensor, default None): (n, 3) known triples that are not sampled,
             one tensor or several.
         num_negatives (int, default None): how many are sampled per triple and side; None: 50.
-        head_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
-            tail.
-        tail_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
-            head.
+        head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a sample; both or none.
         **kwargs (object): as in ``RankCollectionEvaluator``.
 
     Raises:
@@ -333,14 +316,12 @@ def early_stopping(
         Keyword arguments for ``pipeline(stopper_kwargs=...)``.
 
     Raises:
-        TypeError: if the evaluator is another.
-        ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
+        TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or is not computed.
 
     >>> early_stopping("mr", frequency=5)
     {'metric': 'both.realistic.arithmetic_mean_rank', 'larger_is_better': False, 'frequency': 5}
     """
-    if evaluator is None:
-        evaluator = RankCollectionEvaluator()
+    evaluator = RankCollectionEvaluator() if evaluator is None else evaluator
     if not isinstance(evaluator, RankCollectionEvaluator):
         raise TypeError(f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}")
     computed = evaluator.computed()
@@ -360,11 +341,7 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
             metrics.
 
     Returns:
-        Keyword arguments for ``hpo_pipeline``.
-
-    Raises:
-        TypeError: if the evaluator is another.
-        ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
+        Keyword arguments for ``hpo_pipeline``; errors as ``early_stopping``.
 
     >>> objective("tail_mr")
     {'metric': 'tail.realistic.arithmetic_mean_rank', 'direction': 'minimize'}
@@ -383,12 +360,10 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
             that the evaluator knows, PyKEEN's none.
 
     Returns:
-        One row per task, head before tail, with the triple's index as sample id. Macro weights of PyKEEN's are not
-        taken over.
+        One row per task, head before tail, with the triple's index as sample id, without PyKEEN's macro weights.
 
     Raises:
-        TypeError: for another evaluator.
-        ValueError: if its ranks have been cleared, triples do not fit, or ranks come from NaN scores.
+        TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or triples that do not fit.
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()

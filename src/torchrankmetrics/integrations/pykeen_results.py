@@ -3,11 +3,10 @@
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from pykeen.datasets.base import Dataset
 from pykeen.datasets.inductive import InductiveDataset
@@ -21,19 +20,11 @@ from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten
 
-Metric = TypeVar("Metric")
-
-
-def with_k(name: Metric) -> Metric | str:
-    """Complete a name where PyKEEN may leave out k, or put it last: ``hits@k``, ``hits_at_k.5``; others as they are."""
-    found = re.fullmatch(r"(.*(?:@|_at_))k?(?:\.(\d+))?", name.strip().lower()) if isinstance(name, str) else None
-    return f"{found[1]}{found[2] or 10}" if found else name
-
 
 def _their_keys() -> Iterator[tuple[str, str]]:
     for key in RankBasedMetricResults.metrics:
         with suppress(ValueError):  # a metric that a user has added to PyKEEN
-            yield parse_name(with_k(key)).measure().key, key
+            yield parse_name(key).measure().key, key
 
 
 _THEIR_KEYS = dict(_their_keys())  # canonical key -> PyKEEN's
@@ -77,7 +68,7 @@ class RankResults(RankBasedMetricResults):
         if s is None:
             return super().key_from_string(None)
         try:
-            measure = parse_name(with_k(s)).measure()
+            measure = parse_name(s).measure()
         except ValueError as error:
             try:
                 return super().key_from_string(s)

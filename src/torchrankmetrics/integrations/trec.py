@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -38,27 +38,24 @@ _FAR, _NEAR = 1 << 60, 1 << 50  # places behind every list, if the number of can
 def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
-    A run is a truncated list. Documents that are not judged are not relevant. Documents without a score are tied below
-    the list, from depth + 1 to the number of candidates, so that values of cut-offs beyond the list are expectations.
-    Without ``num_candidates`` they have ranks above 2^60, and contribute nothing to ndcg@10 or ap.
-    Documents of equal score are tied; trec_eval sorts them by name. If a query has no list, a warning is issued.
+    Documents that are not judged are not relevant; documents of equal score are tied, where trec_eval sorts by name.
+    Documents without a score are tied below the list, from depth + 1 to the number of candidates; without
+    ``num_candidates`` they have ranks above 2^60. Queries without a list count, with a warning.
 
     Args:
         qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for ``read_qrels``.
         run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``. Queries that
             qrels lack are ignored.
-        num_candidates (int or dict, default None): number of documents that could be retrieved, in the list or not:
-            the size of the collection, for all queries or by query. Required for chance-adjusted views only.
+        num_candidates (int or dict, default None): size of the collection, for all queries or by query; required for
+            chance-adjusted views only.
 
     Returns:
-        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``; sample ids count
+        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``, sample ids count
         the relevant documents in that order and by name: two runs with the same qrels are rows of the same tasks.
 
     Raises:
-        OSError: if a file cannot be opened.
-        TypeError: if labels are not integers.
-        ValueError: for files of another format, scores that are NaN, queries with more documents than candidates, and
-            qrels and a run without a common query.
+        OSError, TypeError, ValueError: as ``read_qrels``; for labels that are not integers, NaN scores, more documents
+            than candidates, or no common query.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
@@ -89,8 +86,7 @@ def evaluate_run(
         run (path, dict or object): as for ``rank_run``.
         metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``.
         num_candidates (int or dict, default None): as for ``rank_run``.
-        relevance_threshold (float, default 1.0): smallest label of a relevant document for metrics of binary relevance,
-            trec_eval's -l. NDCG and DCG use the labels.
+        relevance_threshold (float, default 1.0): smallest label of a relevant document for binary metrics: -l.
         views (str or several, default "base"): as for ``RankCollection``.
         rank_types (str or several, default "realistic"): as for ``RankCollection``.
 
@@ -98,13 +94,10 @@ def evaluate_run(
         Values by canonical key, means over the queries of qrels that have a relevant document.
 
     Raises:
-        OSError, TypeError, ValueError: as ``rank_run`` and ``evaluate``; ValueError for metrics that depend on the
-            order of documents without a score.
+        OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of documents without a score.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
-    >>> evaluate_run(qrels, run, ["recall@3", "ap", "rr"])
-    {'recall_at_3': 0.75, 'ap': 0.5, 'rr': 0.75}
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
     {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """
@@ -148,8 +141,8 @@ def _answers(
     _check_labels(judged)
     relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
     if relevant and not relevant.keys() & lists.keys():
-        first, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
-        raise ValueError(f"qrels and run have no query in common: {first} is in qrels, {other} in run")
+        one, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
+        raise ValueError(f"qrels and run have no query in common: {one} is in qrels, {other} in run")
     _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
     numbers = np.array([number for number, found in enumerate(relevant.values()) if found], dtype=np.int64)
     relevant = {query: found for query, found in relevant.items() if found}
@@ -172,10 +165,8 @@ def _answers(
         num_missed = np.bincount(index, missing, len(relevant)).astype(np.int64)
         N = _num_candidates(num_candidates, list(relevant), depth, num_missed)[index]
         first, last = depth[index] + 1, N
-    low, high = (
-        np.where(missing, behind, place)
-        for behind, place in zip((first, last), _places(scores, depth, own, index), strict=True)
-    )
+    low, high = _places(scores, depth, own, index)
+    low, high = np.where(missing, first, low), np.where(missing, last, high)
     label = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
     ranks = Ranks(low, high, N, filtered=False)
     table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=label)
@@ -234,15 +225,8 @@ _QUERY = ("query_id", "qid", "q_id", "query-id")
 _DOCUMENT = ("doc_id", "docno", "corpus-id")
 
 
-class _Format(NamedTuple):
-    name: str
-    width: int  # fields of a line of TREC; the document is the third one
-    value: int  # its column
-    names: tuple[str, ...]  # of the value in records
-
-
-_QRELS = _Format("qrels", 4, 3, ("relevance", "label", "score"))
-_RUN = _Format("run", 6, 4, ("score",))
+# fields of a line of TREC, of which the third is the document; column of the value, and its names in records
+_FORMATS = {"qrels": (4, 3, ("relevance", "label", "score")), "run": (6, 4, ("score",))}
 _Entry = tuple[Any, Any, Any, str]  # query, document, value and the place where they are
 
 
@@ -264,7 +248,7 @@ def read_qrels(source: Source) -> dict[str, dict[str, int]]:
         TypeError: for other objects.
         ValueError: if a file has another content; the message names line and field.
     """
-    return _read(source, _QRELS)
+    return _read(source, "qrels")
 
 
 def read_run(source: Source) -> dict[str, dict[str, float]]:
@@ -277,10 +261,10 @@ def read_run(source: Source) -> dict[str, dict[str, float]]:
     Raises:
         OSError, TypeError, ValueError: as ``read_qrels``.
     """
-    return _read(source, _RUN)
+    return _read(source, "run")
 
 
-def _read(source: Any, form: _Format) -> dict[str, dict[str, Any]]:
+def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
     given = source
     if hasattr(given, "to_dict"):
         given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
@@ -288,36 +272,35 @@ def _read(source: Any, form: _Format) -> dict[str, dict[str, Any]]:
         return given  # type: ignore[return-value]
     is_file = isinstance(given, str | os.PathLike)
     found: dict[str, dict[str, Any]] = {}
-    for query, document, value, where in (_of_file if is_file else _of_records)(given, form):
+    for query, document, value, where in (_of_file if is_file else _of_records)(given, kind):
         try:
             number = float(value)
         except (TypeError, ValueError):
             number = math.nan
-        if math.isnan(number) or (form is _QRELS and not number.is_integer()):
-            expected = "an integer" if form is _QRELS else "a number"
-            raise ValueError(f"{where}: {form.names[0]} must be {expected}, got {shorten(value)}")
+        if math.isnan(number) or (kind == "qrels" and not number.is_integer()):
+            expected = "relevance must be an integer" if kind == "qrels" else "score must be a number"
+            raise ValueError(f"{where}: {expected}, got {shorten(value)}")
         documents = found.setdefault(str(query), {})
         if str(document) in documents:
             raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
-        documents[str(document)] = int(number) if form is _QRELS else number
+        documents[str(document)] = int(number) if kind == "qrels" else number
     if is_file and not found:
-        raise ValueError(f"{os.fspath(source)} is empty: {form.name} have a line for each document, or are JSON")
+        raise ValueError(f"{os.fspath(source)} is empty: {kind} have a line for each document, or are JSON")
     return found
 
 
-def _of_records(records: Any, form: _Format) -> list[_Entry]:
+def _of_records(records: Any, kind: str) -> list[_Entry]:
+    names = _FORMATS[kind][2]
     try:
         if isinstance(records, Mapping):
             raise LookupError
         return [
-            (_field(one, _QUERY), _field(one, _DOCUMENT), _field(one, form.names), f"record {number}")
+            (_field(one, _QUERY), _field(one, _DOCUMENT), _field(one, names), f"record {number}")
             for number, one in enumerate(records)
         ]
     except (TypeError, LookupError):
-        fields = f"records with the fields query_id, doc_id and {form.names[0]}; got {type(records).__name__}"
-        raise TypeError(
-            f"{form.name} must be a dict of dicts, query -> document -> number, a path, or {fields}"
-        ) from None
+        fields = f"records with the fields query_id, doc_id and {names[0]}; got {type(records).__name__}"
+        raise TypeError(f"{kind} must be a dict of dicts, query -> document -> number, a path, or {fields}") from None
 
 
 def _field(record: Any, names: tuple[str, ...]) -> Any:
@@ -329,21 +312,21 @@ def _field(record: Any, names: tuple[str, ...]) -> Any:
     raise LookupError
 
 
-def _of_file(path: str | os.PathLike[str], form: _Format) -> Iterator[_Entry]:
+def _of_file(path: str | os.PathLike[str], kind: str) -> Iterator[_Entry]:
     name = os.fspath(path)
     try:
         with open(path, "rb") as raw:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if compressed else raw, encoding="utf-8-sig")
-            yield from _of_lines(text, form, name)
+            yield from _of_lines(text, kind, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} is a damaged gzip file: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 text: {error}") from error
 
 
-def _of_lines(text: TextIO, form: _Format, name: str) -> Iterator[_Entry]:
-    separator, width, places = None, 0, (0, 2, form.value)
+def _of_lines(text: TextIO, kind: str, name: str) -> Iterator[_Entry]:
+    separator, width, places = None, 0, (0, 2, _FORMATS[kind][1])
     for number, line in enumerate(text, 1):
         if not line.strip():
             continue
@@ -353,7 +336,7 @@ def _of_lines(text: TextIO, form: _Format, name: str) -> Iterator[_Entry]:
         if not width and _is_header(line):
             separator, width, places = ("\t" if "\t" in line else None), 3, (0, 1, 2)
             continue
-        width = width or form.width
+        width = width or _FORMATS[kind][0]
         fields = line.rstrip("\r\n").split(separator)
         if len(fields) != width:
             hint = "; a file of 3 columns begins with a header" if len(fields) == 3 else ""

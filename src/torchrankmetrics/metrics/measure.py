@@ -88,8 +88,7 @@ class Measure:
 
     def sample(self, analysis: Analysis) -> Sample:
         """The tasks or queries of the side on which the metric is defined, weighted by the average."""
-        sample: Sample = self.definition.sample(analysis, self.side, self.average)
-        return sample
+        return self.definition.sample(analysis, self.side, self.average)  # type: ignore[no-any-return]
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
@@ -107,15 +106,11 @@ class Measure:
             analysis.warn_undefined(self.key)
         return value
 
-    def log_p_value(self, analysis: Analysis) -> float:
-        """Natural logarithm of the p-value, whatever the view: finite where the p-value underflows to 0."""
-        return self._p_value(analysis)[0]
+    def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
+        """Natural logarithm of the p-value, finite where the p-value underflows to 0, and the error of the p-value.
 
-    def p_value_error(self, analysis: Analysis) -> float:
-        """Standard error of a simulated p-value; else by how much it may be too large, 0 if that is below 0.1%."""
-        return self._p_value(analysis)[1]
-
-    def _p_value(self, analysis: Analysis) -> tuple[float, float]:
+        The error is the standard error of a simulated p-value, else by how much it may be too large (0 below 0.1%).
+        """
         key = self.definition, self.side, self.average
         return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 
@@ -123,7 +118,7 @@ class Measure:
         if self.view == "base":
             return base
         if self.view == "p_value":
-            return math.exp(self.log_p_value(analysis))
+            return math.exp(self.log_p_value(analysis)[0])
         return apply_view(self.definition, self.view, base, self.moments(self.sample(analysis)))
 
     def moments(self, sample: Sample) -> Moments:

@@ -81,9 +81,8 @@ Cell = Plain | Styled
 class Column:
     """One column: its unique name in machine formats, and how its cells are printed.
 
-    ``heading`` (default: the name, or the metric as papers print it) is below ``above``, which neighbors share. A
-    ``key`` identifies the rows and is repeated if a wide table breaks into blocks. ``digits`` are decimals of a float
-    in units of ``metric`` (ROW: of the metric in the column "metric"); ``audience`` leaves it out for the others.
+    ``heading`` is below ``above``, which neighbors share. A ``key`` is repeated in the blocks of a wide table.
+    ``digits`` are decimals of a float in units of ``metric`` (ROW: of the metric in the column "metric").
     """
 
     name: str
@@ -148,13 +147,14 @@ class Tabular:
                 title = names.get(column.metric, paper)
             cells = []
             for row in self.rows:
-                cell, of = row[i], column.metric
+                raw, of = row[i], column.metric
+                cell = raw if isinstance(raw, Styled) else Styled(raw)
                 if of == ROW:
                     of = "" if metric is None else str(_value(row[metric]))
                 text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
                 if labels is not None and column.key:
                     text = names.get(text, paper_name(text) if i == metric else text)
-                cells.append((text, cell.bold, cell.mark) if isinstance(cell, Styled) else (text, False, ""))
+                cells.append((text, cell.bold, cell.mark))
             title, above = (visible(names.get(text, text)) for text in (title, column.above))
             is_number = any(isinstance(_value(row[i]), int | float) for row in self.rows)
             found.append(Printed(title, above, column.key, is_number, cells))
@@ -165,18 +165,16 @@ def _value(cell: Cell) -> Plain:
     return cell.value if isinstance(cell, Styled) else cell
 
 
-def _text(cell: Cell, decimals: int, chosen: int | None, percent: bool) -> str:
+def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str:
     """A cell as text; ``chosen`` decimals replace those of the column and of the cell."""
-    value, ends = _value(cell), []
+    value, ends = cell.value, [] if math.isnan(cell.low) else [cell.low, cell.high]
     if isinstance(value, PValue):
         return probability_text(value.log10)
     if value is None or value != value:
         return "-"
     if not isinstance(value, float):
         return visible(str(value))
-    if isinstance(cell, Styled):
-        decimals = decimals if cell.digits is None else cell.digits
-        ends = [] if math.isnan(cell.low) else [cell.low, cell.high]
+    decimals = decimals if cell.digits is None else cell.digits
     if not ends and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
         return f"{value:.3g}"  # few significant digits would remain
     decimals = max(decimals - 2 * percent, 0) if chosen is None else chosen

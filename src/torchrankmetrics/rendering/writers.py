@@ -104,9 +104,9 @@ def to_latex(table: Tabular, caption: str | None = None, label: str | None = Non
         lines += [] if label is None else [rf"\label{{{label}}}"]
     lines += [rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}", r"\toprule"]
     if spans := _spans(columns):
-        heads = [_latex(text) for text, _ in spans]
-        wide = [rf"\multicolumn{{{n}}}{{c}}{{{head}}}" for head, (_, n) in zip(heads, spans, strict=True)]
-        lines.append(line(head if n == 1 else one for head, one, (_, n) in zip(heads, wide, spans, strict=True)))
+        lines.append(
+            line(_latex(text) if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{_latex(text)}}}" for text, n in spans)
+        )
         ends = accumulate(n for _, n in spans)
         rules = [rf"\cmidrule(lr){{{end - n + 1}-{end}}}" for (text, n), end in zip(spans, ends, strict=True) if text]
         lines.append(" ".join(rules))
