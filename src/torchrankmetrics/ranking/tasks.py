@@ -181,11 +181,13 @@ def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def read_gain(label: Tensor) -> Tensor | None:
     """Read the labels of a target that are not 0 as gains, float64; None: all are 1."""
+    if label.dtype == torch.bool:
+        return None
     gain = label.to(torch.float64)
     wrong = ~(gain > 0) | gain.isinf()
     if wrong.any():
         raise ValueError(f"target must hold finite labels of at least 0, got {float(gain[wrong][0])}")
-    return None if label.dtype == torch.bool or (gain == 1).all() else gain
+    return None if (gain == 1).all() else gain
 
 
 def is_by_row(values: Any) -> bool:
