@@ -141,7 +141,7 @@ def test_relevance_as_a_matrix_and_pairs_the_wrong_way_round():
     assert updated(SCORES, 2.0 * relevant) == expected  # graded
     both = tuple(torch.tensor([[0, 1, 0, 0], [0, 0, 1, 1]]))
     assert updated(SCORES[:2], both)["hits_at_1"] == 0.75  # 4 pairs, of which (1, 0), (0, 1) and (0, 1) come first
-    with pytest.raises(TypeError, match=r"columns, got bool.*labels \(B, N\)"):
+    with pytest.raises(TypeError, match=r"got \[False, True.*labels \(B, N\)"):
         updated(SCORES, relevant.bool().tolist())
     with pytest.raises(ValueError, match=r"must be pairs .*\(2, P\).*target\.T"):
         updated(SCORES, torch.tensor([[0, 1], [1, 2], [2, 3]]))
