@@ -140,7 +140,7 @@ def test_rows_without_queries_merge():
         ({"score": [[1]] * 5}, ValueError, r"score must be \(T,\), got shape \(5, 1\)"),
         ({"score": list("abcde")}, TypeError, "scores must hold numbers"),
         ({"score": [1j] * 5}, TypeError, "score must hold real numbers"),
-        ({"exclude": [False] * 5}, ValueError, "columns must be among .*, with the first four; got .*, exclude"),
+        ({"exclude": [False] * 5}, ValueError, r"columns must be among .*, with the first four; got .*, exclude"),
         ({"side": ["left"] * 5}, ValueError, "side must hold numbers, or head and tail"),
         ({"side": [4] * 5}, ValueError, "side must be 0"),
         ({"side": [1, 5, 1, 1, 1]}, ValueError, "side must be 0 .* got 5 in row 1"),
@@ -155,7 +155,7 @@ def test_rows_that_cannot_be_ranked_are_named(change, error, message):
 def test_missing_columns_and_a_side_given_twice_are_named():
     with pytest.raises(TypeError, match=r"table must have named columns .*, got list"):
         rank_long_table([1, 2])
-    with pytest.raises(ValueError, match="columns must be among .*; got query, true"):
+    with pytest.raises(ValueError, match=r"columns must be among .*; got query, true"):
         rank_long_table({"query": [1], "true": [True]})
     for rank in (rank_long_table, lambda table, side: list(rank_long_tables([table], side=side))):
         with pytest.raises(ValueError, match="side is a column of the table already"):
@@ -167,7 +167,7 @@ def test_a_query_that_is_split_is_rejected_where_it_can_be_seen():
     with pytest.raises(ValueError, match="query 7 has 2 rows here, 0 of them true"):
         rank_long_table(first)
     assert rank_long_table(second).ranks.num_candidates.tolist() == [1, 2]  # an answer alone: nothing to see
-    with pytest.raises(ValueError, match="query 3 has 2 rows here, 1 of them true; .* and 3 rows"):
+    with pytest.raises(ValueError, match=r"query 3 has 2 rows here, 1 of them true; .* and 3 rows"):
         rank_long_table(TABLE, num_rows=3)
     both = {**first, "true": [False, True]}
     with pytest.raises(ValueError, match="query 7 of partition 1 was in an earlier partition: partition or sort"):
