@@ -197,7 +197,7 @@ def test_facts_with_a_time_by_brute_force(time_aware):
 def test_bad_facts_are_named():
     with pytest.raises(ValueError, match=r"facts must be \(n, 4\): head, relation, tail, time; got \(1, 3\)"):
         rank_facts(None, None, [[0, 0, 1]], None)
-    with pytest.raises(ValueError, match="must not all be None"):
+    with pytest.raises(ValueError, match="pass score_tails, score_heads or both"):
         rank_facts(None, None, [[0, 0, 1, 1]], None)
     with pytest.raises(TypeError, match="known must be KnownFacts or None, got KnownTriples"):
         rank_facts(max, None, [[0, 0, 1, 1]], KnownTriples([[0, 0, 1]]))

@@ -195,7 +195,7 @@ BAD = {
     "hrt and tails": (
         lambda m: rank_triples(m.tails, None, TEST, None, score_hrt=m.hrt, num_entities=E),
         ValueError,
-        "score_tails and score_heads must be None",
+        "or score_hrt alone",
     ),
     "hrt of how many": (lambda m: rank_triples(None, None, TEST, None, score_hrt=m.hrt), ValueError, "num_entities"),
     "hrt shape": (
