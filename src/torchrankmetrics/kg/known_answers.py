@@ -74,19 +74,18 @@ class KnownAnswers:
             [2, 3, 1]])
     """
 
+    _blocks: tuple[CheckedBlocks, ...] = ()  # of an index in a file
+
     def __init__(self, queries: Integers, answers: Integers) -> None:
-        self._use(_index(queries, answers), ())
+        self.index = _index(queries, answers)
+        self._copies: dict[torch.device, KnownAnswers] = {}
 
     @classmethod
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
         """Use sorted tensors without copying or reading them; ``blocks`` check them when they are first read."""
         known = cls.__new__(cls)
-        known._use(index, blocks)
+        known.index, known._blocks, known._copies = index, blocks, {}
         return known
-
-    def _use(self, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...]) -> None:
-        self.index, self._blocks = index, blocks
-        self._copies: dict[torch.device, KnownAnswers] = {}
 
     def check(self) -> None:
         """Compare all of an index in a file with its digests; ValueError if one does not match."""
