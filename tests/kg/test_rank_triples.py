@@ -205,10 +205,14 @@ BAD = {
     ),
     "hrt type": (
         lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: 1.0, num_entities=E),
-        ValueError,
-        "score_hrt .*no tensor or array",
+        TypeError,
+        "scores must be a torch.Tensor or an array",
     ),
-    "list": (lambda m: rank_triples(lambda h, r: [[0.0]], None, TEST, None), ValueError, "no tensor or array"),
+    "list": (
+        lambda m: rank_triples(lambda h, r: [[0.0]], None, TEST, None),
+        TypeError,
+        "scores must be a torch.Tensor",
+    ),
     "tuple": (
         lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1], TEST[:2, 2]), None),
         ValueError,

@@ -175,7 +175,7 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
 def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool) -> RankTable:
     side = columns["side"].astype(np.int64)
     scores = as_scores(columns["score"], torch.device("cpu"), higher_is_better)
-    if scores is None or scores.is_complex() or scores.dtype == torch.bool:
+    if scores.is_complex() or scores.dtype == torch.bool:
         raise TypeError(f"score must hold real numbers, got {columns['score'].dtype}")
     owner = np.unique(columns["query"], return_inverse=True)[1].reshape(-1)
     if (side != side[:1]).any():

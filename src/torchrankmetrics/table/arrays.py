@@ -30,13 +30,7 @@ DEFAULTS = {
     "count": 1,
     "query": ABSENT,
 }
-FLAGS = {
-    "nan": fault.NAN,
-    "sampled": fault.SAMPLED,
-    "partial": fault.PARTIAL,
-    "filtered": fault.FILTERED,
-    "raw": fault.RAW,
-}
+FLAGS = {name: getattr(fault, name.upper()) for name in ("nan", "sampled", "partial", "filtered", "raw")}
 BOOLEANS = {"true": 1, "false": 0}
 _FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
 _NAMES = (*_REQUIRED, *DEFAULTS, *_FLOATS, *FLAGS)

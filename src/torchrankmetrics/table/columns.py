@@ -126,14 +126,6 @@ def gains(rows: Rows) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(Columns(rows).gain_bits).view(np.float64)
 
 
-def known_candidates(rows: Rows) -> Rows:
-    """Number of candidates of each row; UnknownCandidatesError if one is unknown."""
-    candidates = Columns(rows).num_candidates
-    if has_unknown(candidates):
-        raise UnknownCandidatesError
-    return candidates
-
-
 def has_unknown(num_candidates: Tensor | Rows) -> bool:
     """Whether the number of candidates of a task is unknown."""
     return bool((num_candidates == fault.UNKNOWN).any())
@@ -143,7 +135,9 @@ def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -
     """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
     positive: npt.NDArray[np.bool_] = weights(rows) > 0
     if min_candidates > 1:
-        positive &= known_candidates(rows) >= min_candidates
+        if has_unknown(candidates := Columns(rows).num_candidates):
+            raise UnknownCandidatesError
+        positive &= candidates >= min_candidates
     return positive if side == "both" else positive & (Columns(rows).side == SIDE_CODES[side])
 
 
