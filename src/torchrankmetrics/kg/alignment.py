@@ -121,7 +121,7 @@ def _scorer(
     return EmbeddingScorer(lambda one: here[one], selected, similarity=similarity or "dot", arithmetic=arithmetic)
 
 
-def _as_pairs(values: Integers, name: str, sizes: tuple[int, int], device: torch.device) -> Tensor:
+def _as_pairs(values: Integers, name: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
     pairs = as_facts(values, name, "left", "right")
     for ids, side, size in zip(pairs.T, ("left", "right"), sizes, strict=True):
         if len(ids) and int(ids.max()) >= size:
