@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -113,12 +113,12 @@ class KnownAnswers:
         here = self.to(columns[0].device)
         if here is not self:
             return here.of_columns(*columns)
-        index, ids = self.index, columns
+        index, ids, inside = self.index, list[Any](columns), cast("Any", True)
         known: Any = index.key
         starts: Any = index.start
         if known.is_cpu:  # NumPy's calls cost a fifth of torch's
             ids, known, starts = [column.numpy() for column in columns], known.numpy(), starts.numpy()
-        key, inside = _composite(ids, index.sizes), True
+        key = _composite(ids, index.sizes)
         for column, size in zip(ids, index.sizes, strict=True):
             inside = inside & (column >= 0) & (column < size)
         start, length = key * 0, key * 0
@@ -155,8 +155,8 @@ class KnownAnswers:
             return self
         if device not in self._copies:
             self.check()
-            parts = [part.to(device) for part in self.index[:3]]
-            self._copies[device] = self.of_index(AnswerIndex(*parts, *self.index[3:]))
+            key, start, answers = (part.to(device) for part in self.index[:3])
+            self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
         return self._copies[device]
 
     def _check_slices(self, place: IntArray, key: IntArray, start: IntArray, stop: IntArray) -> None:

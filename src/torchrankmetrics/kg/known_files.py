@@ -71,7 +71,8 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
     parts, digests, known = iter(torch.split(numbers, lengths)), memoryview(mapped)[_HEADER + numbers.nbytes :], {}
     for side, index in about["sides"].items():
-        own, blocks = [next(parts) for _ in index["lengths"]], []
+        key, start, answers = own = [next(parts) for _ in index["lengths"]]
+        blocks = []
         damaged = f"{name} is damaged: a checksum of the {side} side does not match"
         for i, part in enumerate(own):
             if index["sha256"]:  # version 1
@@ -80,7 +81,7 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
                 blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
                 digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
         sizes = index["sizes"], index["num_answers"], index["longest"]
-        known[side] = KnownAnswers.of_index(AnswerIndex(*own, *sizes), tuple(blocks))
+        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *sizes), tuple(blocks))
     return (os.path.abspath(path), head[-_DIGEST:].hex()), about["num_entities"], known
 
 

@@ -181,9 +181,8 @@ def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_qu
     if (side != side[:1]).any():
         owner = np.unique(owner * 4 + side, return_inverse=True)[1].reshape(-1)
     _check_whole(columns, owner, num_rows)
-    ranks, place = rank_listed(
-        scores, *(torch.from_numpy(part) for part in (columns["true"], owner, columns["excluded"]))
-    )
+    true, query, excluded = (torch.from_numpy(part) for part in (columns["true"], owner, columns["excluded"]))
+    ranks, place = rank_listed(scores, true, query, excluded)
     at = place.numpy()
     names = (*_PER_TASK, "query") if with_queries else _PER_TASK
     facts: dict[str, Any] = {name: columns[name][at] for name in names if name in columns}

@@ -1,7 +1,7 @@
 """Filtered evaluation of any model, each query scored once: of triples, facts with a time, and complex queries."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -295,7 +295,8 @@ def _pairs(given: Answers, name: str) -> Sequence[Tensor]:
     if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
         given = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
-    parts = [as_ids(part, name) for part in (given if isinstance(given, tuple) else as_ids(given, name))]
+    pair: Any = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
+    parts = [as_ids(part, name) for part in pair]
     if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
         shapes = " and ".join(str(tuple(part.shape)) for part in parts)
         raise ValueError(

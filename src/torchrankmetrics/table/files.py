@@ -134,14 +134,12 @@ def is_one_table(folder: Path) -> bool:
 def _content(path: Source, max_bytes: int) -> bytes:
     """Return the bytes of a file or a pipe."""
     with Path(path).open("rb") as file:
-        size: object = os.fstat(file.fileno()).st_size
-        if not file.seekable():
-            content, size = file.read(max_bytes + 1), f"more than {max_bytes}"
+        size = os.fstat(file.fileno()).st_size  # 0 of a pipe
+        if size <= max_bytes:
+            content = file.read() if file.seekable() else file.read(max_bytes + 1)
             if len(content) <= max_bytes:
                 return content
-        elif size <= max_bytes:
-            return file.read()
-    raise TooLargeError(path, size, max_bytes)
+    raise TooLargeError(path, size or f"more than {max_bytes}", max_bytes)
 
 
 @contextmanager
