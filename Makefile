@@ -16,7 +16,7 @@ test:
 # tests of one metric and its place in the tables: make test-metric NAME=mrr
 test-metric:
 	$(PYTHON) -m pytest -q -n 0 tests/invariants/test_invariants.py tests/invariants/test_hard_inputs.py tests/metrics/test_values.py \
-		tests/package/test_hoyt_table.py tests/package/test_contributing.py -k "$(NAME) or every_metric or of_the_page"
+		tests/package/test_hoyt_table.py tests/package/test_docs.py -k "$(NAME) or every_metric or that_contributing_adds"
 
 format:
 	$(PYTHON) -m ruff format .
@@ -28,4 +28,4 @@ docs:
 
 # needs the extras "plot" and "examples"; run it when a page that draws has changed
 images:
-	$(PYTHON) docs/draw.py docs/plots.md docs/comparable.md docs/tutorial.md docs/study.md
+	$(PYTHON) docs/draw.py docs/comparable.md docs/tutorial.md docs/study.md

@@ -1,6 +1,6 @@
 """Draw the pictures of a page: run its Python blocks from top to bottom, and save ``fig`` at every picture shown.
 
-python docs/draw.py docs/plots.md docs/tutorial.md
+python docs/draw.py docs/study.md docs/tutorial.md
 
 ``study_report.png`` is a screenshot of the page of docs/study.md in a browser, 900 x 1050.
 """

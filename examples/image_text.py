@@ -4,6 +4,7 @@ python examples/image_text.py [--images 1000] [--dim 64]
 
 The embeddings are made up: a caption is its image with noise. R@k of this field is success at k: whether one of the
 captions of an image is among the first k. From text to image there is one answer, and success, recall and hits agree.
+Image to text is the side "tail", text to image the side "head".
 """
 
 import argparse
@@ -29,9 +30,9 @@ def main() -> None:
     scores = images @ captions.T
 
     metrics = ["success@1", "success@5", "success@10", "ap", "r_precision"]
-    collection = RankCollection(metrics, sides=("i2t", "t2i"))
-    collection.update(scores, torch.arange(len(image_of)).view(-1, CAPTIONS).tolist(), side="i2t")
-    collection.update(scores.T, image_of, side="t2i")
+    collection = RankCollection(metrics, sides=("tail", "head"))
+    collection.update(scores, torch.arange(len(image_of)).view(-1, CAPTIONS).tolist(), side="tail")
+    collection.update(scores.T, image_of, side="head")
     print(collection.summary())
 
 

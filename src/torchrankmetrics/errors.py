@@ -17,36 +17,18 @@ _LIBRARY = os.path.dirname(__file__) + os.sep
 _DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 # names in other libraries
 _WORDS = {
-    "exclude": (
-        "mask",
-        "masks",
-        "filter",
-        "filters",
-        "filter_mask",
-        "filter_triples",
-        "ignore",
-        "padding_mask",
-        "seen",
-    ),
-    "target": ("relevance", "labels", "label", "qrels", "answers", "y_true"),
-    "preds": ("scores", "y_pred", "y_score", "run"),
-    "scores": ("preds", "y_pred", "y_score"),
-    "query": ("qids", "query_id", "query_ids"),
-    "similarity": ("metric", "distance", "norm"),
-    "num_candidates": ("dataset",),
+    "exclude": "mask masks filter filters filter_mask filter_triples ignore padding_mask seen",
+    "target": "relevance labels label qrels answers y_true",
+    "preds": "scores y_pred y_score run",
+    "scores": "preds y_pred y_score",
+    "query": "qids query_id query_ids",
+    "similarity": "metric distance norm",
+    "num_candidates": "dataset",
 }
-_CUT = "a cut is part of a name: metrics=['hits@10', 'ndcg@10']"
-_HIGHER = "of scores higher is better: pass the negative of distances"
-_NEGATIVES = "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)"
 _HINTS = {
-    "k": _CUT,
-    "ks": _CUT,
-    "top_k": _CUT,
-    "higher_is_better": _HIGHER,
-    "distance": _HIGHER,
-    "distances": _HIGHER,
-    "y_pred_pos": _NEGATIVES,
-    "y_pred_neg": _NEGATIVES,
+    "k ks top_k": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
+    "higher_is_better distance distances": "of scores higher is better: pass the negative of distances",
+    "y_pred_pos y_pred_neg": "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)",
     "num_candidates": "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)",
 }
 
@@ -106,10 +88,11 @@ def hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:
     known = list(parameters)
     for key in given:
         if key not in known:
-            meant = [name for name, words in _WORDS.items() if key in words and name in known]
-            if meant := meant or ([] if key in _HINTS else difflib.get_close_matches(key, known, n=1)):
+            hint = next((hint for words, hint in _HINTS.items() if key in words.split()), "")
+            meant = [name for name, words in _WORDS.items() if key in words.split() and name in known]
+            if meant := meant or ([] if hint else difflib.get_close_matches(key, known, n=1)):
                 note = " There True marks an excluded candidate" * (meant[0] == "exclude")
                 return f"did you mean {meant[0]!r}?{note}"
-            if key in _HINTS:
-                return _HINTS[key]
+            if hint:
+                return hint
     return ""

@@ -29,9 +29,8 @@ def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | 
 
 def natural(text: str) -> list[tuple[bool, int, str]]:
     """A key that sorts numbers in texts by their value."""
-    return [
-        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text) if part
-    ]
+    parts = filter(None, re.split(r"(\d+)", text))
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> None:

@@ -160,6 +160,15 @@ def test_an_output_that_cannot_be_written_leaves_nothing(cli_folder, capsys):
     assert not [path for path in cli_folder.iterdir() if path.name.startswith(".")]
 
 
+def test_an_output_with_an_unknown_suffix_is_an_error_before_the_computation(cli_folder, capsys):
+    suffixes = ".txt, .csv, .json, .md, .tex, .html"
+    for arguments in (["report", "none.npz"], ["compare", "none.npz"], ["datasets", "none"], ["audit", "none:none"]):
+        assert main([*arguments, "-o", "out.xlsx"]) == 2
+        expected = f"error: --output must end in {suffixes}, or --format must be given; got out.xlsx\n"
+        assert capsys.readouterr().err == expected
+    assert main(["report", "a.npz", "-o", "out.xlsx", "-f", "csv"]) == 0
+
+
 def test_an_output_like_ranks_is_an_error(cli_folder, capsys):
     before = Path("a.npz").read_bytes()
     assert main(["report", "a.npz", "-o", "a.npz"]) == 2

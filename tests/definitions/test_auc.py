@@ -26,9 +26,7 @@ from torchrankmetrics.definitions.tasks import MEAN_AUC
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.p_values import p_value
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")]
 
 # the same function without the closed forms, and two that have none: a step, and one with another g
 PLAIN = RankDefinition("plain", f=WithCandidates(lambda r, n: (n - r) / (n - 1).clamp(min=1), min_candidates=2))

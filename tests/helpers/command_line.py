@@ -8,11 +8,7 @@ import torch
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.cli import main
 
-TRIPLES = {
-    "train": "a\tr\tb\na\tr\tc\nb\ts\ta\nc\ts\td\n",
-    "valid": "a\tr\td\n",
-    "test": "c\tr\tb\nb\tr\tc\nd\ts\ta\n",
-}
+TRIPLES = {"train": "a\tr\tb\na\tr\tc\nb\ts\ta\nc\ts\td\n", "valid": "a\tr\td\n", "test": "c\tr\tb\nb\tr\tc\nd\ts\ta\n"}
 
 
 def table_of(seed, top, sides=("head", "tail")):

@@ -94,43 +94,6 @@ def convolved(statistic, g, N, weights=None):
     return moments([(g(*state), Fraction(ways, total)) for state, ways in distribution.items()])
 
 
-def median_distribution(N, p=1):
-    """Moments of the median (p = 1) or its inverse (p = -1) (equal weights) from the distribution of the middle two."""
-    n, top = len(N), max(N)
-    low, high = (n + 1) // 2, n // 2 + 1
-
-    def counts(probability):
-        """Law of the pair (#{r <= x}, #{r <= y}) from (P(r <= x), P(x < r <= y)) per task."""
-        distribution = {(0, 0): Fraction(1)}
-        for a, b in probability:
-            new = {}
-            for (i, j), q in distribution.items():
-                for key, step in (((i + 1, j + 1), a), ((i, j + 1), b), ((i, j), 1 - a - b)):
-                    if step:
-                        new[key] = new.get(key, Fraction(0)) + q * step
-            distribution = new
-        return distribution
-
-    def cdf(n_i, x):
-        return Fraction(min(x, n_i), n_i)
-
-    joint = {}  # P(X_low <= x, X_high <= y)
-    for x in range(0, top + 1):
-        for y in range(x, top + 1):
-            distribution = counts([(cdf(k, x), cdf(k, y) - cdf(k, x)) for k in N])
-            joint[x, y] = sum((q for (i, j), q in distribution.items() if i >= low and j >= high), Fraction(0))
-
-    def box(x, y):
-        return joint[min(x, y), y]
-
-    distribution = []
-    for x in range(1, top + 1):
-        for y in range(x, top + 1):
-            q = box(x, y) - box(x - 1, y) - box(x, y - 1) + box(x - 1, y - 1) if y > x else box(x, x) - box(x - 1, x)
-            distribution.append((number(Fraction(x + y, 2)) ** p, q))
-    return moments(distribution)
-
-
 def sum_distribution(N, weights, f):
     """Number of ways to every sum of w_i f(r_i), r_i in 1..N_i: sums and ways exact, for f with rational values."""
     distribution = {Fraction(0): 1}

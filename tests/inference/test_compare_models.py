@@ -15,20 +15,15 @@ def models(skills=(0.5, 0.3, 0.0), tasks=200, seed=0, sides=False):
     rng = np.random.default_rng(seed)
     difficulty = rng.normal(0, 2, tasks)
     found = {}
-    for name, skill in zip(("ours", "theirs", "old", "older"), skills, strict=False):
+    for name, skill in zip(("ours", "theirs", "old"), skills, strict=True):
         rank = np.ceil(np.exp(difficulty - skill + rng.normal(0, 1, tasks))).clip(1, 500).astype(int)
-        ranks = Ranks(rank, None, 500)
-        half = tasks // 2
-        found[name] = (
-            ranks
-            if not sides
-            else RankTable.concatenate(
-                [
-                    RankTable.from_ranks(Ranks(rank[:half], None, 500), side="head", sample_id=np.arange(half)),
-                    RankTable.from_ranks(Ranks(rank[half:], None, 500), side="tail", sample_id=np.arange(tasks - half)),
-                ]
+        found[name] = Ranks(rank, None, 500)
+        if sides:
+            halves = zip(("head", "tail"), np.split(rank, 2), strict=True)
+            ids = np.arange(tasks // 2)
+            found[name] = RankTable.concatenate(
+                [RankTable.from_ranks(Ranks(half, None, 500), side=side, sample_id=ids) for side, half in halves]
             )
-        )
     return found
 
 
@@ -85,21 +80,6 @@ def test_max_t_of_equal_models_is_one_and_of_copies_costs_nothing():
     assert max_t_p_values(np.c_[d, d], np.array([[1.0], [-1.0]])).tolist() == [1.0]  # a difference of equals
 
 
-def test_the_family_error_stays_below_its_level_and_max_t_rejects_more_than_holm():
-    """Three exchangeable models, two metrics: at 5% within 2.6 standard errors; Holm knows no correlation."""
-    rng, rejected, by_holm, runs = np.random.default_rng(5), 0, 0, 300
-    lines = np.kron(np.eye(2), np.array([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0]]))
-    for run in range(runs):
-        rank = np.ceil(np.exp(rng.normal(1, 1, (80, 1)) + rng.normal(0, 1, (80, 3))))
-        f = [1 / rank, (rank <= 3).astype(float)]
-        columns = np.concatenate([part[:, [1, 2]] - part[:, [0]] for part in f], 1)
-        rejected += max_t_p_values(columns, lines, 199, run).min() <= 0.05
-        p = [sign_flip_p_value(columns @ line, 199, run) for line in lines.T]
-        by_holm += holm(p).min() <= 0.05
-    assert rejected / runs <= 0.05 + 2.6 * (0.05 * 0.95 / runs) ** 0.5
-    assert rejected > by_holm
-
-
 def test_against_a_model_is_a_smaller_family():
     named = models()
     every, some = compare(named, "mrr"), compare(named, "mrr", baseline="old")
@@ -151,11 +131,7 @@ def test_names_of_the_models_are_in_every_text():
         (lambda m: compare(m, []), ValueError, "metric is empty"),
         (lambda m: compare(m, baseline="ous"), ValueError, "baseline must be None, 'best' or one of the models 'ours'"),
         (lambda m: compare(m["ours"], m["old"], baseline="best"), ValueError, "pass a dict of name -> model"),
-        (
-            lambda m: compare({**m, "x": 3}),
-            TypeError,
-            "'x' must be a RankTable, a RankCollection, Ranks or an array of ranks",
-        ),
+        (lambda m: compare({**m, "x": 3}), TypeError, "'x' must be a RankTable, a RankCollection, Ranks or an array"),
         (lambda m: compare({**m, "x": [m["old"]] * 2}), ValueError, "all models must be lists .* 'ours' has 1"),
         (lambda m: compare({**m, "x": Ranks([1], None, 3)}), ValueError, "'x' has 1 tasks, 'ours' has 200"),
         (lambda m: compare(m, "p_mrr"), ValueError, "'p_mrr' cannot be compared"),

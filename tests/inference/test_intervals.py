@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings, strategies as st
 from scipy import stats
 
-from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
+from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference.standard_errors import (
@@ -210,44 +210,6 @@ def test_studentised_interval_is_efron_and_tibshiranis():
     assert found[1:] == pytest.approx((low, high), rel=0.05)
 
 
-def long_tailed(size, rng):
-    """Ranks shaped like those of DistMult on FB15k-237: a seventh at 1, half within 20, a tail of skewness 8."""
-    kind = rng.random(size)
-    near, far = 1 + rng.geometric(0.1, size), np.exp(rng.normal(5.3, 1.6, size))
-    return np.clip(np.where(kind < 0.14, 1, np.where(kind < 0.53, near, far)), 1, 14_500).astype(np.int64)
-
-
-METRICS = [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(1), d.hits_at(10), d.GEOMETRIC_MEAN_RANK]
-
-
-@pytest.mark.parametrize("clustered", [False, True])
-def test_intervals_cover(clustered):
-    """95% intervals, 200 samples of 200 tasks or 100 clusters: within two standard errors (3%) of 93 to 96%."""
-    rng = np.random.default_rng(0)
-    population = long_tailed(100_000, rng)
-    if clustered:  # queries of 1 to 8 answers that are alike: neighbours in a half-sorted order
-        population = population[np.argsort(np.log(population) + rng.normal(0, 1.5, len(population)))]
-    truth = {m.name: evaluate(population, metrics=[m.name])[m.name] for m in METRICS}
-    hits = dict.fromkeys(truth, 0)
-    for _ in range(200):
-        if clustered:
-            size = rng.integers(1, 9, 100)
-            start = rng.integers(0, len(population) - 8, 100)
-            index = np.concatenate([np.arange(s, s + k) for s, k in zip(start, size, strict=True)])
-            keys = np.repeat(np.arange(100), size)
-        else:
-            index, keys = rng.integers(0, len(population), 200), None
-        sample = whole(population[index])
-        for metric in METRICS:
-            found = estimate(metric, sample, "realistic", 0.95, "normal", keys, 100, 0)
-            hits[metric.name] += found.low <= truth[metric.name] <= found.high
-    assert all(0.90 * 200 <= number <= 0.99 * 200 for number in hits.values()), hits
-
-
-def whole(ranks):
-    return RankSample(ranks, ranks, np.full(len(ranks), 14_500, dtype=np.int64))
-
-
 def test_wilson_is_widened_where_it_is_too_near_to_zero_or_one():
     """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84%; exact binomial distribution."""
     for n in (20, 60):
@@ -273,13 +235,6 @@ def test_hits_have_wilsons_interval_whatever_the_method(hits):
     assert normal.rows == resampled.rows
     assert normal["hits_at_3"].low < normal["hits_at_3"].high
     assert normal["hits_at_3"].effective_tasks == math.inf
-
-
-@pytest.mark.parametrize("name", ["power_mean_rank_inf", "power_mean_rank_minus_inf"])
-def test_extremes_have_no_interval(name):
-    collection = collect([name])
-    with pytest.raises(ValueError, match=rf"'{name}' has no interval.*power_mean_rank_4.*median_rank"):
-        collection.confidence_intervals(method="bootstrap")
 
 
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 4)), min_size=1, max_size=9), st.floats(1e-9, 1e9))

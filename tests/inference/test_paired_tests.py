@@ -6,9 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+from scipy import stats
+from scipy.stats import t as student
 
 from flips import sign_flip_p_value
-from torchrankmetrics.inference.testing import holm, share_difference_p_value
+from fuzzing import cases
+from torchrankmetrics import Ranks
+from torchrankmetrics.inference import clustered_p_value
+from torchrankmetrics.inference.testing import holm, mean_ranks, share_difference_p_value
 
 
 @pytest.mark.parametrize("differences", [[1, 2, 3, 4, -2], [3, 0, 1, 1, 1, -1], [5], [0, 0], [1, 1, 1, 1, 1, 1, 1, -6]])
@@ -68,18 +74,74 @@ def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
     assert holm([]).shape == (0,)
 
 
-def test_level_of_the_tests_under_the_null():
-    """Exchangeable models with long-tailed ranks: size at 5% within 2.6 standard errors of 4 to 6%; McNemar below."""
-    rng = np.random.default_rng(2)
-    rejected, runs = {"mr": 0, "mrr": 0, "hits": 0}, 600
-    for _ in range(runs):
-        ranks = np.ceil(np.exp(rng.normal(2, 2, 150)))
-        x, y = ranks, np.ceil(ranks * np.exp(rng.normal(0, 0.5, 150)))
-        swap = rng.random(150) < 0.5
-        x, y = np.where(swap, y, x), np.where(swap, x, y)
-        rejected["mr"] += sign_flip_p_value(x - y, 399, int(rng.integers(1 << 30))) <= 0.05
-        rejected["mrr"] += sign_flip_p_value(1 / x - 1 / y, 399, int(rng.integers(1 << 30))) <= 0.05
-        hit = (x <= 10).astype(int) - (y <= 10)
-        rejected["hits"] += share_difference_p_value(*((s * hit > 0).sum() for s in (1, -1)), 150, 0.0) <= 0.05
-    assert all(0.017 <= rejected[name] / runs <= 0.083 for name in ("mr", "mrr")), rejected
-    assert rejected["hits"] / runs <= 0.06, rejected
+# Mean ranks and Friedman's test, against SciPy and a paper
+
+
+def test_mean_ranks_of_demsars_example():
+    """Demsar 2006, section 3.2.2: the mean ranks of four classifiers over 14 data sets differ by Friedman's test."""
+    ranks = np.array(
+        """4 3 2 1|1 2 3 4|4 1 2 3|4 1 3 2|4 2 3 1|1 2.5 4 2.5|3 2 4 1|2.5 2.5 4 1|4 3 2 1|2.5 2.5 2.5 2.5|4 2.5 1 2.5
+        |3 2 4 1|4 1 2 3|3 1 4 2""".replace("\n", "")
+        .replace("|", " ")
+        .split(),
+        dtype=np.float64,
+    ).reshape(14, 4)
+    found = mean_ranks(ranks, higher_is_better=False)
+    assert found.mean == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
+    assert found.critical_difference == pytest.approx(1.25, abs=0.005)
+
+
+@given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 2**32 - 1), st.booleans())
+@cases(25, 500)
+def test_friedmans_statistic_is_that_of_scipy(datasets, models, seed, higher):
+    values = np.random.default_rng(seed).integers(0, 5, (datasets, max(models, 3))).astype(float)
+    found = mean_ranks(values, higher_is_better=higher)
+    if any(len(set(row)) > 1 for row in values):
+        theirs = stats.friedmanchisquare(*values.T)
+        assert (found.statistic, found.p_value) == pytest.approx((theirs.statistic, theirs.pvalue), nan_ok=True)
+    for clique in found.cliques:
+        means = [found.mean[i] for i in clique]
+        assert max(means) - min(means) <= found.critical_difference + 1e-12
+        assert len(clique) > 1
+
+
+def test_nan_raises():
+    with pytest.raises(ValueError, match=r"without NaN; got \(2, 2\) with 1 NaN"):
+        mean_ranks([[1.0, math.nan], [1.0, 2.0]])
+
+
+# clustered_p_value: by hand, its size with dependent tasks, and its errors
+
+
+RANKS, QUERY, ANSWER = [1, 2, 1, 3, 2, 2], [0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3]
+
+
+def jackknife(x, key):
+    """Variance of the mean of x, one cluster left out at a time."""
+    left = [x[np.array(key) != one].mean() for one in sorted(set(key))]
+    return (len(left) - 1) / len(left) * sum((mean - x.mean()) ** 2 for mean in left)
+
+
+def test_it_is_students_t_of_the_mean_with_clustered_errors():
+    centred = np.array([1 / r for r in RANKS]) - np.mean([1 / k for k in range(1, 10)])
+    ranks, by_query = Ranks(RANKS, None, 9), jackknife(centred, QUERY)
+    # two degrees of freedom: three clusters of equal weight
+    assert clustered_p_value(ranks, "mrr", cluster=QUERY) == pytest.approx(
+        student.sf(centred.mean() / math.sqrt(by_query), 2), rel=1e-9
+    )
+    both = by_query + jackknife(centred, ANSWER) - jackknife(centred, range(6))  # no two tasks share both
+    assert both > by_query
+    assert clustered_p_value(ranks, "mrr", cluster=QUERY, second_cluster=ANSWER) == pytest.approx(
+        student.sf(centred.mean() / math.sqrt(both), 2), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("metric", ["count", "median_rank", "ndcg", "rank_std"])
+def test_metrics_that_are_not_means_of_f_raise(metric):
+    with pytest.raises(ValueError, match=r"metric must be a function of a mean of f .*, got"):
+        clustered_p_value(Ranks(RANKS, None, 9), metric, cluster=QUERY)
+
+
+def test_one_cluster_raises():
+    with pytest.raises(ValueError, match="at least 2"):
+        clustered_p_value(Ranks(RANKS, None, 9), "mrr", cluster=[0] * 6)

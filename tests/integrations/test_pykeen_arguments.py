@@ -3,13 +3,11 @@
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
-from torchmetrics import MetricCollection
 
 from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
-from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning
+from torchrankmetrics import RankDefinition, RankMetric, RankMetricWarning
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
@@ -19,11 +17,9 @@ from pykeen.evaluation import (
     SampledRankBasedEvaluator,
     evaluator_resolver,
 )
-from pykeen.metrics.ranking import AdjustedHitsAtK, HitsAtK, InverseHarmonicMeanRank, RankBasedMetric
 
 from torchrankmetrics.integrations.pykeen import (
     RankCollectionEvaluator,
-    RankResults,
     SampledRankCollectionEvaluator,
     rank_table,
 )
@@ -46,70 +42,41 @@ def test_pykeen_resolves_the_evaluators_by_name():
 
 
 @pytest.mark.parametrize(
-    ("metrics", "kwargs", "expected"),
+    ("metrics", "expected"),
     [
-        (["hits_at_k"], None, {"hits_at_10"}),
-        ("hits_at_k", None, {"hits_at_10"}),
-        ("HitsAtK", None, {"hits_at_10"}),
-        (["hits_at_k"], {"k": 7}, {"hits_at_7"}),
-        ("hits_at_k", [{"k": 2}, {"k": 4}], {"hits_at_2", "hits_at_4"}),
-        (["hits_at_k", "mrr"], [{"k": 7}, None], {"hits_at_7", "inverse_harmonic_mean_rank"}),
-        (
-            ["hits_at_k", "tie_rate", RankMetric("mr")],
-            [{"k": 7}, None, {}],
-            {"hits_at_7", "tie_rate", "arithmetic_mean_rank"},
-        ),
-        (HitsAtK, {"k": 2}, {"hits_at_2"}),
-        ([HitsAtK(k=3), InverseHarmonicMeanRank], None, {"hits_at_3", "inverse_harmonic_mean_rank"}),
-        ([AdjustedHitsAtK(k=3)], None, {"adjusted_hits_at_3"}),
-        ([AdjustedHitsAtK], {"k": 10}, {"adjusted_hits_at_10", "adjusted_hits_at_k"}),
-        (["ArithmeticMeanRank", "tie_rate", "p_mr"], None, {"arithmetic_mean_rank", "tie_rate", "p_mr"}),
-        ({"mrr", "mr"}, None, {"arithmetic_mean_rank", "inverse_harmonic_mean_rank"}),
-        ({"mine": HitsAtK(k=3), "other": "mr"}, None, {"mine", "other"}),
-        ([RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))], None, {"dcg"}),
+        ("hits@5", {"hits_at_5"}),
+        (["z_hits_at_k"], {"z_hits_at_10", "z_hits_at_k"}),
+        (["hits@10", "tie_rate", RankMetric("mr")], {"hits_at_10", "tie_rate", "arithmetic_mean_rank"}),
+        (["arithmetic_mean_rank", "p_mr"], {"arithmetic_mean_rank", "p_mr"}),
+        ({"mine": "hits@3", "other": "mr"}, {"mine", "other"}),
+        ([RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))], {"dcg"}),
     ],
 )
-def test_metrics_are_taken_in_every_form(metrics, kwargs, expected):
-    assert names(RankCollectionEvaluator(metrics=metrics, metrics_kwargs=kwargs)) == expected
+def test_metrics_are_taken_in_every_form(metrics, expected):
+    assert names(RankCollectionEvaluator(metrics=metrics)) == expected
 
 
-def test_every_metric_of_pykeen_is_taken_as_class_instance_and_name():
-    theirs = RankBasedEvaluator().metrics
+def test_every_metric_of_pykeen_is_taken_by_its_key():
+    theirs = {metric.key for metric in RankBasedEvaluator().metrics}
     every = names(RankCollectionEvaluator())
-    assert names(RankCollectionEvaluator(theirs)) >= {metric.key for metric in theirs}
-    for metric in theirs:
-        for form in (metric, type(metric), type(metric).__name__, metric.key):
-            assert names(RankCollectionEvaluator([form])) <= every
-
-
-class Odd(RankBasedMetric):
-    """A metric that only PyKEEN could compute."""
-
-    def __call__(self, ranks, num_candidates=None, weights=None):
-        return float(np.mean(np.asarray(ranks) % 2))
+    assert every >= theirs
+    assert names(RankCollectionEvaluator(sorted(theirs))) >= theirs
+    assert names(RankCollectionEvaluator(["p_mr"], add_defaults=True)) == every | {"p_mr"}
 
 
 @pytest.mark.parametrize(
-    ("metrics", "kwargs", "error", "message"),
+    ("metrics", "error", "message"),
     [
-        (["mmr"], None, ValueError, "unknown metric 'mmr'; did you mean"),
-        ([Odd], None, ValueError, "Odd of PyKEEN has no counterpart here; pass RankMetric"),
-        ([Odd()], None, ValueError, "Odd of PyKEEN has no counterpart here"),
-        ([torch.nn.Linear], None, TypeError, "metrics of PyKEEN, got Linear"),
-        ([3], None, TypeError, "metrics of PyKEEN, got int"),
-        (3, None, TypeError, "metrics of PyKEEN, got int"),
-        (["mr", "mrr"], [{}], ValueError, "metrics_kwargs must be one dict, or one per metric: 2; got 1"),
-        ([RankMetric("mrr")], {"k": 1}, ValueError, "are for PyKEEN's metrics; 'mrr' is built already"),
-        (RankCollection(["mrr"]), None, TypeError, "metrics must be a list of names or metrics, got RankCollection"),
-        (MetricCollection([]), None, TypeError, "metrics must be a list of names or metrics, got MetricCollection"),
-        (None, {"k": 1}, ValueError, "metrics_kwargs need metrics"),
-        ({"a": "mr"}, {"k": 1}, ValueError, "metrics as a dict excludes metrics_kwargs"),
-        ([], None, ValueError, "metrics is empty"),
+        (["mmr"], ValueError, "unknown metric 'mmr'; did you mean"),
+        (["hits_at_k"], ValueError, "'hits_at_k' needs a number of first places, for example hits_at_10"),
+        ([torch.nn.Linear], TypeError, "must be a str, got type"),
+        (3, TypeError, "metrics must be names, RankMetric instances or a dict, got int"),
+        ([], ValueError, "metrics is empty"),
     ],
 )
-def test_bad_metrics_raise(metrics, kwargs, error, message):
+def test_bad_metrics_raise(metrics, error, message):
     with pytest.raises(error, match=message):
-        RankCollectionEvaluator(metrics=metrics, metrics_kwargs=kwargs)
+        RankCollectionEvaluator(metrics=metrics)
 
 
 def test_macro_average_is_by_query_as_in_pykeen(nations):
@@ -142,7 +109,7 @@ def test_sampled_evaluation_has_the_values_of_pykeen(nations):
     table = rank_table(theirs, splits_of(nations)[2])
     assert table.compact().rows.equal(result.table.rows)
     assert result.table.to_numpy()["sampled"].all()
-    assert "sampled" in str(result.summary())
+    assert "sampled" in str(result.table.summary())
 
 
 def test_bad_arguments_of_sampled_evaluation_raise(nations):
@@ -163,17 +130,6 @@ def test_bad_arguments_of_sampled_evaluation_raise(nations):
         run(nations, evaluator, restrict_entities_to=list(range(14)))
     with pytest.raises(ValueError, match="candidates are sampled for head and tail; got target 'relation'"):
         evaluator.process_scores_(test[:2], "relation", torch.rand(2, 55))
-
-
-def test_results_have_a_summary(nations):
-    evaluator = RankCollectionEvaluator(["mrr", "amri", "count"], rank_types=["realistic"])
-    result = run(nations, evaluator)
-    assert str(result.summary()) == str(evaluator.collection.summary())
-    assert [(row.side, row.metric) for row in result.summary().rows[:2]] == [("head", "mrr"), ("head", "mr")]
-    evaluator.clear()
-    assert len(result.summary().rows) == 9  # of the results, whatever the evaluator does
-    with pytest.raises(ValueError, match="the results have no ranks"):
-        RankResults({"mrr": 0.5}).summary()
 
 
 def one_candidate(evaluator):

@@ -198,5 +198,5 @@ def test_relation_prediction_has_the_keys_and_values_of_pykeen(nations, targets,
     pairs = everything[:, [0, 2]]
     others = [int(((pairs == pair).all(1)).sum()) - 1 for pair in test[:, [0, 2]]]
     assert relations.ranks.num_candidates.tolist() == [55 - number for number in others]
-    sides = [row.side for row in ours.summary().rows if row.metric == "mr"]
+    sides = [row.side for row in ours.table.summary().rows if row.metric == "mr"]
     assert sides == ([*sorted(targets, key=["head", "tail", "relation"].index), "both"] if targets[1:] else [*targets])

@@ -77,7 +77,7 @@ def test_pipeline_by_class_saves_and_gives_the_values_of_its_own_evaluator(tmp_p
         ("tail.hits@5", "tail.realistic.hits_at_5"),
         ("hits_at_k.5", "both.realistic.hits_at_5"),
         ("adjusted_hits_at_k", "both.realistic.adjusted_hits_at_10"),
-        ("zahk", "both.realistic.z_hits_at_k"),
+        ("zahk", "both.realistic.z_hits_at_10"),
         ("rank_std", "both.realistic.standard_deviation"),
         ("head.worst.amr", "head.pessimistic.adjusted_arithmetic_mean_rank"),
         ("p_mrr", "both.realistic.p_mrr"),

@@ -82,24 +82,6 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-@pytest.mark.parametrize("compact_from", [1, 7])
-def test_merge_state_gives_the_bits_of_one_store(storage, compact_from, monkeypatch):
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", compact_from)
-    rows = random_ranks(1)
-    whole = every_metric()
-    feed(whole, rows, ids=True)
-    shards = [every_metric(storage=storage) for _ in range(4)]  # the last one stays without data
-    for begin, shard in zip((0, 13, 17), shards, strict=False):
-        for i in range(begin, {0: 13, 13: 17, 17: 40}[begin]):
-            feed(shard, rows, slice(i, i + 1), ids=True)
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        merged = shards[order[0]].clone()
-        for other in order[1:]:
-            merged.merge_state(shards[other])
-        assert bits(merged) == bits(whole)
-
-
-@pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monkeypatch):
     monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)  # compaction keeps the count of different repeats
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):
@@ -112,25 +94,6 @@ def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monke
 
 
 # ---- views are affine
-
-
-@ids
-def test_views_are_affine_maps_of_the_base_value(name, view):
-    N = torch.tensor([3, 4, 5, 2])
-    weight = torch.tensor([1.0, 2.0, 0.5, 1.0])
-    points = []
-    for ranks in ([1, 1, 1, 1], [1, 4, 2, 2], [3, 2, 5, 1], [2, 2, 3, 1], [3, 4, 5, 2]):
-        keys = [name, reference.key(name, view)]
-        result = evaluate(Ranks(torch.tensor(ranks), None, N), metrics=keys, weight=weight)
-        points.append((result[keys[0]], result[keys[1]]))
-    (x0, y0), *rest = points
-    far = max(rest, key=lambda point: abs(point[0] - x0))
-    slope = (far[1] - y0) / (far[0] - x0)
-    for x, y in points:
-        assert y == pytest.approx(y0 + slope * (x - x0), rel=1e-12, abs=1e-12)
-    higher = METRICS[name].better == "higher"
-    if view in ("adjusted_index", "z_score"):  # larger is better whatever the metric
-        assert (slope > 0) == higher
 
 
 @ids

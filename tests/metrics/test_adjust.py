@@ -1,12 +1,10 @@
 """adjust: the views of a collection from the base value alone, and the interval that rounding leaves."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 
-from scripts import EXAMPLES, fork_script
 from torchrankmetrics import RankDefinition, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.null import ExactExpectation
@@ -26,32 +24,16 @@ def test_values_are_those_of_a_collection_of_the_ranks(name, view):
 
 # Berrendorf et al. 2020 (arXiv 2002.06914), table 1: filtered MR and AMRI in percent, as printed
 TABLE_1 = {
-    "wn18rr": {
-        "DistMult": (7000, "65.8"),
-        "ConvE": (4412, "78.4"),
-        "TransE": (2289, "88.8"),
-        "TransH": (2126, "89.6"),
-        "R-GCN": (6254, "69.4"),
-        "MuRP": (2448, "88.0"),
-    },
-    "fb15k237": {
-        "DistMult": (500, "93.0"),
-        "ConvE": (241, "96.6"),
-        "TransE": (317, "95.6"),
-        "TransH": (219, "97.0"),
-        "R-GCN": (540, "92.5"),
-        "MuRP": (167, "97.7"),
-    },
+    "wn18rr": [(7000, "65.8"), (4412, "78.4"), (2289, "88.8"), (2126, "89.6"), (6254, "69.4"), (2448, "88.0")],
+    "fb15k237": [(500, "93.0"), (241, "96.6"), (317, "95.6"), (219, "97.0"), (540, "92.5"), (167, "97.7")],
 }
 
 
 def test_amri_of_berrendorf_et_al_are_reproduced_by_filtered_candidates_and_not_by_the_number_of_entities():
     for graph, models in TABLE_1.items():
-        for model, (rank, printed) in models.items():
-            assert f"{100 * adjust(rank, 'mr', graph):.1f}" == printed, (graph, model)
-    by_entities = {model: f"{100 * adjust(rank, 'mr', 14_541):.1f}" for model, (rank, _) in TABLE_1["fb15k237"].items()}
-    wrong = {model for model, (_, printed) in TABLE_1["fb15k237"].items() if by_entities[model] != printed}
-    assert wrong == {"DistMult", "ConvE", "TransE", "R-GCN"}
+        assert [f"{100 * adjust(rank, 'mr', graph):.1f}" for rank, _ in models] == [printed for _, printed in models]
+    by_entities = [f"{100 * adjust(rank, 'mr', 14_541):.1f}" for rank, _ in TABLE_1["fb15k237"]]
+    assert sum(got != printed for got, (_, printed) in zip(by_entities, TABLE_1["fb15k237"], strict=True)) == 4
 
 
 @pytest.mark.parametrize(
@@ -113,14 +95,10 @@ def test_zero_variance_under_the_null_is_nan_with_a_warning():
     [
         ((35.5, "mrr", COUNTS), {}, r"in \[0.0\d+, 1\].*\(as a share, not in percent\)"),
         ((41, "mr", 40), {}, r"in \[1, 40\]"),
-        (("0.2", "mr", 40), {}, r"in \[1, 40\]"),
         ((0.9, "amri", 40), {}, "must be a base metric, such as 'mr'"),
-        ((0.9, "tail_mrr", 40), {}, "must be a base metric"),
         ((0.3, "mrr", 40), {"view": "z_score"}, "one count per task for 'mrr' with view='z_score'"),
-        ((3.0, "gmr", 40), {}, "one count per task for 'gmr'"),
         ((0.3, "mmr", 40), {}, "did you mean"),
         (("a third", "mrr", 40), {}, "its digits"),
-        (("nan", "mrr", 40), {}, "its digits"),
         ((math.nan, "mrr", 40), {}, "finite"),
         ((2.0, "rank_std", COUNTS), {}, "no meaning"),
         ((0.3, "mrr", []), {}, "num_candidates is empty"),
@@ -133,15 +111,3 @@ def test_zero_variance_under_the_null_is_nan_with_a_warning():
 def test_impossible_values_raise(arguments, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         adjust(*arguments, **options)
-
-
-@pytest.mark.slow
-def test_example_shows_that_amri_alone_stays():
-    printed = fork_script(EXAMPLES / "published_numbers.py")
-    amri = 1 - 2 * (1233 - 1) / (14_306 - 1)
-    assert re.search(rf"FB15k-237 +mr +1233 +{amri:.4f}", printed)
-    spread = {}
-    for name in ("amri", "adjusted_mrr", "adjusted_hits_at_10", "adjusted_gmr"):
-        values = [float(x) for x in re.search(rf"^{name} +(.*)$", printed, flags=re.MULTILINE)[1].split()]
-        spread[name] = max(values) - min(values)
-    assert spread.pop("amri") < 0.005 < 0.05 < min(spread.values())

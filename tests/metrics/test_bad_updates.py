@@ -25,11 +25,7 @@ BAD_UPDATES = {
         lambda m: m.update(SCORES.tolist(), TARGET),
     ),
     # exclusion
-    "excluded column beyond N": (
-        IndexError,
-        "exclude must",
-        lambda m: m.update(SCORES, TARGET, exclude=([0], [4])),
-    ),
+    "excluded column beyond N": (IndexError, "exclude must", lambda m: m.update(SCORES, TARGET, exclude=([0], [4]))),
     "target outside the restriction": (
         ValueError,
         "target must be a candidate.* column 2",

@@ -1,5 +1,6 @@
-"""The table by group: each row is what the metrics say of that group alone."""
+"""The table by group: each row has the bits that the metrics have of that group alone, without a call per group."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,42 +14,91 @@ from torchrankmetrics import (
     RankTable,
     evaluate,
 )
+from torchrankmetrics.definitions import WithCandidates
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.breakdown import Runs
 from torchrankmetrics.null import MonteCarloExpectation
 
+SQUARE = RankDefinition("square_share", f=WithCandidates(lambda r, n: ((n - r) / (n - 1)) ** 2, min_candidates=2))
+CUBES = RankDefinition("cube", f=lambda r: r**-3.0)
 METRICS = ["mrr", "mr", "hits@3", "gmr"]
 
 
-def filled(metrics=None, **options):
-    """Head and tail tasks of groups 5, -2 and 7; 7 on one side only, its one task among one candidate."""
-    collection = RankCollection(METRICS if metrics is None else metrics, **options)
-    generator = torch.Generator().manual_seed(0)
-    for side, groups in (("head", [5, -2]), ("tail", [5, -2, -2])):
-        n = 30
-        N = torch.randint(5, 15, (n,), generator=generator)
-        optimistic = 1 + (torch.rand(n, generator=generator) * N).long().clamp(max=N - 1)
-        pessimistic = torch.minimum(optimistic + torch.randint(0, 3, (n,), generator=generator), N)
-        group = torch.tensor(groups).repeat(n // len(groups))
-        weight = torch.rand(n, generator=generator) + 0.5
-        collection.update(Ranks(optimistic, pessimistic, N), side=side, group=group, weight=weight)
-    collection.update(Ranks([1], None, 1), side="tail", group=7)
+def filled(metrics=METRICS, weights="any", **options):
+    """Groups of 1 to 400 tasks, some of them on one side only, and one task among one candidate."""
+    random = np.random.default_rng(0)
+    sizes = np.r_[1, 1, 2, 3, 7, 8, 9, 17, 129, 400]
+    group = np.repeat(random.permutation(len(sizes)) * 5 - 7, sizes)
+    N = random.integers(2, 3000, len(group))
+    low = np.ceil(random.random(len(group)) ** 2 * N).astype(int).clip(1)
+    high = np.minimum(low + random.integers(0, 3, len(group)) * (random.random(len(group)) < 0.3), N)
+    weight = {"equal": np.ones(len(group)), "any": random.random(len(group)) + 0.1}
+    weight |= {"tiny": weight["any"] * 1e-200, "by group": (group % 3 + 0.7).astype(float)}
+    collection = RankCollection(metrics, **options)
+    for side, part in (("head", group % 2 == 0), ("tail", slice(None))):
+        ranks = Ranks(low[part], high[part], N[part])
+        collection.update(ranks, side=side, group=group[part], weight=weight[weights][part])
+    collection.update(Ranks([1], None, 1), side="tail", group=70)
     return collection
 
 
-def test_a_row_has_the_values_of_the_group_alone():
-    options = {"rank_types": ["realistic", "pessimistic"], "sides": ["both", "tail"]}
-    collection = filled(**options)
+@pytest.mark.parametrize(
+    ("weights", "rank_types"),
+    [
+        ("equal", ["realistic", "pessimistic"]),
+        ("by group", ["optimistic"]),
+        ("tiny", ["realistic"]),
+        ("any", ["expected"]),
+    ],
+)
+def test_a_row_has_the_bits_of_the_group_alone(weights, rank_types):
+    options = {"rank_types": rank_types, "sides": ["both", "head"]}
+    names = ["mrr", "mr", "auc", "gmr", *(["hits@1", "hits@10", "imr"] if rank_types != ["expected"] else [])]
+    own = [RankMetric(one, rank_type=rank_types[0]) for one in (SQUARE, CUBES)]
+    collection = filled([*names, *own], weights, **options)
     breakdown, table = collection.breakdown(), collection.table()
-    assert breakdown["group"] == [-2, 5, 7]
-    assert breakdown["count"] == [35, 25, 1]
+    assert breakdown["group"] == [*range(-7, 39, 5), 70]
     views = ["base", "adjusted_index", "z_score"]
-    compared = 0
-    for i, group in enumerate([-2, 5]):
-        expected = evaluate(table.select(group=group), metrics=METRICS, views=views, **options)
+    members = {
+        f"{one.key}_{view}": RankMetric(one.definition, view=view, rank_type=one.rank_type)
+        for one in own
+        for view in views
+    }
+    for i, group in enumerate(breakdown["group"][:-1]):
+        alone = table.select(group=group)
+        expected = evaluate(alone, metrics=names, views=views, **options)
+        for member, value in zip(members.values(), evaluate(alone, metrics=members).values(), strict=True):
+            expected[member.key] = value
+        assert breakdown["count"][i] == alone.num_tasks
         assert sorted(expected) == sorted(breakdown.columns[2:])
         for key, value in expected.items():
-            assert breakdown[key][i] == value
-            compared += 1
-    assert compared == 2 * 4 * 3 * len(METRICS)
+            np.testing.assert_array_equal(breakdown[key][i], value, err_msg=key)
+
+
+def test_means_are_broken_down_without_a_call_per_group(monkeypatch):
+    collection = filled(["mrr", "mr", "hits@1", "hits@10", "auc"])
+    expected = collection.breakdown()
+    monkeypatch.setattr(Analysis, "by_group", lambda self: pytest.fail("group by group"))
+    assert str(collection.breakdown()) == str(expected)
+    estimated = filled(["mrr"], expectation=MonteCarloExpectation(100, seed=0))
+    with pytest.raises(pytest.fail.Exception, match="group by group"):  # its moments have no other way
+        estimated.breakdown()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 15, 128, 129, 1000, 5000])
+def test_sums_of_runs_have_the_bits_of_each_sum_alone(size):
+    values = np.random.default_rng(size).lognormal(0, 3, 3 * size + 2)
+    group = np.repeat([0, 2, 3, 4], [size, 1, 2 * size, 1])
+    runs = Runs(group)
+    assert runs.present.tolist() == [0, 2, 3, 4]
+    assert runs.sums(values).tolist() == [values[group == i].sum() for i in (0, 2, 3, 4)]
+
+
+def test_groups_far_apart_and_enormous_ranks_do_not_collide():
+    metric = RankCollection(["mr"])
+    large = 1 << 60
+    metric.update(Ranks([large, 1, large, 2], None, large), group=[-(1 << 62), 1 << 62, 5, 5])
+    assert metric.breakdown()["mr"] == [float(large), (large + 2) / 2, 1.0]
 
 
 def test_columns_are_the_base_metrics_with_their_index_and_z():
@@ -71,28 +121,31 @@ def test_columns_are_the_base_metrics_with_their_index_and_z():
 
 def test_sort_puts_nan_last_and_changes_no_original():
     breakdown = filled().breakdown()
+    groups = breakdown["group"]
     assert breakdown.sort("mrr")["mrr"] == sorted(breakdown["mrr"])
-    assert breakdown.sort("group", descending=True)["group"] == [7, 5, -2]
+    assert breakdown.sort("group", descending=True)["group"] == groups[::-1]
     for descending in (False, True):
-        assert breakdown.sort("z_mrr", descending=descending)["group"][-1] == 7  # NaN
-    assert breakdown["group"] == [-2, 5, 7]
+        assert breakdown.sort("z_mrr", descending=descending)["group"][-1] == 70  # NaN
+    assert breakdown["group"] == groups == sorted(groups)
     with pytest.raises(ValueError, match=r"column must be one of 'group', 'count', 'mrr', .*; got 'mrrr'"):
         breakdown.sort("mrrr")
 
 
 def test_names_replace_the_ids_of_groups():
-    names = {-2: "tokenconference", 5: "aidenemy", 7: "treaties", 8: "never asked"}
-    assert filled().breakdown(names=names)["group"] == ["tokenconference", "aidenemy", "treaties"]
     collection = RankCollection(["mrr"])
     collection.update(Ranks([1, 2], None, 3), group=torch.tensor([2, 0]))
     assert collection.breakdown(names=["a", "b", "c"])["group"] == ["a", "c"]
+    assert collection.breakdown(names={2: "treaties", 0: "aidenemy", 8: "unused"})["group"] == ["aidenemy", "treaties"]
     for names in (["a", "b"], {0: "a"}):
         with pytest.raises(ValueError, match="names must have a name for every group that occurs; group 2 has none"):
             collection.breakdown(names=names)
-    with pytest.raises(ValueError, match="group -2 has none"):
-        filled().breakdown(names=["a"] * 10)
+    with pytest.raises(ValueError, match="group -7 has none"):
+        filled().breakdown(names=["a"] * 100)
     with pytest.raises(TypeError, match=r"names must be a dict .* got the string 'abc'"):
         collection.breakdown(names="abc")
+    collection.update(Ranks([1], None, 3))
+    with pytest.raises(ValueError, match="a breakdown needs a group for every task: pass group= to every update"):
+        collection.breakdown()
 
 
 @pytest.mark.filterwarnings("ignore:ranking tasks from")
@@ -108,10 +161,3 @@ def test_groups_that_a_process_never_saw():
     assert breakdown["count"] == [3, 1, 1]
     assert breakdown["mrr"] == pytest.approx([2.5 / 3, 0.25, 0.5], rel=1e-15)
     assert len(collection._first.rows[0]) == 3  # its own rows are back
-
-
-def test_ranks_without_groups_raise():
-    collection = filled()
-    collection.update(Ranks([1], None, 3), side="head")
-    with pytest.raises(ValueError, match="a breakdown needs a group for every task: pass group= to every update"):
-        collection.breakdown()

@@ -1,10 +1,15 @@
 """RankCollection: one store of rows for all metrics, through everything a user does with a collection."""
 
+import copy
+import pickle
+
 import pytest
 import torch
+from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from bits import bits
+from public_metrics import scores
 from torchrankmetrics import (
     MeanRank,
     MeanReciprocalRank,
@@ -15,7 +20,6 @@ from torchrankmetrics import (
     RankTable,
     rank_scores,
 )
-from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
@@ -32,14 +36,6 @@ def filled(*seeds, metrics=NAMES, **options):
     for seed in seeds:
         collection.update(*batch(seed))
     return collection
-
-
-def test_members_hold_one_list_and_every_task_once():
-    collection = filled(0, 1, 2)
-    lists = {id(member.rows) for member in collection.values(copy_state=False)}
-    assert len(lists) == 1
-    assert [len(block) for block in collection["mrr"].rows] == [6, 6, 6]
-    assert collection.compute()["count"] == 18
 
 
 class Halved(MeanReciprocalRank):
@@ -85,15 +81,14 @@ def test_a_table_is_taken_with_all_that_its_rows_say():
     assert two.compute() == one.compute()
 
 
-def test_items_and_indexing_copy_no_rows():
+def test_members_share_one_list_which_items_and_indexing_do_not_copy():
     collection = filled(0, 1)
     blocks = [id(block) for block in collection._first.rows]
+    assert len(blocks) == 2
     for member in (*collection.values(), *dict(collection.items()).values(), collection["mr"]):
         assert [id(block) for block in member.rows] == blocks
-    before = collection["mr"].compute()
     collection.update(*batch(2))  # goes to all members again
     assert len({id(member.rows) for member in collection.values(copy_state=False)}) == 1
-    assert collection["mr"].compute() != before
     assert bits(collection) == bits(filled(0, 1, 2))
 
 
@@ -123,49 +118,97 @@ def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way()
     assert one.clone().storage == "counts"
 
 
-EMPTY, BEST, BOTH = "nan", "1.0", "5.0"
-CHANGES = {  # of a list, as a metric of a user's own may write them: what they do to rows of rank 1, what mr is then
-    "append": (lambda rows, block: rows.append(block), BOTH),
-    "extend": (lambda rows, block: rows.extend([block]), BOTH),
-    "insert": (lambda rows, block: rows.insert(0, block), BOTH),
-    "__iadd__": (lambda rows, block: rows.__iadd__([block]), BOTH),
-    "__imul__": (lambda rows, block: rows.__imul__(2), BEST),
-    "__setitem__": (lambda rows, block: rows.__setitem__(0, block), "9.0"),
-    "__delitem__": (lambda rows, block: rows.__delitem__(0), EMPTY),
-    "clear": (lambda rows, block: rows.clear(), EMPTY),
-    "pop": (lambda rows, block: rows.pop(), EMPTY),
-    "remove": (lambda rows, block: rows.remove(rows[0]), EMPTY),
+BLOCK = rows_of(Ranks([9], None, 9), TaskFacts())
+CHANGES = {  # of a list, as a metric of a user's own may write them: arguments, and mr of a block with rank 1 after it
+    "append": ((BLOCK,), "5.0"),
+    "extend": (([BLOCK],), "5.0"),
+    "insert": ((0, BLOCK), "5.0"),
+    "__iadd__": (([BLOCK],), "5.0"),
+    "__imul__": ((2,), "1.0"),
+    "__setitem__": ((0, BLOCK), "9.0"),
+    "__delitem__": ((0,), "nan"),
+    "clear": ((), "nan"),
+    "pop": ((), "nan"),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_the_rows_drops_the_values(name):
-    metric, block = MeanRank(), rows_of(Ranks([9], None, 9), TaskFacts())
+    metric = MeanRank()
     metric.update(Ranks([1], None, 9))
     assert metric.compute() == 1
-    before = metric.rows.content
-    change, value = CHANGES[name]
-    change(metric.rows, block)
-    assert metric.rows.content is not before
+    arguments, value = CHANGES[name]
+    getattr(metric.rows, name)(*arguments)
     assert str(metric.compute().item()) == value
 
 
-def test_counts_are_compacted_in_place_and_bounded(monkeypatch):
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 32)
-    counts, ranks = RankCollection(NAMES, storage="counts"), RankCollection(NAMES)
-    distinct, most = set(), 0
-    for seed in range(60):
-        scores, target = batch(seed)
-        for collection in (counts, ranks):
-            collection.update(scores, target)
-        found = rank_scores(scores, target)
-        distinct |= set(zip(found.optimistic.tolist(), found.pessimistic.tolist(), strict=True))
-        rows = counts._first.rows
-        assert all(member.rows is rows for member in counts.values(copy_state=False))
-        most = max(most, sum(len(block) for block in rows))
-    assert most <= len(distinct) + max(32, 2 * len(distinct)) < 60 * 6
-    assert bits(counts) == bits(ranks)
-    assert counts.table().rows.equal(ranks.table().rows)
-    counts.reset()
-    counts.update(*batch(0))
-    assert bits(counts) == bits(filled(0))
+# A metric that a RankCollection holds is updated by it alone; copies, and what another one took over, are free
+
+
+HELD = "is in a RankCollection.* update the collection"
+
+
+def made(*seeds: int) -> RankCollection:
+    metrics = RankCollection(["mrr", "mr", "count"])
+    for seed in seeds:
+        metrics.update(*scores(seed))
+    return metrics
+
+
+@pytest.mark.parametrize("copied", [lambda c: c, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_an_update_of_a_member_raises_and_changes_nothing(copied):
+    metrics = copied(made(1))
+    member = metrics["mr"]
+    for refused in (member.update, member, lambda *_: member.merge_state({"rows": MeanRank().rows})):
+        with pytest.raises(TorchMetricsUserError, match=HELD):
+            refused(*scores(2))
+    assert bits(metrics) == bits(made(1))
+    metrics(*scores(2))
+    assert member._forward_cache is not None
+    assert bits(metrics) == bits(made(1, 2))
+
+
+every_group = pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
+
+
+@every_group
+def test_a_plain_collection_that_takes_the_metrics_over_updates_them(compute_groups):
+    metrics = made()
+    plain = MetricCollection(dict(metrics.items()), compute_groups=compute_groups)
+    plain.update(*scores(1))
+    plain(*scores(2))
+    plain.update(*scores(3))
+    assert bits(plain) == bits(metrics) == bits(made(1, 2, 3))  # they are the same metrics
+
+
+@every_group
+def test_a_collection_that_was_taken_over_rejects_updates_and_the_other_goes_on(compute_groups):
+    metrics, inner = made(), made()
+    plain = MetricCollection([metrics], compute_groups=compute_groups)
+    named = MetricCollection({"in": inner})
+    outer, taken = RankCollection([second := made(), "hits_at_1"]), made()
+    for other, those in ((plain, metrics), (named, inner), (outer, second)):
+        for _ in range(2):  # before and after a reset
+            other.update(*scores(1))
+            for refused in (those.update, those, lambda *_, those=those: those.merge_state(taken)):
+                with pytest.raises(TorchMetricsUserError, match="taken over by another collection: update that one"):
+                    refused(*scores(2))
+            with pytest.raises(TorchMetricsUserError, match="taken over by another collection"):
+                those.add_metrics(["amri"])
+            assert list(those.keys()) == ["mrr", "mr", "count"]
+            other(*scores(3))
+            other.update(*scores(4))
+            found = bits(other)
+            assert found["in_mr" if other is named else "mr"] == bits(made(1, 3, 4))["mr"]
+            those.reset()
+
+
+def test_metrics_updated_separately_warn_and_keep_their_rows():
+    for key in ("mrr", "count"):
+        metrics = made(1)
+        dict(metrics.items())[key].update(*scores(2))
+        with pytest.raises(TorchMetricsUserError, match="updated apart from its RankCollection"):
+            metrics.update(*scores(3))
+        metrics.reset()
+        metrics.update(*scores(3))
+        assert bits(metrics) == bits(made(3))

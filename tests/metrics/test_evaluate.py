@@ -1,5 +1,6 @@
 """evaluate, tables, summaries, user-defined metrics, warnings."""
 
+import json
 import math
 
 import pytest
@@ -12,8 +13,10 @@ from torchrankmetrics import (
     RankMetric,
     RankMetricWarning,
     Ranks,
+    compare,
     evaluate,
 )
+from torchrankmetrics.rendering import Rendered, paper_name
 
 
 def test_arrays_in_numbers_out():
@@ -86,3 +89,85 @@ def test_nan_scores_rank_last_with_one_warning():
     assert len(warned) == 1
     collection.compute()  # an error if it warned again
     assert "2 ranking tasks have NaN scores" in str(collection.summary())
+
+
+def test_an_inverted_mask_is_a_warning_once():
+    scores, target = torch.rand(6, 9, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    inverted = torch.ones(6, 9, dtype=torch.bool)
+    collection = RankCollection(["mrr", "hits@1", "mr"])
+    collection.update(scores, target, exclude=inverted)
+    with pytest.warns(RankMetricWarning, match=r"has one candidate.*True marks candidates to skip") as warned:
+        assert collection.compute()["mrr"] == 1
+    assert len(warned) == 1
+    with pytest.warns(RankMetricWarning, match="has one candidate"):
+        evaluate(scores, target, metrics=["mrr"], exclude=inverted)
+
+
+def test_scores_that_are_distances_are_a_warning_of_compute():
+    distances = torch.cdist(points := torch.rand(60, 4, generator=torch.Generator().manual_seed(0)), points)
+    metric = MeanRank()
+    metric.update(distances, torch.arange(60))
+    with pytest.warns(RankMetricWarning, match=r"far worse than chance \(AMRI -1.00, .*pass -distances"):
+        metric.compute()
+
+
+def test_weights_of_zero_are_a_warning():
+    with pytest.warns(RankMetricWarning, match="every ranking task has the weight 0"):
+        assert math.isnan(evaluate([1, 2], 9, ["mrr"], weight=0)["mrr"])
+
+
+def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():
+    with pytest.raises(ValueError, match="pessimistic=0, num_candidates=unknown"):
+        Ranks([0])
+    assert repr(Ranks([3])) == "Ranks(optimistic=[3], pessimistic=[3])"
+    with pytest.raises(ValueError, match="has 0 negatives"):
+        Ranks([3]).full_rank_estimate(100)
+
+
+# Results speak for themselves: what evaluation gives can be written into a notebook, a page and a paper
+
+
+def collected(shift=0):
+    collection = RankCollection(["mrr", "mr", "hits@3"])
+    ids = torch.arange(40)
+    collection.update(Ranks((ids * 7 + shift) % 11 + 1, None, 30), side="tail", group=ids % 3, sample_id=ids)
+    return collection
+
+
+RESULTS = {
+    "summary": lambda: collected().summary(),
+    "breakdown": lambda: collected().breakdown(),
+    "intervals": lambda: collected().confidence_intervals(),
+    "comparison": lambda: compare(collected(), collected(2), "mrr"),
+    "pairs": lambda: compare({"x": collected(), "y": collected(2), "z": collected(5)}, ["mrr", "hits@3"]),
+    "one pair": lambda: compare({"x": collected(), "y": collected(2)}, "mrr")["mrr", "y", "x"],
+    "comparisons": lambda: compare(collected(), collected(2), ["mrr", "hits@3"]),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_has_every_form(name):
+    result = RESULTS[name]()
+    assert isinstance(result, Rendered)
+    rows = json.loads(result.to_json())
+    frame = result.to_pandas()
+    assert len(rows) == len(frame) == len(getattr(result, "rows", [result]))
+    assert list(rows[0]) == list(frame.columns) == result.to_csv().splitlines()[0].split(",")
+    first = str(next(iter(rows[0].values())))
+    for text in (result._repr_html_(), result.to_latex(), result.to_markdown(), result.to_text()):
+        assert first.replace("_", r"\_") in text or first in text or paper_name(first) in text
+    assert r"\toprule" in result.to_latex()
+
+
+def test_a_table_answers_like_a_collection_of_it():
+    collection = collected()
+    table = collection.table()
+    names = ["mrr", "mr", "hits@3"]
+    assert table.summary(names) == collection.summary()
+    assert str(table.breakdown(names, {0: "a", 1: "b", 2: "c"})) == str(collection.breakdown({0: "a", 1: "b", 2: "c"}))
+    assert table.confidence_intervals(names, 0.9, cluster="sample_id") == collection.confidence_intervals(
+        0.9, cluster="sample_id"
+    )
+    assert [row.metric for row in table.confidence_intervals().rows][:2] == ["mrr", "mr"]
+    with pytest.raises(ValueError, match="unknown metric 'mmr'"):
+        table.summary("mmr")

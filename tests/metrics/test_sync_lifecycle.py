@@ -2,29 +2,32 @@
 
 import pickle
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed as dist
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from bits import bits
 from sharding import EMPTY, HEAD, MORE, STORAGES, TAIL, Shard, batch, collection, of_one_process, one_by_one, update
-from torchrankmetrics import MeanReciprocalRank, Ranks
+from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, Ranks
 from worker_pool import WorkerPool
 
 
-def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, str]]:
-    """What happens between updates and computes, seen from one process."""
+def job_life(shard: Shard, later: Shard, storage: str, inside: bool) -> dict[str, dict[str, str]]:
+    """What happens between updates and computes, seen from one process, some of it inside inference mode."""
     found = {}
     metrics = collection(storage)
-    update(metrics, *shard)
-    found["first"] = bits(metrics.compute())
+    with torch.inference_mode(inside):
+        update(metrics, *shard)
+        found["first"] = bits(metrics.compute())
+        found["first members"] = one_by_one(metrics)
     found["again"] = bits(metrics.compute())
     update(metrics, *later)
-    found["later"] = bits(metrics.compute())
-    found["members"] = one_by_one(metrics)
+    with torch.inference_mode(inside):
+        found["later"] = bits(metrics.compute())
+        found["members"] = one_by_one(metrics)
     copy, other = metrics.clone(), pickle.loads(pickle.dumps(metrics))
     found["clone"], found["pickle"] = bits(copy.compute()), bits(other.compute())
     metrics.reset()
@@ -42,19 +45,22 @@ def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, st
 
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize(
-    "later",
-    [([MORE], [EMPTY]), ([EMPTY], [MORE]), ([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")])],
-    ids=["first process", "second process", "both"],
+    ("later", "inside"),
+    [
+        (([MORE], [EMPTY]), False),
+        (([EMPTY], [MORE]), True),  # what Lightning does on NCCL
+        (([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")]), False),
+    ],
+    ids=["first process", "second process, inference mode", "both"],
 )
 def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process(
-    pool: WorkerPool, storage: str, later: tuple[Shard, Shard]
+    pool: WorkerPool, storage: str, later: tuple[Shard, Shard], inside: bool
 ) -> None:
     first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
-    for found in pool.run(job_life, [([HEAD], later[0], storage), ([TAIL], later[1], storage)]):
-        for name in ("first", "again", "reset", "before merge"):
-            assert found[name] == first, name
-        for name in ("later", "members", "clone", "pickle", "merged"):
-            assert found[name] == then, name
+    for found in pool.run(job_life, [([HEAD], later[0], storage, inside), ([TAIL], later[1], storage, inside)]):
+        for name in ("first", "first members", "again", "reset", "before merge"):
+            assert found.pop(name) == first, name
+        assert found == dict.fromkeys(found, then)
 
 
 def refused(*calls: Callable[[], Any]) -> list[bool]:
@@ -100,25 +106,81 @@ def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(pool
         assert found["after"] == expected
 
 
-def job_inference(shard: Shard, later: Shard, storage: str) -> list[dict[str, str]]:
-    """What Lightning does on NCCL: update and compute inside, then life goes on outside."""
-    found = []
-    metrics = collection(storage)
-    with torch.inference_mode():
-        update(metrics, *shard)
-        found.append(bits(metrics.compute()))
-        found.append(one_by_one(metrics))
-    found.append(bits(metrics.compute()))
-    update(metrics, *later)
-    for inside in (True, False):
-        with torch.inference_mode() if inside else nullcontext():
-            found.append(bits(metrics.compute()))
-            found.append(bits(pickle.loads(pickle.dumps(metrics)).compute()))
-    return found
+def job_bad_input(bad: bool) -> tuple[str, dict[str, str], int]:
+    metrics = collection(names=["mrr", "mr"])
+    update(metrics, HEAD)
+    error = ""
+    if bad:
+        try:
+            metrics.update(torch.zeros(2, 3), torch.tensor([0, 7]))
+        except IndexError as raised:
+            error = str(raised)
+    return error, bits(metrics.compute()), next(iter(metrics.values(copy_state=False))).update_count
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_rows_of_inference_mode_are_gathered_inside_and_outside(pool: WorkerPool, storage: str) -> None:
-    first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
-    for found in pool.run(job_inference, [([HEAD], [EMPTY], storage), ([TAIL], [MORE], storage)]):
-        assert found == [first] * 3 + [then] * 4
+def test_bad_input_on_one_process_leaves_its_state(pool: WorkerPool) -> None:
+    expected = of_one_process([HEAD, HEAD], names=["mrr", "mr"])
+    found = pool.run(job_bad_input, [(True,), (False,)])
+    assert "target" in found[0][0]
+    assert [(values, count) for _, values, count in found] == [(expected, 1)] * 2
+
+
+# The options of torchmetrics that decide who gathers, from whom, and when
+
+
+BATCHES = [HEAD, TAIL, MORE]  # one per process
+PROCESSES = [(0,), (1,), (2,)]
+
+
+def job_alone_and_on_cpu(rank: int) -> list[dict[str, str]]:
+    alone, on_cpu = collection(sync_on_compute=False), collection(compute_on_cpu=True)
+    for metrics in (alone, on_cpu):
+        update(metrics, BATCHES[rank])
+    return [bits(alone.compute()), bits(on_cpu.compute())]
+
+
+def test_sync_on_compute_false_gives_the_values_of_this_process(pool: WorkerPool) -> None:
+    every = of_one_process(BATCHES)
+    for rank, (alone, on_cpu) in enumerate(pool.run(job_alone_and_on_cpu, PROCESSES)):
+        assert alone == of_one_process([BATCHES[rank]])
+        assert on_cpu == every
+
+
+def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
+    """Values computed together and one by one, of collections within a pair of the processes, beside it, and both."""
+    pair = dist.new_group([0, 2])
+    within, beside, world = collection(process_group=pair), RankCollection([MeanRank(process_group=pair)]), MeanRank()
+    beside.add_metrics(MeanReciprocalRank(sync_on_compute=False))
+    both = RankCollection([world])
+    if rank != 1:
+        both.add_metrics({"pair_mr": MeanRank(process_group=pair)})
+    requested = {"both": both} if rank == 1 else {"within": within, "beside": beside, "both": both}
+    for metrics in requested.values():
+        update(metrics, BATCHES[rank])
+    return {name: [bits(metrics.compute()), one_by_one(metrics)] for name, metrics in requested.items()}
+
+
+def test_each_member_gathers_from_its_own_process_group(pool: WorkerPool) -> None:
+    every, pair = of_one_process(BATCHES), of_one_process([HEAD, MORE])
+    for rank, found in enumerate(pool.run(job_groups, PROCESSES)):
+        if rank == 1:
+            assert found == {"both": [{"mr": every["mr"]}] * 2}
+            continue
+        own = of_one_process([BATCHES[rank]])
+        assert found["within"] == [pair] * 2
+        assert found["beside"] == [{"mr": pair["mr"], "mrr": own["mrr"]}] * 2
+        assert found["both"] == [{"mr": every["mr"], "pair_mr": pair["mr"]}] * 2
+
+
+def job_steps(rank: int) -> list[dict[str, str]]:
+    ranks = Ranks(torch.tensor([rank + 1]), None, 9)
+    step = collection(dist_sync_on_step=True).forward(ranks, side="head")
+    metric = MeanRank(dist_sync_on_step=True)
+    return [bits(step), bits({"mr": metric(ranks)}), bits({"mr": metric.compute()})]
+
+
+def test_dist_sync_on_step_gives_the_values_of_every_process_in_forward(pool: WorkerPool) -> None:
+    every = of_one_process([batch([(1, 1, 9), (2, 2, 9), (3, 3, 9)], "head")])
+    for step, metric_step, after in pool.run(job_steps, PROCESSES):
+        assert step == every
+        assert metric_step == after == {"mr": every["mr"]}

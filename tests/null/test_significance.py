@@ -12,7 +12,7 @@ from fuzzing import cases
 from torchrankmetrics import evaluate
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value, p_value_bracket
+from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value
 
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
 DCG_AT_2 = d.RankDefinition("dcg_at_2", f=lambda r: torch.where(r <= 2, 1 / torch.log2(1 + r), 0.0))
@@ -113,30 +113,6 @@ def test_hits_by_poisson_binomial(N, k):
         assert got == pytest.approx(logarithm(count, total), rel=1e-8, abs=1e-8) if count else got == -math.inf
 
 
-def test_hits_at_one_with_three_hits():
-    # the normal p-value of z = 7.3 would be 1.7e-13; binomial survival function as stated by scipy
-    assert p_value(d.hits_at(1), 3 / 6268, [40943] * 6268) == pytest.approx(5.331379724e-4, rel=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("definition", "N"),
-    [(d.MEAN_RECIPROCAL_RANK, 300), (d.GEOMETRIC_MEAN_RANK, 300), (d.power_mean_rank(2), 300)],
-    ids=str,
-)
-def test_three_tasks_with_many_candidates(definition, N):
-    f = definition.f(torch.arange(1, N + 1, dtype=torch.float64)).numpy()
-    pairs, ordered = np.add.outer(f, f).ravel(), np.sort(f)
-    for ranks in [(1, 1, 2), (1, 2, 3), (2, 9, 100), (30, 50, 70), (100, 200, 290)]:
-        total = sum(f[r - 1] for r in ranks)
-        near = 1e-11 * total
-        if definition.higher_is_better:
-            p = (N - np.searchsorted(ordered, total - near - pairs)).sum() / N**3
-        else:
-            p = np.searchsorted(ordered, total + near - pairs, side="right").sum() / N**3
-        value = float(definition.g(torch.tensor(total / 3, dtype=torch.float64)))
-        assert p_value(definition, value, [N] * 3) == pytest.approx(p, rel=1e-3)
-
-
 def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
     # the law of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
     N, n, size, span = 40943, 6268, 1 << 20, 64.0
@@ -155,35 +131,7 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
 
-def lugannani_rice(x, n, s):
-    """log P(sum of n draws from x >= s), leading term and correction, from the whole table."""
-    low, high = 0.0, 1e6
-    for _ in range(200):
-        t = (low + high) / 2
-        e = np.exp(t * (x - x.max()))
-        mean = (e * x).sum() / e.sum()
-        low, high = (t, high) if n * mean < s else (low, t)
-    k0 = n * (t * x.max() + math.log(e.mean()))
-    k2 = n * ((e * (x - mean) ** 2).sum() / e.sum())
-    return k0 - t * s - math.log(t * math.sqrt(2 * math.pi * k2))
-
-
-def test_nothing_underflows_at_fb15k237_size():
-    N, n = 14541, 40932
-    got = log_p_value(d.MEAN_RECIPROCAL_RANK, 0.35, [N] * n)
-    assert got == pytest.approx(lugannani_rice(1 / np.arange(1, N + 1), n, 0.35 * n), abs=1e-2)
-    assert got / math.log(10) == pytest.approx(-47970.4, abs=0.1)
-    assert p_value(d.MEAN_RECIPROCAL_RANK, 0.35, [N] * n) == 0.0
-
-
 COUNTS = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
-
-
-@pytest.mark.parametrize(("closed", "k"), [(d.MEAN_RANK, None), (d.hits_at(3), 3)], ids=["mr", "hits"])
-def test_closed_law_and_sum_over_ranks_agree(closed, k):
-    summed = d.RankDefinition("user", f=(lambda r: r + 0) if k is None else (lambda r: (r <= k).double()))
-    for value in (5.0, 6.0, 6.9, 7.5) if k is None else (0.2, 70 / 231, 0.5):
-        assert log_p_value(summed, value, COUNTS) == pytest.approx(log_p_value(closed, value, COUNTS), rel=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -229,34 +177,19 @@ def test_ends_and_impossible_values(definition):
 @pytest.mark.parametrize("definition", [d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)], ids=name)
 def test_better_values_are_rarer(definition):
     N = np.r_[[1000] * 300, [977] * 100]
-    grid = np.geomspace(0.004, 0.9, 16) if definition.higher_is_better else np.linspace(900, 2, 16)
+    grid = np.geomspace(0.004, 0.9, 8) if definition.higher_is_better else np.linspace(900, 2, 8)
     found = [log_p_value(definition, x, N) for x in grid.tolist()]
     assert all(a > b for a, b in itertools.pairwise(found[2:]))
     assert all(a >= b for a, b in itertools.pairwise(found))
 
 
-@pytest.mark.parametrize(("definition", "few"), [(d.MEAN_RANK, 400), (d.MEAN_RECIPROCAL_RANK, 30)], ids=["mr", "mrr"])
-def test_uniform_under_the_null(definition, few):
-    # P(p <= a) <= a, and close to it where the law is fine
-    rng = np.random.default_rng(0)
-    N = np.full(200, 60)
-    number = cases(few, 2000).max_examples
-    observed = values(definition, rng.integers(1, N + 1, (number, 200)).astype(float), np.ones(200))
-    p = np.array([p_value(definition, x, N) for x in observed.tolist()])
-    for a in (0.05, 0.2, 0.5, 0.8):
-        assert (p <= a).mean() == pytest.approx(a, abs=4 * math.sqrt(a * (1 - a) / number))
-
-
 def test_which_metrics_have_a_p_value():
     assert all(has_p_value(definition) for definition in MEANS + EXTREMES)
-    assert not any(has_p_value(definition) for definition in WITHOUT)
+    for definition in WITHOUT:
+        assert not has_p_value(definition)
+        with pytest.raises(ValueError, match=definition.name):
+            log_p_value(definition, 1.0, [3, 4])
     assert not has_p_value(d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False))
-
-
-@pytest.mark.parametrize("definition", WITHOUT, ids=name)
-def test_without_a_law_there_is_an_error(definition):
-    with pytest.raises(ValueError, match=definition.name):
-        log_p_value(definition, 1.0, [3, 4])
 
 
 @pytest.mark.parametrize(
@@ -286,10 +219,6 @@ def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
 
 
 STEPS = d.RankDefinition("steps", f=lambda r: 1.0 * (r <= 1) + 0.5 * (r <= 10) + 0.3 * (r <= 100))
-
-
-def test_one_own_dcg_among_many_candidates_has_the_share_of_its_rank():
-    assert p_value(DCG, 1 / math.log2(1 + 8784), [500_000]) == pytest.approx(8784 / 500_000, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +253,7 @@ def test_many_weights_far_in_the_tail_by_the_saddlepoint():
     assert want < -100
 
 
-@pytest.mark.parametrize(("sum_", "n"), [(30_000, 2000), (8000, 2000), (1500, 300)])
+@pytest.mark.parametrize(("sum_", "n"), [(8000, 2000), (1500, 300)])
 def test_hits_with_random_integer_weights_by_convolution(sum_, n):
     # one weight for almost every task: their lattice is too fine to be used
     random = np.random.default_rng(n)
@@ -336,12 +265,3 @@ def test_hits_with_random_integer_weights_by_convolution(sum_, n):
     got = p_value(d.hits_at(10), sum_ / weights.sum(), N, weights)
     assert got >= (1 - below.sum()) * (1 - 1e-6)
     assert got == pytest.approx(1 - below.sum(), rel=1e-2)
-
-
-@pytest.mark.parametrize("z", [-1.5, 0.0, 1.5, 5.0])
-def test_as_many_numbers_of_candidates_as_tasks_have_a_narrow_bracket(z):
-    N = np.arange(50, 351) ** 2 // 9
-    x = [1 / np.arange(1, n + 1) for n in N.tolist()]
-    mean, deviation = np.mean([one.mean() for one in x]), math.sqrt(sum(one.var() for one in x)) / len(N)
-    low, high = p_value_bracket(d.MEAN_RECIPROCAL_RANK, mean + z * deviation / 2, N)
-    assert 0 <= high - low < 1e-3

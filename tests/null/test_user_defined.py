@@ -9,7 +9,6 @@ import torch
 from torchrankmetrics import RankDefinition, RankMetric, Ranks, evaluate
 from torchrankmetrics.definitions import WithCandidates, hits_at
 from torchrankmetrics.definitions.transforms import Custom, rank_table
-from torchrankmetrics.inference.testing import clustered_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries.definitions import QUERY_AUC, QueryDefinition, recall_at
@@ -58,11 +57,6 @@ def test_steps_are_exact_up_to_the_limit(k, N):
     assert mean == k / N
 
 
-def test_a_constant_has_no_variance_at_all():
-    _, variance = Custom(lambda r: torch.full_like(r, 0.1)).null_moments(np.array([1, 3, 14_541, 100_000]))
-    assert (variance == 0).all()
-
-
 def test_p_values_of_steps_beyond_the_table():
     """Also of unequal weights; jumps of f that are not constant between them are found."""
     N, k, n = 200_000, 70_000, 50
@@ -76,12 +70,6 @@ def test_p_values_of_steps_beyond_the_table():
     value = float(np.quantile(simulated, 0.97))
     p = math.exp(log_p_value(cut, value, counts[:20]))
     assert p == pytest.approx((simulated >= value).mean(), abs=0.002)
-
-
-def test_p_of_clusters_is_centered_at_the_exact_mean():
-    ranks = Ranks(np.random.default_rng(2).integers(1, 9000, 30), None, 14_541)
-    found, expected = (clustered_p_value(ranks, one, cluster=np.arange(30) // 3) for one in (step(5000), hits_at(5000)))
-    assert found == expected
 
 
 def test_queries_with_too_few_candidates_are_left_out():

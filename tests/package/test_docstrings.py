@@ -38,14 +38,12 @@ def test_docstrings_are_complete(path: str) -> None:
     for name, value in documented(path):
         text = inspect.getdoc(value) or ""
         assert re.match(r"[^\n]+\.(\n|$)", text), f"{name}: the first line is one sentence"
-        is_built_by_users = name.count(".") < 2 and not getattr(value, "_is_protocol", False)
-        for parameter in inspect.signature(value).parameters.values() if is_built_by_users else ():
-            if parameter.name in ("self", "cls"):
-                continue
-            entry = re.search(rf"^ +(\**\w+, )*\**{parameter.name}(, \**\w+)* \((.+?)\):", text, re.MULTILINE)
-            assert entry, f"{name}: {parameter.name} has no entry 'name (type, default)'"
-        has_result = is_built_by_users and inspect.isroutine(value)
-        if has_result and inspect.signature(value).return_annotation not in (None, "None"):
+        if name.count(".") > 1 or getattr(value, "_is_protocol", False):
+            continue  # not built by users
+        for parameter in set(inspect.signature(value).parameters) - {"self", "cls"}:
+            entry = re.search(rf"^ +(\**\w+, )*\**{parameter}(, \**\w+)* \((.+?)\):", text, re.MULTILINE)
+            assert entry, f"{name}: {parameter} has no entry 'name (type, default)'"
+        if inspect.isroutine(value) and inspect.signature(value).return_annotation not in (None, "None"):
             assert re.search(r"^(Returns:|Yields:|Return )", text, re.MULTILINE) or text.startswith("Yield"), name
 
 

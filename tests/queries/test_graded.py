@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 
 import hypothesis.strategies as st
 import numpy as np
@@ -20,7 +19,7 @@ from torchrankmetrics import RankCollection, RankMetric, RankTable, compare, eva
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.queries.significance import Shape, query_p_value
+from torchrankmetrics.queries.significance import query_p_value
 
 VIEWS = ("base", "normalized", "adjusted_index", "z_score", "p_value")
 N = 5
@@ -107,20 +106,10 @@ def batch(queries, form):
     return scores, target, {}
 
 
-FORMS = [
-    "labels",
-    "array",
-    "sparse",
-    "dicts",
-    "flat",
-    "pairs",
-    "all pairs",
-    "ranks",
-    "ranks of pairs",
-]
+FORMS = ["labels", "array", "sparse", "dicts", "flat", "pairs", "all pairs", "ranks", "ranks of pairs"]
 
 
-@cases(40, 1000)
+@cases(25, 1000)
 @given(QUERIES, st.sampled_from(FORMS))
 def test_every_form_of_labels_gives_the_mean_over_all_tie_orders(queries, form):
     collection = RankCollection(list(PLAIN), rank_types=("expected", "optimistic", "pessimistic"))
@@ -222,29 +211,6 @@ def test_a_threshold_is_of_query_metrics_with_binary_relevance():
             RankMetric("recall@10", relevance_threshold=threshold)
 
 
-@cases(25, 500)
-@given(QUERIES, st.booleans(), st.booleans(), st.integers(0, 2**32))
-def test_values_are_the_same_bits_however_queries_are_split_and_stored(queries, ids, counts, seed):
-    rng = random.Random(seed)
-    names = [*PLAIN, "ap", "recall@2_rel_2", "z_ndcg", "p_dcg", "pessimistic_ndcg", "adjusted_ndcg_exp"]
-    whole = RankCollection(names)
-    first = np.append(0, np.cumsum([sum(x > 0 for x in labels) for _, labels in queries])).tolist()
-    preds, target, options = batch(queries, "pairs")
-    whole.update(preds, target, sample_id=range(first[-1]) if ids else None, **options)
-    shards = [RankCollection(names, storage="counts" if counts else "ranks") for _ in range(3)]
-    for i in rng.sample(range(len(queries)), len(queries)):
-        preds, target, options = batch([queries[i]], "pairs")
-        sample_id = range(first[i], first[i + 1]) if ids else None
-        rng.choice(shards).update(preds, target, sample_id=sample_id, **options)
-    one, *others = shards
-    for other in others:
-        one.merge_state(other)
-    assert bits(one) == bits(whole)
-    through_a_table = RankCollection(names)
-    through_a_table.update(RankTable.from_numpy(one.table().to_numpy()))
-    assert bits(through_a_table) == bits(whole)
-
-
 def test_a_table_keeps_gains_in_files(tmp_path):
     scores, labels = random_labels(4)
     collection = RankCollection(["ndcg@5", "recall@5_rel_2"])
@@ -336,26 +302,6 @@ def test_a_perfect_model_has_the_probability_of_one_ranking(name):
     assert got.log_p == pytest.approx(want, abs=5 * got.log_error)
 
 
-def test_orders_with_large_gains_first_have_their_probabilities():
-    gain = np.array([3.0, 1.0, 1.0, 2.0])
-    drawn, ratio = significance._large_first(np.random.default_rng(0), gain, 60_000)
-    assert ratio.mean() == pytest.approx(1, abs=5 * ratio.std() / 245)
-    for order in set(itertools.permutations(gain)):
-        inside = (drawn == order).all(1)
-        estimate = (ratio * inside).mean()
-        assert estimate == pytest.approx(2 / 24, abs=5 * (ratio * inside).std() / 245)
-
-
-def test_ten_items_in_forty_candidates_are_simulated():
-    scores, labels = random_labels(6, size=20, ties=False)
-    collection = RankCollection(["p_ndcg@10", "p_ndcg_exp", "p_dcg"])
-    collection.update(scores - 0.2 * (labels > 0), labels)
-    errors = collection.p_value_errors()
-    for key, p in collection.compute().items():
-        assert 0.001 < p < 1
-        assert errors[key] == pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-6)
-
-
 def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
     scores, labels = random_labels(7, size=60)
     better, worse, other = (RankCollection(["ndcg@10", "recall@5_rel_2", "dcg"]) for _ in range(3))
@@ -376,7 +322,7 @@ def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
 @pytest.mark.parametrize("ties", [False, True])
 def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
     """Both average over the orders of ties."""
-    for seed in range(40):
+    for seed in range(10):
         scores, labels = random_labels(seed, size=5, candidates=12, share=0.4, ties=ties)
         values = evaluate(scores, labels, ["ndcg", "ndcg@5", "dcg", "dcg@5"])
         for k in (None, 5):
@@ -395,18 +341,9 @@ def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
 def test_trec_eval_has_the_same_values_on_2000_runs():
     """trec_eval has no ties: it sorts equal scores by the name of the document, descending."""
     measures = {"ndcg", "ndcg_cut.3,5", "map", "recip_rank", "recall.5", "P.5", "success.1,5", "Rprec"}
-    ours = {
-        "ndcg": "ndcg",
-        "ndcg_cut_3": "ndcg@3",
-        "ndcg_cut_5": "ndcg@5",
-        "map": "ap",
-        "recip_rank": "rr",
-        "recall_5": "recall@5",
-        "P_5": "precision@5",
-        "success_1": "success@1",
-        "success_5": "success@5",
-        "Rprec": "r_precision",
-    }
+    ours = {"ndcg": "ndcg", "ndcg_cut_3": "ndcg@3", "ndcg_cut_5": "ndcg@5", "map": "ap", "recip_rank": "rr"}
+    ours |= {"recall_5": "recall@5", "P_5": "precision@5", "success_1": "success@1", "success_5": "success@5"}
+    ours |= {"Rprec": "r_precision"}
     for ties in (False, True):
         scores, labels = random_labels(11, size=1000, candidates=15, share=0.3, ties=ties)
         order = scores.argsort(dim=1, descending=True, stable=True)
@@ -438,9 +375,3 @@ def test_rank_biased_precision_is_its_sum_and_has_the_moments_of_its_terms():
     for p in (0, 1, -1, 2, math.nan, "half"):
         with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
             d.rank_biased_precision(p)
-
-
-def test_values_are_drawn_with_gains_in_random_order():
-    shape, kind = Shape(2, 2, np.array([2.0, 1.0])), parse_name("dcg").definition.kind
-    values = significance.drawn_values(kind, shape, np.random.default_rng(0), 40_000)
-    assert (values > 2.5).mean() == pytest.approx(0.5, abs=0.01)

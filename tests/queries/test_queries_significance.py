@@ -12,7 +12,7 @@ from torchrankmetrics.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, 
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.kind import hit_distribution
-from torchrankmetrics.queries.significance import Entries, Shape, query_p_value, simulated_tail
+from torchrankmetrics.queries.significance import query_p_value
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
 OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]
@@ -103,35 +103,6 @@ def test_p_of_first_hits_far_down_is_a_little_larger_never_smaller(places):
     assert want * (1 - 1e-8) <= got <= want * 1.05
 
 
-def test_the_distribution_of_many_first_hits_agrees_with_simulation():
-    shapes = [(400, 3)] * 40 + [(5000, 8)] * 40 + [(90, 1)] * 20
-    random = np.random.default_rng(5)
-    sample = untied(*((N, random.permutation(N // 2)[:m] + 1) for N, m in shapes))
-    for definition in (d.first_reciprocal_rank(), d.first_reciprocal_rank(20)):
-        got = query_p_value(definition, sample)
-        reached, drawn = simulated_tail(
-            definition.kind,
-            Entries(
-                [Shape(90, 1), Shape(400, 3), Shape(5000, 8)], np.arange(3), np.full(3, 0.01), np.array([20, 40, 40])
-            ),
-            definition.value(sample) - 1e-12,
-            20_000,
-        )
-        assert 0.001 < got.p < 0.999
-        assert abs(reached / drawn - got.p) < 4 * math.sqrt(got.p / drawn)
-
-
-@pytest.mark.parametrize(("N", "m", "k"), [(10**6, 40, 1000), (10**7, 3, 100), (500, 480, 50), (10**5, 5 * 10**4, 10)])
-def test_hypergeometric_laws_agree_with_their_moments_and_scipy(N, m, k):
-    values, probability = hit_distribution(N, m, k, 1.0, 1 << 12)
-    assert probability.sum() == pytest.approx(1, rel=1e-12)
-    assert values @ probability == pytest.approx(m * k / N, rel=1e-12)
-    likely = probability > 1e-12
-    # scipy's logarithms of factorials leave 1e-8
-    want = hypergeom.pmf(values[likely].astype(int), N, m, k)
-    np.testing.assert_allclose(probability[likely], want, rtol=1e-7)
-
-
 def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
     first = d.first_reciprocal_rank().kind.distribution
     for few, all_ in (
@@ -144,15 +115,6 @@ def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
         above = np.searchsorted(few[0], all_[0])
         at_least = np.where(above < len(few[0]), np.r_[upper[0], 0.0][above], 0.0)
         assert (at_least >= upper[1] * (1 - 1e-10)).all()
-
-
-@pytest.mark.parametrize(("N", "m"), [(9, 4), (7, 1), (8, 7)])
-def test_the_rank_sum_distribution_is_that_of_all_outcomes(N, m):
-    values, count = np.unique([float(exact.auc(ranks, N)) for ranks in exact.outcomes(N, m)], return_counts=True)
-    found, probability = d.QUERY_AUC.kind.distribution(N, m, 1 << 12)
-    np.testing.assert_allclose(found, values, rtol=1e-15, atol=1e-16)
-    np.testing.assert_allclose(probability, count / count.sum(), rtol=1e-13)
-    assert d.QUERY_AUC.kind.distribution(10**6, 3, 1 << 12) is None
 
 
 @pytest.mark.parametrize(
@@ -170,38 +132,10 @@ def test_simulation_agrees_with_the_distribution(definition, monkeypatch):
     assert query_p_value(definition, sample, samples=4_000) == got
 
 
-def test_metrics_without_a_known_distribution_are_simulated_with_their_error():
-    random = np.random.default_rng(2)
-    sample = untied(*((1000, random.permutation(600)[:4] + 1) for _ in range(10)))
-    for definition in (d.average_precision(), d.normalized_dcg()):
-        got = query_p_value(definition, sample, samples=999)
-        assert got.samples == 999
-        assert got.log_error is None
-        assert 1 / 1000 <= got.p < 0.6
-        assert got.standard_error == pytest.approx(math.sqrt(got.p * (1 - got.p) / 999))
-        assert definition.kind.distribution(1000, 4, 100) is None
-    for definition in (d.recall_at(1), d.precision_at(2), d.success_at(3), d.R_PRECISION):
-        assert definition.kind.distribution(1000, 4, 100) is not None
-
-
 def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
     assert query_p_value(d.recall_at(10), untied((5, [1, 2]), (7, [3]))).p == 1
     with pytest.raises(ValueError, match="'query_auc' needs a query that has a value"):
         query_p_value(d.QUERY_AUC, untied((2, [1, 2])))
-
-
-@pytest.mark.parametrize(
-    "definition", [d.average_precision(), d.normalized_dcg(), d.QUERY_AUC], ids=lambda one: one.name
-)
-def test_importance_sampling_agrees_with_simulation_within_its_error(definition, monkeypatch):
-    random = np.random.default_rng(7)
-    sample = untied(*((600, random.permutation(420)[:4] + 1) for _ in range(6)))  # more pairs than are enumerated
-    simulated = query_p_value(definition, sample, samples=20_000)
-    monkeypatch.setattr(significance, "_RARE", 1 << 60)
-    tilted = query_p_value(definition, sample, samples=1)
-    assert tilted.log_error < 0.2
-    error = math.hypot(simulated.standard_error, tilted.standard_error)
-    assert abs(tilted.p - simulated.p) < 4 * error + tilted.standard_error  # which is added once
 
 
 def test_a_perfect_model_has_the_probability_of_one_ranking():

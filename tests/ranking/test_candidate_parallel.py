@@ -1,6 +1,7 @@
 """Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting."""
 
 import os
+import pickle
 import re
 import sys
 import time
@@ -297,9 +298,12 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
 
     short = {"exact": candidates.double(), "bias": torch.ones(3)}
     return {
-        "overlap": (ranked(offset=[0, 3, 8][me]), "overlap: process 1 has [3, 7), process 0 [0, 4)"),
-        "gap": (ranked(offset=[0, 5, 9][me]), "leave a gap: process 1 has [5, 9), process 0 [0, 4)"),
-        "no first": (ranked(offset=[1, 5, 9][me]), "leave a gap: process 0 has [1, 5), and no process those before"),
+        "overlap": (ranked(offset=[0, 3, 8][me]), "process 0 has [0, 4), process 1 has [3, 7), process 2 has [8, 12)"),
+        "gap": (
+            ranked(offset=[0, 5, 9][me]),
+            "must cover the candidates once, but process 0 has [0, 4), process 1 has [5, 9)",
+        ),
+        "no first": (ranked(offset=[1, 5, 9][me]), "must cover the candidates once, but process 0 has [1, 5)"),
         "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
         "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "negative": (on(1, offset=-1), "offset must be an int of at least 0"),
@@ -434,8 +438,8 @@ def sent_bytes() -> Iterator[dict[str, list[int]]]:
 
     def backend(name: str, call: Any) -> Any:
         def counted(*args: Any, **options: Any) -> Any:
-            tensor = args[1] if name == "all_gather" else args[0]
-            sent[name].append(tensor.numel() * tensor.element_size())
+            small = name == "all_gather_object"
+            sent[name].append(len(pickle.dumps(args[1])) if small else args[0].numel() * args[0].element_size())
             return call(*args, **options)
 
         return counted
@@ -457,16 +461,20 @@ def job_traffic() -> None:
         target = torch.arange(queries) * size
         with sent_bytes() as sent:
             rank_embeddings(requested, candidates, target, bias=bias, process_group=group)
-        rows = queries * (4 * width + 4 * with_bias)
-        assert sent == {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
+        rows = [4 * queries] * with_bias + [4 * width * queries]
+        small = sent.pop("all_gather_object")
+        assert sent == {"all_reduce": [*rows, 8 * 4 * queries]}
+        assert len(small) == 3
+        assert max(small) < 500
     triples = torch.stack([torch.arange(5), torch.zeros(5, dtype=torch.int64), torch.arange(5) * 2], 1)
     with sent_bytes() as sent:
         rank_triples(lambda h, r: torch.randn(len(h), 12), None, triples, None, process_group=group, progress=False)
-    assert sent == {"all_gather": [40] * 3, "all_reduce": [4 * 5, 8 * (2 * 5 + 1)]}
+    assert len(sent.pop("all_gather_object")) == 4
+    assert sent == {"all_reduce": [4 * 5, 8 * 4 * 5]}
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_traffic_is_the_true_embeddings_and_two_integers_a_task(pool: WorkerPool, size: int) -> None:
+def test_traffic_is_the_true_embeddings_and_four_integers_a_task(pool: WorkerPool, size: int) -> None:
     pool.run(job_traffic, [()] * size)
 
 

@@ -43,7 +43,7 @@ def test_a_model_is_within_if_equivalence_finds_it_not_inferior_to_each_other(
 def test_marks_and_records_are_of_the_p_values() -> None:
     table = study_of(seeds=2).table(["mrr", "tie_rate"], margin=0.1)
     marks = {
-        place: "≈" in table._entry(table.measures[0], *place[1:], {}).mark for place in table.cells if place[0] == "mrr"
+        place: "≈" in table._entry(table.measures[0], *place[1:]).mark for place in table.cells if place[0] == "mrr"
     }
     assert marks == {place: table.cells[place].p_within <= 0.05 for place in marks}
     assert any(marks.values())

@@ -58,7 +58,7 @@ def test_frames_and_files_of_all_columns_come_back():
             ["rank", "1", "2.5"],
             "rank must hold integers, got 2.5 in row 1; ranks of ties .* optimistic and pessimistic",
         ),
-        (["rank", "one"], "rank must hold numbers"),
+        (["rank", "1", "one"], "rank must hold numbers: .*; got 'one' in row 1"),
         (["rank", "0"], "ranks must lie between 1 and num_candidates"),
         (["rank,num_candidates", "3,2"], "ranks must lie between 1 and num_candidates"),
         (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in row 0"),

@@ -59,17 +59,11 @@ class Case:
         return text
 
 
-def one(
-    scores: Sequence[float],
-    target: int,
-    exclude: Sequence[int] | None = None,
-    *,
-    dtype: torch.dtype = torch.float32,
-    repeats: bool = False,
-) -> Case:
-    """One ranking task; ``exclude`` lists columns."""
+def one(scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, **options: Any) -> Case:
+    """One ranking task; ``exclude`` lists columns, ``options`` are a dtype and repeats."""
     mask = None if exclude is None else torch.tensor([[column in exclude for column in range(len(scores))]])
-    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask, repeats=repeats)
+    dtype = options.pop("dtype", torch.float32)
+    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask, **options)
 
 
 def tasks(*rows: tuple[Any, ...], **options: Any) -> list[Case]:
@@ -102,21 +96,14 @@ def largest() -> Case:
     return Case(scores, torch.tensor([7]), note=f"{LARGEST - 2} candidates above the true one")
 
 
-def _values() -> list[Case]:
-    batches = [[k, k + 1] for k in (1, 2, 3, 5, 10, 20, 50, 100)] + [[2, 5], [119, 120]]
-    return [ranked(ranks, 120, note=f"ranks {ranks} among 120") for ranks in batches]
-
-
 def _filter() -> list[Case]:
+    small = tasks(([0.5, 0.9, 0.1], [0], [1]), ([0.5, 0.9, 0.7], [0], [1]))
+    small += tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], []))
     wide = ranked([2], 40)
     above = wide.scores > wide.scores.gather(1, wide.target[:, None])
     lowest = torch.zeros_like(above).index_fill_(1, torch.tensor([0]), True)
     excluded = ((above, "the best of all excluded"), (lowest, "the worst of all excluded"))
-    return [
-        *tasks(([0.5, 0.9, 0.1], [0], [1]), ([0.5, 0.9, 0.7], [0], [1])),
-        *tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], [])),
-        *(replace(wide, exclude=mask, note=note) for mask, note in excluded),
-    ]
+    return [*small, *(replace(wide, exclude=mask, note=note) for mask, note in excluded)]
 
 
 def _ties() -> list[Case]:
@@ -136,18 +123,15 @@ def _permuted() -> list[Case]:
 
 
 def _several() -> list[Case]:
-    def query(scores: list[float], relevant: Sequence[int]) -> Case:
+    def query(scores: list[float], *relevant: int) -> Case:
         return stack(*(one(scores, own, [other for other in relevant if other != own]) for own in relevant))
 
     different = stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2)))
-    best = query([0.9, 0.8, 0.7, 0.1], [0, 1, 2])
-    return [query([0.9, 0.8, 0.1], [0, 1]), different, best, query([0.1, 0.9, 0.5, 0.7], [0, 2])]
-
-
-def _last_batch() -> list[Case]:
-    return [  # the last rows have the last rank, which the others seldom have
-        ranked([1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, note=f"{size} tasks without ties")
-        for size in (3, 5, 33, 65, 129, 257, 1027)
+    return [
+        query([0.9, 0.8, 0.1], 0, 1),
+        different,
+        query([0.9, 0.8, 0.7, 0.1], 0, 1, 2),
+        query([0.1, 0.9, 0.5, 0.7], 0, 2),
     ]
 
 
@@ -156,16 +140,10 @@ def _repeated_rows() -> list[Case]:
     return [stack(rows[0], rows[2], rows[2]), stack(*rows, rows[0], rows[0], rows[0])]
 
 
-def _overflow() -> list[Case]:
-    bounds = tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8)
-    note = "70000 candidates, all but 2000 above the true one"
-    return [*bounds, Case(torch.arange(70_000.0)[None], torch.tensor([2_000]), note=note)]
-
-
-def _counters() -> list[Case]:
+def _half() -> Case:
     scores = torch.zeros(1, 1000, dtype=torch.bfloat16)
     scores[0, :702], scores[0, 702] = 1.0, 0.5
-    return [Case(scores, torch.tensor([702]), note="702 candidates of 1000 above the true one")]
+    return Case(scores, torch.tensor([702]), note="702 candidates of 1000 above the true one")
 
 
 ORDINARY = ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")  # the last is neither first nor last
@@ -203,7 +181,10 @@ MAY_RAISE = {"nan_truth", "nan_candidates", "all_nan", "infinities", "bfloat16_t
 MAY_RAISE |= {"integer_overflow", "float_counters"}  # an exception does not fail these
 CASES = {  # small ones first
     "plain_ranks": [ORDINARY],
-    "values": _values(),
+    "values": [
+        ranked(ranks, 120, f"ranks {ranks} among 120")
+        for ranks in [*([k, k + 1] for k in (1, 2, 3, 5, 10, 20, 50, 100)), [2, 5], [119, 120]]
+    ],
     "batch_of_one": [ranked([2], 12)],
     "filter": _filter(),
     "ties": _ties(),
@@ -211,14 +192,9 @@ CASES = {  # small ones first
     "nan_truth": tasks(([NAN, 0.5], [0]), ([0.5, NAN], [1]), ([0.9, NAN, 0.1, 0.5], [1])),
     "nan_candidates": tasks(([0.5, NAN], [0]), ([NAN, 0.5], [1]), ([0.5, NAN, 0.1, 0.9], [0])),
     "all_nan": tasks(([NAN] * 3, [0, 1, 2])),
-    "infinities": [
-        *tasks(([INF, 0.5], [0, 1]), ([-INF, 0.5], [0, 1])),
-        *tasks(([INF, INF, 0.5], [0]), ([-INF, -INF, 0.5], [1])),
-    ],
-    "negative_scores": [
-        *tasks(([-1.0, -2.0, -3.0], [0, 1]), ([0.0, -1.0], [0, 1])),
-        *tasks(([-3.0, -1.0, -2.0], [0], [1]), ([-1.0, -0.5, -2.0], [0], [1])),
-    ],
+    "infinities": tasks(([INF, 0.5], [0, 1]), ([-INF, 0.5], [0, 1]), ([INF, INF, 0.5], [0]), ([-INF, -INF, 0.5], [1])),
+    "negative_scores": tasks(([-1.0, -2.0, -3.0], [0, 1]), ([0.0, -1.0], [0, 1]))
+    + tasks(([-3.0, -1.0, -2.0], [0], [1]), ([-1.0, -0.5, -2.0], [0], [1])),
     "saturated_sigmoid": tasks(([30.0, 40.0], [0, 1]), ([-200.0, -300.0], [0, 1]), ([100.0, 200.0, 300.0], [0, 1])),
     # 1.001 is 1 in bfloat16, the next number is 1.0078125
     "bfloat16_ties": tasks(([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16),
@@ -234,8 +210,18 @@ CASES = {  # small ones first
     "several_answers": _several(),
     "single_candidate": [one([0.5], 0), stack(one([0.5], 0), one([0.5], 0)), one([0.5, 0.9, 0.1], 0, [1, 2])],
     "k_above_candidates": tasks(([0.5, 0.9], [1, 0])),
-    "last_incomplete_batch": _last_batch(),
+    "last_incomplete_batch": [  # the last rows have the last rank, which the others seldom have
+        ranked([1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, f"{size} tasks without ties")
+        for size in (3, 5, 33, 65, 129, 257, 1027)
+    ],
     "padded_repeats": _repeated_rows(),
-    "integer_overflow": _overflow(),
-    "float_counters": _counters(),
+    "integer_overflow": [
+        *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),
+        Case(
+            torch.arange(70_000.0)[None],
+            torch.tensor([2_000]),
+            note="70000 candidates, all but 2000 above the true one",
+        ),
+    ],
+    "float_counters": [_half()],
 }

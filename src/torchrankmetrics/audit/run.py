@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -56,13 +57,11 @@ class Finding:
 
     def __str__(self) -> str:
         text = self.message or self.description
-        if self.status == "failed" and self.case:
-            got, expected = (f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected))
-            text = f"{self.case}: {self.quantity} {got}, not {expected}" + (
-                f" ({self.message})" if self.message else ""
-            )
-        elif self.case:
+        if self.case:
             text = f"{self.case}: {self.message}"
+        if self.case and self.status == "failed":
+            got, expected = (f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected))
+            text = f"{self.case}: {self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(self.message)
         return f"{self.status:<8}  {self.check:<24}  {text}"
 
 
@@ -79,35 +78,32 @@ class Battery:
     """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
 
     def __init__(self, evaluator: Evaluator, pairs: bool, ties: str | None, max_candidates: int) -> None:
-        self.evaluator = evaluator
-        self.pairs = pairs
-        self.required = ties
-        self.max_candidates = max_candidates
+        self.evaluator, self.pairs, self.required, self.max_candidates = evaluator, pairs, ties, max_candidates
         self.metrics: dict[str, MetricName] | None = None  # compared keys of its dict; None if it returns ranks
         self.unknown: list[str] = []  # keys of its dict that name no metric
         self.modified: tuple[Case, str] | None = None  # the first case in which it modified an argument
         self.rules: list[str] = []
+        self.check = ""  # that is run
         self.found: dict[str, Finding] = {}
 
     def findings(self) -> tuple[Finding, ...]:
         """Run all checks; if a basic check fails, the later ones are skipped."""
         reason = self._basic()
         for name in DESCRIPTIONS:
-            cases = CASES.get(name, [])
             if name == "scores_unmodified":
                 case, argument = self.modified or (None, "")
                 self._put(name, "failed" if case else "passed", (argument, "changed", "as given"), case=case)
-            elif name not in self.found and reason:
+            elif name in self.found:
+                continue
+            elif reason:
                 self._put(name, "skipped", message=f"not run: {reason}")
             elif name == "repeated_filter_entries" and not self.pairs:
                 self._put(name, "skipped", message="a mask has no repeats; use pairs=True")
-            elif name == "k_above_candidates":
-                self._hits(cases)
             elif name == "ties":
-                self._ties(cases)
-            elif name not in self.found:
+                self._ties()
+            else:
                 more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
-                self._compare(name, [*cases, *more])
+                self._compare(name, [*CASES[name], *more])
         return tuple(self.found[name] for name in DESCRIPTIONS)
 
     def _basic(self) -> str:
@@ -132,29 +128,25 @@ class Battery:
             self.metrics = {key: name for key in result if (name := _metric_named(key))}
             self.unknown = [key for key in result if key not in self.metrics]
             if not self.metrics:
-                raise ValueError(
-                    f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {list(result)}"
-                )
+                known = "metrics such as mrr, mr or hits@10"
+                raise ValueError(f"evaluator must name {known} in its dict; got {list(result)}")
         if isinstance(result, Mapping) != (self.metrics is not None):
             got = "a dict" if self.metrics is None else type(result).__name__
             raise NoResultError("failed", "", got, f"{'ranks' if self.metrics is None else 'a dict'}, as before")
         if self.metrics is not None:
             if missing := [key for key in self.metrics if key not in result]:
                 raise NoResultError("failed", "", f"no {shorten(missing[0])}", "the same keys as before")
+            values = {key: result[key] for key in self.metrics}
             try:
-                return {key: float(result[key]) for key in self.metrics}
+                return {key: float(value) for key, value in values.items()}
             except (TypeError, ValueError, RuntimeError) as error:
-                values = {key: result[key] for key in self.metrics}
                 raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
-        try:
+        ranks = None
+        with suppress(TypeError, ValueError, RuntimeError):
             ranks = torch.as_tensor(result).detach().cpu()
-        except (TypeError, ValueError, RuntimeError):
-            ranks = None
         if ranks is None or ranks.is_complex() or ranks.dtype == torch.bool:
-            raise TypeError(
-                "evaluator must return ranks (B,), or a dict of metrics such as {'mrr': 0.5}; "
-                f"got {type(result).__name__}"
-            )
+            example = "or a dict of metrics such as {'mrr': 0.5}"
+            raise TypeError(f"evaluator must return ranks (B,), {example}; got {type(result).__name__}")
         if ranks.shape != case.target.shape:
             shapes = (f"shape {tuple(shape)}" for shape in (ranks.shape, case.target.shape))
             raise NoResultError("failed", "", *shapes)
@@ -165,18 +157,18 @@ class Battery:
         if self.pairs and exclude is not None:
             exclude = exclude.nonzero().T.contiguous().repeat(1, 2 if case.repeats else 1)
         given = {"scores": case.scores, "target": case.target, "exclude": exclude}
-        clones = {name: None if tensor is None else tensor.clone() for name, tensor in given.items()}
+        clones: list[Any] = [None if tensor is None else tensor.clone() for tensor in given.values()]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = self.evaluator(*clones.values())  # type: ignore[arg-type]
-        except NotImplementedError as error:
-            raise NoResultError("skipped", " ".join(str(error).split()) or "not supported") from error
+                result = self.evaluator(*clones)
         except Exception as error:
-            text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            raise NoResultError("error", text) from error
-        for name, tensor in given.items():
-            if tensor is not None and self.modified is None and not _same(tensor, cast("Tensor", clones[name])):
+            text = " ".join(str(error).split())
+            if isinstance(error, NotImplementedError):
+                raise NoResultError("skipped", text or "not supported") from error
+            raise NoResultError("error", f"{type(error).__name__}: {text[:200]}") from error
+        for (name, tensor), clone in zip(given.items(), clones, strict=True):
+            if tensor is not None and self.modified is None and not _same(tensor, clone):
                 self.modified = (case, name)
         return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
@@ -184,13 +176,14 @@ class Battery:
         """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
         if case.has_nan_target or not rules:
             return self._fault_of_bounds(case, result)
-        faults = {rule: self._fault_by(case, result, rule) for rule in rules}
+        faults: list[Fault] = []
         expected: dict[float | str, str] = {}
-        for rule, fault in faults.items():
-            if fault is None:
+        for rule in rules:
+            if (fault := self._fault_by(case, result, rule)) is None:
                 return None
+            faults.append(fault)
             expected.setdefault(fault[2], rule)
-        quantity, got, right = next(fault for fault in faults.values() if fault is not None)
+        quantity, got, right = faults[0]
         if len(expected) > 1:
             right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
         return quantity, got, right
@@ -217,16 +210,13 @@ class Battery:
         """The right numbers by a tie rule; ``whole``: this rule also for keys that name another."""
         ranks = case.ranks
         if self.metrics is None:
-            ends = {"optimistic": ranks.optimistic, "pessimistic": ranks.pessimistic}
-            return _by_row(ends.get(rule, ranks.realistic))
+            return _by_row(ranks.realistic if rule == "expected" else getattr(ranks, rule))
         if whole:
             ranks, rule = Ranks(getattr(ranks, rule), None, ranks.num_candidates), "realistic"
         measures = {}
         for key, name in self._compared(case).items():
-            try:
+            with suppress(ValueError):  # a metric without values under this rule
                 measures[key] = name.measure(rank_type=rule)
-            except ValueError:  # a metric without values under this rule
-                continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             distinct = {measure.key: measure for measure in measures.values()}
@@ -234,11 +224,13 @@ class Battery:
         return {key: values[measure.key] for key, measure in measures.items()}
 
     def _compared(self, case: Case) -> dict[str, MetricName]:
-        """The metrics that are defined in a case; hits at k with at most k candidates is a check of its own."""
-        fewest = int(case.ranks.num_candidates.min())
+        """The metrics that are defined in a case; hits at k with at most k candidates have a check of their own."""
+        fewest, metrics = int(case.ranks.num_candidates.min()), self.metrics or {}
+        if self.check == "k_above_candidates":
+            return {key: name for key, name in metrics.items() if _is_base(name) and _hits_k(name) >= fewest}
         return {
             key: name
-            for key, name in (self.metrics or {}).items()
+            for key, name in metrics.items()
             if _hits_k(name) < fewest and (fewest > 1 or (_is_base(name) and not name.definition.uses_candidates))
         }
 
@@ -262,54 +254,61 @@ class Battery:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
         raised: tuple[NoResultError, Case] | None = None
         reason, compared = "no case could be compared", False
+        self.check, few = name, name == "k_above_candidates"
         for case in cases:
             if case.exclude is not None and name != "filter" and self.found["filter"].status != "passed":
                 reason = "the check filter did not pass"
-            elif case.scores.shape[1] > self.max_candidates:
+                continue
+            if case.scores.shape[1] > self.max_candidates:
                 reason = f"it needs {case.scores.shape[1]} candidates"
-            elif self.metrics is not None and not self._compared(case):
+                continue
+            if few and not self._compared(case):
+                reason = "it returns no hits at k above 1"
+                continue
+            if self.metrics is not None and not self._compared(case):
                 reason = "none of the metrics is defined for so few candidates"
-            else:
-                # a single task is passed as two equal rows: whether one row works is a check of its own
-                twice = len(case.target) == 1 and name != "batch_of_one"
-                posed = stack(case, case) if twice else case
-                try:
-                    result = self._results(posed)
-                except NoResultError as error:
-                    if error.status == "failed":
-                        return self._put_error(name, error, case)
-                    if error.status == "skipped":
-                        reason = str(error)
-                    else:
-                        raised = raised or (error, case)
+                continue
+            # a single task is passed as two equal rows: whether one row works is a check of its own
+            twice = len(case.target) == 1 and name != "batch_of_one"
+            posed = stack(case, case) if twice else case
+            try:
+                result = self._results(posed)
+            except NoResultError as error:
+                if error.status == "failed":
+                    return self._put_error(name, error, case)
+                if error.status == "skipped":
+                    reason = str(error)
                 else:
-                    compared = True
-                    fault = self._fault(posed, result, self.rules if rules is None else rules)
-                    if fault is not None:
-                        quantity = fault[0].partition("[")[0] if twice else fault[0]
-                        return self._put(name, "failed", (quantity, *fault[1:]), case=case)
-                    if name == "ties":
-                        self.rules = [rule for rule in self.rules if self._fault_by(posed, result, rule) is None]
+                    raised = raised or (error, case)
+                continue
+            compared = True
+            fault = self._fault(posed, result, self.rules if rules is None else rules)
+            if fault is not None:
+                quantity = fault[0].partition("[")[0] if twice else fault[0]
+                return self._put(name, "failed", (quantity, *fault[1:]), case=case)
+            if name == "ties":
+                self.rules = [rule for rule in self.rules if self._fault_by(posed, result, rule) is None]
         if raised is not None:
             return self._put_error(name, *raised)
         return self._put(name, "passed" if compared else "skipped", message="" if compared else reason)
 
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
+        name, results = "order_of_batches", []
         try:
-            self._results(ranked([7, 9, 8], 12))
-            again = self._results(ORDINARY)
-            reverse = self._results(Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0)))
+            for case in (ranked([7, 9, 8], 12), ORDINARY, Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0))):
+                results.append(self._results(case))
         except NoResultError as error:
-            return self._put_error("order_of_batches", error, ORDINARY)
+            return self._put_error(name, error, ORDINARY)
+        _, again, reverse = results
         if self.metrics is None:
             reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
         for result, what in ((again, "after another batch"), (reverse, "in reverse")):
             for key, value in first.items():
                 if not self._near(value, result[key]):
                     case = replace(ORDINARY, note=f"{ORDINARY.note}, {what}")
-                    return self._put("order_of_batches", "failed", (key, result[key], value), case=case)
-        return self._put("order_of_batches", "passed")
+                    return self._put(name, "failed", (key, result[key], value), case=case)
+        return self._put(name, "passed")
 
     def _values(self) -> bool:
         """Compare each metric alone; a wrong one is reported once and not compared again."""
@@ -324,43 +323,29 @@ class Battery:
                 wrong[key] = self.found["values"]
         self.metrics = {key: name for key, name in metrics.items() if key not in wrong}
         if wrong:
-            finding, others = next(iter(wrong.values())), list(wrong)[1:]
-            self.found["values"] = replace(finding, message=f"also {', '.join(others)}" if others else finding.message)
+            finding, *_ = wrong.values()
+            message = f"also {', '.join(list(wrong)[1:])}" if len(wrong) > 1 else finding.message
+            self.found["values"] = replace(finding, message=message)
         elif self.unknown:
             self._put("values", "passed", message=f"not compared: {', '.join(self.unknown)}")
         return bool(self.metrics)
 
-    def _ties(self, cases: Sequence[Case]) -> None:
+    def _ties(self) -> None:
         """Narrow the rules case by case until one shows that its results follow none of them."""
         named = {"optimistic", "realistic", "pessimistic"} if self.metrics is None else set()
         for name in (self.metrics or {}).values():
             named |= {name.rank_type} if name.rank_type else set(RANK_TYPES)
         possible = self.rules = [rule for rule in RANK_TYPES if rule in named]
-        self._compare("ties", cases)
+        self._compare("ties", CASES["ties"])
         found = self.found["ties"]
         if found.status == "passed":
             self.found["ties"] = replace(found, message=" or ".join(self.rules))
             if self.required is not None and self.required not in self.rules:
-                self._compare("ties", cases, [self.required])
+                self._compare("ties", CASES["ties"], [self.required])
         elif found.is_failure:
             if not found.message and len(self.rules) < len(possible):
                 self.found["ties"] = replace(found, message=f"{' or '.join(self.rules)} so far")
             self.rules = []
-
-    def _hits(self, cases: Sequence[Case]) -> None:
-        """Hits at k with fewer than k candidates: every ranking task is a hit."""
-        keys = [key for key, name in (self.metrics or {}).items() if _is_base(name) and _hits_k(name) >= 2]
-        if not keys:
-            return self._put("k_above_candidates", "skipped", message="it returns no hits at k above 1")
-        for case in cases:
-            try:
-                values = self._results(case)
-            except NoResultError as error:
-                return self._put_error("k_above_candidates", error, case)
-            for key in keys:
-                if not self._near(values[key], 1.0):
-                    return self._put("k_above_candidates", "failed", (key, values[key], 1.0), case=case)
-        return self._put("k_above_candidates", "passed")
 
 
 def _metric_named(key: str) -> MetricName | None:

@@ -53,11 +53,8 @@ def _message(error: Exception) -> str | None:
         return str(error) if name is None else f"{name}: {error.strerror}"
     if isinstance(error, OverflowError | MemoryError):
         return f"a number or a file is too large: {error or type(error).__name__}"
-    if isinstance(error, ValueError | TypeError | IndexError):
-        return str(error)
-    if isinstance(error, ImportError) and "pip install" in str(error):
-        return str(error)
-    if not hasattr(error, "format_message"):  # of click, or typer's copy of it
-        return None
-    context = getattr(error, "ctx", None)
-    return f"{error.format_message()} (see {context.command_path if context else 'torchrankmetrics'} --help)"
+    if hasattr(error, "format_message"):  # of click, or typer's copy of it
+        context = getattr(error, "ctx", None)
+        return f"{error.format_message()} (see {context.command_path if context else 'torchrankmetrics'} --help)"
+    is_input = isinstance(error, ValueError | TypeError | IndexError) or "pip install" in str(error)
+    return str(error) if is_input else None

@@ -1,12 +1,15 @@
 """The application: its commands, each a function whose docstring is the help."""
 
+import functools
 import inspect
 import re
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from torchrankmetrics.cli.counts import adjust, candidates, datasets, metrics
+from torchrankmetrics.cli.output import format_of
 from torchrankmetrics.cli.ranks import compare, report
 from torchrankmetrics.cli.studies import audit, study, verify
 from torchrankmetrics.version import __version__
@@ -43,6 +46,17 @@ def _help(function: object) -> str:
     return re.sub(r"`(torchrankmetrics [^`]*)`", "\b\n\\1", inspect.getdoc(function) or "")
 
 
+def _checked(function: Callable[..., int]) -> Callable[..., int]:
+    """Check the format of the output before anything is computed."""
+
+    @functools.wraps(function)
+    def run(**options: Any) -> int:
+        format_of(options["form"], options["output"])
+        return function(**options)
+
+    return run
+
+
 app = typer.Typer(
     name="torchrankmetrics",
     help=_help(_main),
@@ -53,4 +67,4 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _function in (report, compare, study, verify, adjust, datasets, candidates, audit, metrics):
-    app.command(help=_help(_function))(_function)
+    app.command(help=_help(_function))(_checked(_function))

@@ -1,6 +1,7 @@
 """``adjust``, ``datasets``, ``candidates`` and ``metrics``: published numbers, candidate counts, names of metrics."""
 
 import csv
+import re
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -70,12 +71,10 @@ def adjust(
     rows: list[tuple[Cell, ...]] = []
     for one in views:
         result = adjust(value, metric, known, view=one)
-        cells: tuple[float, ...] = (result.value, result.low, result.high)
-        if result.log10_p is not None:
-            cells = tuple(map(PValue, cells, result.log10_p))
+        ends = (result.value, result.low, result.high)
+        cells = ends if result.log10_p is None else tuple(map(PValue, ends, result.log10_p))
         rows.append((as_measure(metric, view=one).key, *cells))
-    emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
-    return 0
+    return emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
 
 
 def _read_counts(path: Path, split: Split, side: Side, entities: Entities) -> "CandidateCounts":
@@ -89,11 +88,10 @@ def _read_counts(path: Path, split: Split, side: Side, entities: Entities) -> "C
         raise ValueError(f"{path} must start with the columns {expected} (candidates --histogram -f csv)")
     found = []
     for number, line in enumerate(lines, 2):
-        *task, n, count = line.split(",")
-        if len(task) != 3 or not (n + count).isdecimal() or len(n + count) > 18:
+        if not (fields := re.fullmatch(r"([^,]*),([^,]*),([^,]*),(\d{1,9}),(\d{1,9})", line)):
             raise ValueError(f"{path} line {number}: expected {expected}, the last two integers; got {shorten(line)}")
-        if task[:2] == [split, entities] and side in ("both", task[2]):
-            found.append((int(n), int(count)))
+        if fields.group(1, 2) == (split, entities) and side in ("both", fields[3]):
+            found.append((int(fields[4]), int(fields[5])))
     if not found:
         raise ValueError(f"{path} has no tasks of split {split!r}, side {side!r}, entities {entities!r}")
     numbers, weights = zip(*found, strict=True)
@@ -129,21 +127,14 @@ def datasets(
         from torchrankmetrics.null import ExactExpectation
 
         definitions = [base_definition(name) for name in split_list(metrics, "--metric")]
-    tasks = [
-        (facts, *part)
-        for facts in map(dataset_facts, names or dataset_names())
-        for part in product(
-            choices_of(split, "--split", get_args(Split)),
-            choices_of(side, "--side", get_args(Side)),
-            choices_of(entities, "--entities", get_args(Entities)),
-        )
-        if part[0] in facts.num_triples or names
-    ]
+    options = (("--split", split, Split), ("--side", side, Side), ("--entities", entities, Entities))
+    parts = list(product(*(choices_of(text, option, get_args(kind)) for option, text, kind in options)))
     rows: list[tuple[Cell, ...]] = []
-    for facts, *part in tasks:
-        one_split, one_side, kind = part
+    for facts, (one_split, one_side, kind) in product(map(dataset_facts, names or dataset_names()), parts):
+        if one_split not in facts.num_triples and not names:
+            continue
         counts = candidate_counts(facts.name, one_split, None if one_side == "both" else one_side, kind)
-        task = (facts.name, *part, "+".join(facts.known[one_split]))
+        task = (facts.name, one_split, one_side, kind, "+".join(facts.known[one_split]))
         if metrics is None:
             rows.append((*task, facts.num_entities[kind], facts.num_relations, *_summary(counts)))
         for definition in definitions:
@@ -154,8 +145,7 @@ def datasets(
     if metrics is not None:
         columns = (*_TASKS, "metric", "mean", "variance")
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
-    emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS) + (metrics is not None)), form, output)
-    return 0
+    return emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS) + (metrics is not None)), form, output)
 
 
 def _summary(counts: "CandidateCounts") -> tuple[int | float, ...]:
@@ -211,8 +201,7 @@ def candidates(
     if all(label.isdecimal() for label in graph.entities) and (most := max(map(int, graph.entities))) >= number:
         notes.append(f"ids go up to {most}, but only {number} occur: if all are entities, --num-entities {most + 1}")
     columns = _HISTOGRAM if histogram else ("split", "entities", "side", "known", *_COUNTS)
-    emit(Tabular.named(columns, rows, notes, keys=3), form, output)
-    return 0
+    return emit(Tabular.named(columns, rows, notes, keys=3), form, output)
 
 
 def metrics(form: Form = None, output: Output = None) -> int:
@@ -229,5 +218,4 @@ def metrics(form: Form = None, output: Output = None) -> int:
         "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
         "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
     )
-    emit(Tabular.named(columns, rows, (note,)), form, output)
-    return 0
+    return emit(Tabular.named(columns, rows, (note,)), form, output)

@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -33,7 +33,7 @@ Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")]
 
 _PAPERS = {"markdown": writers.to_markdown, "latex": writers.to_latex, "html": writers.to_html}
-_SUFFIXES: dict[str, Format] = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex", ".html": "html"}
+_SUFFIXES = dict(zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True))
 
 
 def input_path(path: Path) -> Path:
@@ -42,20 +42,23 @@ def input_path(path: Path) -> Path:
 
 
 def format_of(form: Format | None, output: Path | None) -> Format:
-    """Return the format of the result; ValueError for an output file that is named like a file of ranks."""
+    """Return the format of the result; without a suffix it is a table."""
     suffix = "" if output is None else output.suffix.lower()
     if suffix in (".npz", ".parquet"):
         raise ValueError(f"--output must not end in {suffix}, the suffix of files of ranks; got {output}")
+    if form is None and suffix not in ("", *_SUFFIXES):
+        raise ValueError(f"--output must end in {', '.join(_SUFFIXES)}, or --format must be given; got {output}")
     return form or _SUFFIXES.get(suffix, "table")
 
 
-def emit(table: Tabular, form: Format | None, output: Path | None, title: str = "", **about: object) -> None:
-    """Print a table or write it to a file; notes on CSV and JSON go to stderr.
+def emit(
+    table: Tabular, form: Format | None, output: Path | None, title: str = "", failed: Sequence[str] = (), **about: Any
+) -> int:
+    """Print a table or write it to a file; notes on CSV and JSON and failed checks go to stderr. Return the exit code.
 
     HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object (docs/cli.md, "JSON").
     """
-    form = format_of(form, output)
-    printed = output is None or str(output) == "-"
+    form, printed = format_of(form, output), output is None or str(output) == "-"
     if form == "json":
         fields = {"version": __version__, "files": [], "tasks": None, "confidence_level": None, **about}
         text = json.dumps({**fields, "rows": json.loads(writers.to_json(table))}, indent=2) + "\n"
@@ -77,13 +80,14 @@ def emit(table: Tabular, form: Format | None, output: Path | None, title: str = 
             raise ValueError(f"{output}: cannot write: {error.strerror}") from error
     if form in ("csv", "json"):
         print(*table.notes, sep="\n", end="\n" * bool(table.notes), file=sys.stderr)
+    if failed:
+        print(f"failed: {'; '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
 
 
 def reject(why: str, **given: object) -> None:
     """Raise a ValueError if one of these options was given, because it would have no effect."""
-    if names := [
-        f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False
-    ]:
+    if names := [f"--{name.replace('_', '-')}" for name, one in given.items() if not (one is None or one is False)]:
         raise ValueError(f"{', '.join(names)} would do nothing {why}")
 
 

@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +79,6 @@ def report(
     from torchrankmetrics.metrics.measure import SIDES
     from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
-    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
     level = None if confidence_level is None else check_confidence_level(confidence_level)
     if level is None:
@@ -94,14 +92,13 @@ def report(
     defaults = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = defaults if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
-    selection = Selection(views, rank_types, sides, DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
-    measures = selection.measures(names)
+    measures = Selection(views, rank_types, sides, relevance_threshold=relevance_threshold).measures(names)
     limits = _limits(fail_under)
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
-    paths = [path for files_of in models for path in files_of]
-    displayed, several = _displayed(paths), len(paths) > 1 or (runs or files or paths)[0].is_dir()
-    columns: Sequence[str] = ("metric", "value") if level is None else ("metric", "value", "low", "high")
+    paths = [part for _, parts in models for part in parts]
+    displayed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
+    cells: dict[str, Sequence[Cell]] = {}
     rows: list[Sequence[Cell]] = []
     notes: list[str] = []
     failed: list[str] = []
@@ -118,22 +115,22 @@ def report(
             chosen = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if by_group:
             part = break_down(analysis, chosen.values(), None)
-            columns = [column for i, column in enumerate(part.columns) if i < 2 or not view or column in chosen]
-            lines: list[Sequence[Cell]] = list(zip(*(part[column] for column in columns), strict=True))
+            cells = {one: part[one] for i, one in enumerate(part.columns) if i < 2 or not view or one in chosen}
         else:
-            lines = [(key, _cell(measure, analysis)) for key, measure in chosen.items()]
+            cells = {"metric": list(chosen), "value": [_cell(measure, analysis) for measure in chosen.values()]}
         if level is not None:
             intervals = confidence_intervals(analysis, chosen, level, method, cluster, 2000, 0)
             ends = {row.metric: (row.low, row.high) for row in intervals.rows}
-            lines = [(key, value, *ends.get(str(key), (None, None))) for key, value in lines]  # p-values have none
-        rows += [(name, *line) if several else line for line in lines]
+            for i, end in enumerate(("low", "high")):
+                cells[end] = [ends.get(key, (None, None))[i] for key in chosen]  # p-values have none
+        rows += [(name, *line) if several else line for line in zip(*cells.values(), strict=True)]
         notes += [f"{name}: {note}" for note in (tasks_note(sample), *sampled_notes(analysis))]
         tasks += sample.num_tasks
         values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
         failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
-    result = Tabular.named(("file", *columns) if several else columns, rows, notes, keys=1 + several)
-    emit(result, form, output, title="Rank metrics", files=displayed, tasks=tasks, confidence_level=level)
-    return _exit_code(failed)
+    result = Tabular.named(["file"] * several + list(cells), rows, notes, keys=1 + several)
+    about: dict[str, Any] = {"files": displayed, "tasks": tasks, "confidence_level": level}
+    return emit(result, form, output, "Rank metrics", failed, **about)
 
 
 def _sources(
@@ -144,8 +141,8 @@ def _sources(
     max_bytes: int,
     cluster: str | None,
     metrics: Sequence[Any],
-) -> tuple[list[list[Path]], Callable[[Path], "trm.RankTable"]]:
-    """Return the paths of each model (several for a directory), and a function that loads the ranks of a path."""
+) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
+    """Return the path of each model with its files (several of a directory), and a function that loads their ranks."""
     from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
     from torchrankmetrics.table.files import is_one_table
 
@@ -163,15 +160,15 @@ def _sources(
             evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
             return rank_run(relevance, run, num_candidates=num_candidates)
 
-        return [[input_path(path)] for path in runs or ()], load_run
+        return [(path, [path]) for path in map(input_path, runs or ())], load_run
     reject("without --run", num_candidates=num_candidates)
     if not files:
         raise ValueError("files of ranks must be given, or --qrels and --run")
-    models = []
-    for path in map(input_path, files):
-        is_folder = path.is_dir() and not is_one_table(path)
-        models.append(sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES) if is_folder else [path])
-        if not models[-1]:
+    models = [(path, [path]) for path in map(input_path, files)]
+    for path, parts in models:
+        if path.is_dir() and not is_one_table(path):
+            parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
+        if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
 
@@ -188,7 +185,7 @@ def _cell(measure: Any, analysis: Any) -> Cell:
     value: float = measure.value(analysis)
     if measure.view != "p_value" or math.isnan(value):
         return value
-    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis) / math.log(10))
+    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis)[0] / math.log(10))
 
 
 def _limits(text: str | None) -> list[tuple[Any, float]]:
@@ -204,13 +201,6 @@ def _limits(text: str | None) -> list[tuple[Any, float]]:
         if not limits[-1][0].higher_is_better:
             raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(name)}")
     return limits
-
-
-def _exit_code(failed: Sequence[str]) -> int:
-    """Return 1 after a line on stderr with the checks that failed, 0 if there are none."""
-    if failed:
-        print(f"failed: {'; '.join(failed)}", file=sys.stderr)
-    return int(bool(failed))
 
 
 def compare(
@@ -246,14 +236,11 @@ def compare(
     from torchrankmetrics.inference.compare import equivalence
     from torchrankmetrics.inference.comparison import equivalences
     from torchrankmetrics.metrics.registry import Selection
-    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
-    default = "ndcg_at_10" if runs else "mrr"
-    requested = split_list(default if metrics is None else metrics, "--metric")
-    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
-    measures = list(selection.measures(requested).values())
+    requested = split_list(("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric")
+    measures = list(Selection(relevance_threshold=relevance_threshold).measures(requested).values())
     sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
-    paths = list(map(input_path, runs or files or ()))
+    paths = [path for path, _ in sources]
     if len(paths) < 2:
         raise ValueError(f"two models or more must be given, got {len(paths)}")
     if len(paths) == 2:
@@ -263,15 +250,14 @@ def compare(
     if fail_if is not None and (fail_if == "not-equivalent") != (margin is not None):
         raise ValueError("--fail-if not-equivalent and --margin must be given together")
     displayed, failed = _displayed(paths), []
-    models: list[Any] = [
-        load(path) if parts == [path] else list(map(load, parts)) for path, parts in zip(paths, sources, strict=True)
-    ]
+    models: list[Any] = [load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources]
     tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
     found: Any
     if margin is not None:
         found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
         table = equivalences(found)
-        failed = [f"a is not shown to be equivalent to b in {row.metric}" for row in found if not row.equivalent]
+        unequal = [row.metric for row in found if not row.equivalent]
+        failed = [f"a is not shown to be equivalent to b in {metric}" for metric in unequal if fail_if]
     else:
         if len(models) == 2:
             result: Any = trm.compare(models[0], models[1], measures, **tests)
@@ -285,9 +271,8 @@ def compare(
         failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
     if len(models) == 2:
         table = replace(table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),))
-    about: dict[str, Any] = {"tasks": found[0].num_tasks, "confidence_level": confidence_level}
-    emit(table, form, output, title="Comparison of models", files=displayed, **about)
-    return _exit_code(failed if fail_if else [])
+    about = {"files": displayed, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
+    return emit(table, form, output, "Comparison of models", failed, **about)
 
 
 def _failure(row: Any, rule: Rule) -> str | None:

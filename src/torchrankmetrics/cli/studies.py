@@ -49,8 +49,7 @@ def study(
     else:
         table = runs.table(names, margin=margin, **tests)
         result = table.records() if kind in ("csv", "json") else table.with_layout(intervals=not values_only).tabular()
-    emit(result, form, output, files=files, confidence_level=confidence_level)
-    return 0
+    return emit(result, form, output, files=files, confidence_level=confidence_level)
 
 
 def verify(
@@ -72,9 +71,8 @@ def verify(
     found = study.verify(report, folder)
     if found and form is None and output is None:
         print("\n".join(found.notes))
-    else:
-        emit(found.tabular(), form, output)
-    return 0 if found else 1
+        return 0
+    return emit(found.tabular(), form, output) or int(not found)
 
 
 def audit(
@@ -112,5 +110,4 @@ def audit(
     ]
     rule = " or ".join(report.ties) or "none or unknown"
     note = f"{len(report.failures)} of {len(rows)} checks failed; ties: {rule}"
-    emit(Tabular.named(columns, rows, (note,), keys=2), form, output)
-    return 1 if report.failures else 0
+    return emit(Tabular.named(columns, rows, (note,), keys=2), form, output) or int(bool(report.failures))

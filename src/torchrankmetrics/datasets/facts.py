@@ -34,16 +34,14 @@ class DatasetFacts:
         title (str): as papers print it, with the graph if there are several.
         synonyms (tuple): other names.
         protocol (str): targets, candidates and filter, in a sentence.
-        num_entities (mapping): by convention, "all" or "train" (only entities that occur in train); of an alignment the
-            pairs.
+        num_entities (mapping): by convention, "all" or "train" (entities of train); of an alignment the pairs.
         num_relations (int): number of relations; of an alignment 1.
         num_triples (mapping): by split, of those it has; of an alignment the pairs.
-        checksum (mapping): SHA-256 of the triples as label lines, sorted, by split (see
-            ``benchmarks/make_datasets.py``).
+        checksum (mapping): SHA-256 of the sorted label lines by split (``benchmarks/make_datasets.py``).
         source (str): origin of the triples.
         licence (str): of the triples.
         known (mapping): the splits that are filtered out, by split.
-        histograms (mapping): (num_candidates, count) by (split, entities, side), each ascending.
+        histograms (mapping): (2, n) integers by (split, entities, side): ascending num_candidates, and their counts.
     """
 
     name: str
@@ -57,7 +55,7 @@ class DatasetFacts:
     source: str
     licence: str
     known: Mapping[str, tuple[str, ...]]
-    histograms: Mapping[tuple[str, str, str], CandidateHistogram]
+    histograms: Mapping[tuple[str, str, str], IntArray]
 
 
 def candidate_counts(
@@ -65,15 +63,15 @@ def candidate_counts(
 ) -> CandidateCounts:
     """Filtered candidate counts N_i of a benchmark graph: what ``adjust`` and ``PrecomputedExpectation`` need of it.
 
-    Filtered out are the known triples of the split and of those before it: train + valid + test for "test", train +
-    valid for "valid", train for "train"; of an alignment nothing. The true entity counts as a candidate.
+    Filtered out are the known triples of the split and of those before it; of an alignment nothing. The true entity
+    counts as a candidate.
 
     Args:
         dataset (str): a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
         split (str, default "test"): "train", "valid" or "test"; not every dataset has all three.
         side (str, default None): "head", "tail", or None: the tasks of both.
-        entities (str, default "all"): "all", or "train": only entities that occur in train are candidates, and triples
-            with another entity or relation are dropped, as PyKEEN does when it reads the files.
+        entities (str, default "all"): "all", or "train": only entities of train are candidates, and triples with
+            another entity or relation are dropped, as in PyKEEN.
 
     Returns:
         Distinct counts N_i with the number of tasks of each.
@@ -91,9 +89,8 @@ def candidate_counts(
     check_choice("entities", entities, ENTITIES)
     if split not in facts.num_triples:
         raise ValueError(f"split {shorten(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
-    wanted = ENTITY_SIDES if side is None else (side,)
-    parts = [facts.histograms[split, entities, one] for one in wanted]
-    numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    sides = ENTITY_SIDES if side is None else (side,)
+    numbers, counts = np.concatenate([facts.histograms[split, entities, one] for one in sides], axis=1)
     return CandidateCounts.of(numbers, count=counts)
 
 
@@ -132,32 +129,24 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     if word not in by_word:  # only then are all files read
         by_word |= {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
-        near = [by_word[match] for match in difflib.get_close_matches(word, by_word, 1, cutoff=0.85)]
-        nearest = "".join(f"did you mean {name!r}? " for name in near)
-        raise ValueError(
-            f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}"
-            f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
-            "`torchrankmetrics candidates` counts others"
-        )
+        near = difflib.get_close_matches(word, by_word, 1, cutoff=0.85)
+        nearest = f"did you mean {by_word[near[0]]!r}? " if near else ""
+        known = f"dataset_names() lists {len(dataset_names())} datasets, `torchrankmetrics candidates` counts others"
+        raise ValueError(f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}{known}")
     return _load(by_word[word])
 
 
 @cache
 def _load(name: str) -> DatasetFacts:
     content = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    entries = content.pop("histograms")
-    histograms = {
-        (entry["split"], entry["entities"], entry["side"]): (
-            np.array(entry["num_candidates"], dtype=np.int64),
-            np.array(entry["count"], dtype=np.int64),
-        )
-        for entry in entries
-    }
+    known, histograms = {}, {}
+    for one in content.pop("histograms"):
+        known[one["split"]] = tuple(one["known"])
+        histograms[one["split"], one["entities"], one["side"]] = np.array([one["num_candidates"], one["count"]])
     for split, _, side in tuple(histograms):  # written once where both conventions agree
         histograms.setdefault((split, "train", side), histograms[split, "all", side])
-    known = {entry["split"]: tuple(entry["known"]) for entry in entries}
-    synonyms = tuple(content.pop("synonyms"))
-    return DatasetFacts(name=name, synonyms=synonyms, known=known, histograms=histograms, **content)
+    content |= {"name": name, "synonyms": tuple(content["synonyms"]), "known": known, "histograms": histograms}
+    return DatasetFacts(**content)
 
 
 def _word(name: str) -> str:

@@ -34,29 +34,23 @@ def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
     """Read the triples of a file as text; the ValueError for a line without three columns names the line."""
     name = os.fspath(path)
     text = read_text(path, "a file of triples has head, relation, tail in a line")
-    triples = []
-    lines = text.removesuffix("\n").split("\n") if text else []  # labels may contain other line breaks
-    for number, line in enumerate(lines, 1):
-        columns = line.split("\t")
-        if len(columns) != 3 or not all(column.strip() for column in columns):
-            raise ValueError(
-                f"{name} line {number}: expected head, relation, tail separated by tabs, "
-                f"got {len(columns)} column{'s' if len(columns) != 1 else ''}: {shorten(line[:60])}"
-            )
-        triples.append((columns[0], columns[1], columns[2]))
-    if not triples:
+    if not text:
         raise ValueError(f"{name} is empty: expected a triple (head, relation, tail) in every line")
+    triples: list[Triple] = []
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):  # labels may contain other line breaks
+        columns = line.split("\t")
+        if len(columns) != 3 or not all(map(str.strip, columns)):
+            got = f"{len(columns)} column{'s' * (len(columns) != 1)}: {shorten(line[:60])}"
+            raise ValueError(f"{name} line {number}: expected head, relation, tail separated by tabs, got {got}")
+        triples.append((columns[0], columns[1], columns[2]))
     return triples
 
 
 def number_triples(splits: Mapping[str, list[Triple]]) -> Graph:
     """Number entities and relations by their sorted labels, over all splits."""
-    entities = sorted({label for triples in splits.values() for h, _, t in triples for label in (h, t)})
-    relations = sorted({r for triples in splits.values() for _, r, _ in triples})
-    entity = {label: i for i, label in enumerate(entities)}
-    relation = {label: i for i, label in enumerate(relations)}
-    numbers = {
-        split: np.array([(entity[h], relation[r], entity[t]) for h, r, t in triples], np.int64).reshape(-1, 3)
-        for split, triples in splits.items()
-    }
-    return Graph(numbers, tuple(entities), tuple(relations))
+    every = [triple for triples in splits.values() for triple in triples]
+    entity = {label: i for i, label in enumerate(sorted({label for h, _, t in every for label in (h, t)}))}
+    relation = {label: i for i, label in enumerate(sorted({r for _, r, _ in every}))}
+    ids = {split: [(entity[h], relation[r], entity[t]) for h, r, t in triples] for split, triples in splits.items()}
+    numbers = {split: np.array(triples, np.int64).reshape(-1, 3) for split, triples in ids.items()}
+    return Graph(numbers, tuple(entity), tuple(relation))

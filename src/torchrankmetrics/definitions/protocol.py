@@ -1,14 +1,13 @@
 """`MetricDefinition`: what metrics of ranking tasks and metrics of queries both provide; metrics of given values."""
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments
+from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
 from torchrankmetrics.definitions.transforms import IDENTITY, Transform
 from torchrankmetrics.validation import TaskSide, shorten
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
-VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")
+VIEWS: tuple[View, ...] = get_args(View)
 Side = Literal["both", TaskSide]
 Average = Literal["micro", "macro"]
 Bounds = tuple[float | None, float | None]
@@ -36,7 +35,7 @@ class SampleSource(Protocol):
         """Read the queries on which a query metric is defined."""
 
 
-class MetricDefinition(ABC, Generic[Own]):
+class MetricDefinition(Generic[Own]):
     """A metric of a sample of rows: its value, null moments, p-value, and the values of single tasks or queries."""
 
     name: str
@@ -54,43 +53,15 @@ class MetricDefinition(ABC, Generic[Own]):
     of_tasks: "RankDefinition | None" = None  # the definition itself if its mean is over ranking tasks
     entries_are_rows: bool = True  # whether each entry of a sample is one row, instead of the rows of a query
 
-    @abstractmethod
-    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
-        """Read the tasks or queries of a side on which the metric is defined."""
-
-    @abstractmethod
-    def value(self, sample: Own, rank_type: RankType = "realistic") -> float:
-        """Base value of a sample, NaN without tasks or queries (a count is 0)."""
-
-    @abstractmethod
-    def unit_values(self, sample: Own, rank_type: RankType) -> FloatArray:
-        """Values whose mean ``g`` transforms, one per entry of a sample; requires ``is_function_of_mean``."""
-
-    def null_moments(self, sample: Own, expectation: "ExpectationProvider") -> Moments:
-        """Mean and variance of the base value under random ranking."""
-        raise self._without_ranks
-
-    def moments_of_counts(
-        self,
-        num_candidates: npt.ArrayLike,
-        num_answers: npt.ArrayLike,
-        weight: npt.ArrayLike | None,
-        expectation: "ExpectationProvider",
-    ) -> Moments:
-        """Mean and variance under random ranking of tasks or queries of which only these columns are known."""
-        raise self._without_ranks
-
-    def log_p_value(self, sample: Own) -> tuple[float, float]:
-        """Natural logarithm of the p-value from pessimistic ranks, and the standard error of a simulated p-value."""
-        raise self._without_ranks
-
-    def as_tasks(self, sample: Own) -> "tuple[RankDefinition, RankSample]":
-        """Return a definition of ranking tasks and ranks that give the same value as the sample."""
-        raise self._without_ranks
-
-    @property
-    def _without_ranks(self) -> ValueError:
-        return ValueError(f"{self.name!r} has values of queries, not ranks")
+    # what each kind of metric has for a sample of its own kind
+    sample: Callable[..., Any]  # (rows, side, average): the tasks or queries of a side on which it is defined
+    value: Callable[..., float]  # (sample, rank_type): base value, NaN without tasks or queries (a count is 0)
+    unit_values: Callable[..., FloatArray]  # (sample, rank_type): one per entry; g transforms their mean
+    # of metrics that are computed from ranks
+    null_moments: Callable[..., Moments]  # (sample, expectation): of the base value under random ranking
+    moments_of_counts: Callable[..., Moments]  # (num_candidates, num_answers, weight, expectation): without ranks
+    log_p_value: Callable[..., tuple[float, float]]  # (sample): natural logarithm, and error of the p-value
+    as_tasks: "Callable[..., tuple[RankDefinition, RankSample]]"  # (sample): ranking tasks of the same value
 
     def mean_limits(self, sample: Own) -> tuple[float, float]:
         """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""
@@ -124,11 +95,9 @@ class MetricDefinition(ABC, Generic[Own]):
 
     def has_view(self, view: View) -> bool:
         """Whether a view is defined: base always, the others if the metric has a null, a direction and a best value."""
-        if view == "base":
-            return True
-        if view == "adjusted_index" and not self.has_optimum:
-            return False
-        return self.has_null and (view == "normalized" or self.higher_is_better is not None)
+        directed = view == "normalized" or self.higher_is_better is not None
+        best = view != "adjusted_index" or self.has_optimum
+        return view == "base" or (self.has_null and directed and best)
 
     def direction(self, view: View) -> bool | None:
         """Whether a higher value of the view is better; None for dispersion, counts and the tie rate."""
@@ -151,33 +120,24 @@ class MetricDefinition(ABC, Generic[Own]):
             lacks = "expectation" if not self.has_null else "best value"
             return f"view={view!r} has no meaning for {shorten(self.name)}: it has no {lacks}; use {instead}"
         if rank_type == "expected" and not self.has_expected:
-            return f"rank_type='expected' {self._only_means}"
+            return (
+                f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {shorten(self.name)}; "
+                "use 'realistic', 'optimistic' or 'pessimistic'"
+            )
         if view == "p_value" and not self.has_p_value:
             return f"view='p_value' is not known for {shorten(self.name)}: it is not a function of a mean of f"
         return None
-
-    @property
-    def _only_means(self) -> str:
-        return (
-            f"is known for means of a transform, GMR and IGMR, not for {shorten(self.name)}; "
-            "use 'realistic', 'optimistic' or 'pessimistic'"
-        )
 
 
 Definition = MetricDefinition[Any]
 
 
-@dataclass(frozen=True, eq=False)
 class ValueSample(Sample):
     """Values of queries of equal weight, (Q,) float64."""
 
-    values: FloatArray
-    weight: FloatArray = field(init=False)
-    count: IntArray = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", np.ones(len(self.values)))
-        object.__setattr__(self, "count", np.ones(len(self.values), dtype=np.int64))
+    def __init__(self, values: FloatArray) -> None:
+        self.values = values
+        self.weight, self.count = np.ones(len(values)), np.ones(len(values), dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.candidates import (
 )
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
-RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")
+RANK_TYPES: tuple[RankType, ...] = get_args(RankType)
 
 
 class UnknownCandidatesError(ValueError):

@@ -1,6 +1,7 @@
 """Definitions of rank metrics: the transform f, the aggregation, the post-transform g, the optimum."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -190,8 +191,6 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
         """Expectation of the metric over independent uniform orders within each tie block {optimistic..pessimistic}."""
-        if not self.has_expected:
-            raise ValueError(f"rank_type='expected' {self._only_means}")
         if self.uses_candidates:
             mean = known(self.f).block_means(sample.optimistic, sample.pessimistic, sample.known_candidates)
             return float((sample.mass * mean).sum() / sample.total)
@@ -270,18 +269,14 @@ class RankDefinition(MetricDefinition[RankSample]):
         if view == "adjusted_index":
             # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
             return -1.0 if self.exponents == (1, 1) else None, 1.0
-        worst = self._value_at_infinity()
+        f, g = known(self.f), known(self.g)
+        limit = math.nan  # of the value as ranks grow; not known for user-defined functions
+        if f.has_limit and g.has_limit:
+            limit = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))
+        worst = limit if math.isfinite(limit) else None
         if view == "normalized":  # M / E: of the bounds only zero stays
             return 0.0 if self.higher_is_better and worst == 0 else None, None
         return (worst, self.optimum) if self.higher_is_better else (self.optimum, worst)
-
-    def _value_at_infinity(self) -> float | None:
-        """Limit of the value as ranks grow; None without a limit, and for user-defined functions."""
-        f, g = known(self.f), known(self.g)
-        if not (f.has_limit and g.has_limit):
-            return None
-        value = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))
-        return value if math.isfinite(value) else None
 
 
 _RESOLVED = 1e-3  # relative width of a bracket of p that counts as none
@@ -372,21 +367,17 @@ def exponent_name(p: float) -> str:
 _NORMAL_QUARTILE = 0.6744897501960817  # Phi^-1(3/4): the MAD of a standard normal
 
 
+# of transformed ranks (m,), or of many outcomes in columns, with their mass (m,)
+_AGGREGATES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
+    "mean": weighted_mean,
+    "median": weighted_median,
+    "maximum": lambda x, mass: np.asarray(x.max(0)),
+    "minimum": lambda x, mass: np.asarray(x.min(0)),
+    "variance": lambda x, mass: weighted_mean((x - weighted_mean(x, mass)) ** 2, mass),
+    "mad": lambda x, mass: weighted_median(np.abs(x - weighted_median(x, mass)), mass) / _NORMAL_QUARTILE,
+}
+
+
 def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> FloatArray:
     """Aggregate transformed ranks: of one sample, or of many outcomes in columns."""
-    match definition.aggregation:
-        case "mean":
-            return weighted_mean(x, mass)
-        case "median":
-            return weighted_median(x, mass)
-        case "maximum":
-            return np.asarray(x.max(0))
-        case "minimum":
-            return np.asarray(x.min(0))
-        case "variance":
-            return weighted_mean((x - weighted_mean(x, mass)) ** 2, mass)
-        case "mad":
-            return weighted_median(np.abs(x - weighted_median(x, mass)), mass) / _NORMAL_QUARTILE
-    raise ValueError(
-        f"{shorten(definition.name)} aggregates by {definition.aggregation!r}, which is not a function of f(r_i)"
-    )
+    return _AGGREGATES[definition.aggregation](x, mass)

@@ -145,11 +145,7 @@ def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
     """
     if num_ranks > _MOST_RANKS:
         raise _too_many(f, f"at most {_MOST_RANKS:,}", f"{num_ranks:,}")
-    table = np.empty(num_ranks)
-    for begin in range(0, num_ranks, _BLOCK):
-        ranks = np.arange(begin + 1, min(begin + _BLOCK, num_ranks) + 1, dtype=np.float64)
-        table[begin : begin + len(ranks)] = apply_transform(f, ranks)
-    return table
+    return apply_transform(f, np.arange(1.0, num_ranks + 1))
 
 
 def check_evaluations(f: KnownTransform, num_candidates: IntArray) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.inference.comparison import Comparison, Comparisons, Equivalence, PairwiseComparisons
+from torchrankmetrics.inference.comparison import Comparison, Comparisons, Equivalence, PairwiseComparisons, turned
 from torchrankmetrics.inference.flips import max_t_p_values
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.paired import Draws, PairedMeasure
@@ -189,16 +189,15 @@ def _aligned(
     Errors call the models by ``names``.
     """
     runs = [_runs(model, name) for name, model in zip(names, models, strict=True)]
-    single = [name for name, of_model in zip(names, runs, strict=True) if len(of_model) == 1]
-    if 0 < len(single) < len(runs):
+    sizes = list(map(len, runs))
+    if 1 in sizes and max(sizes) > 1:
         raise ValueError(
-            f"all models must be lists of at least 2 runs if one is, for the variance of training seeds; {single[0]} "
-            "has 1"
+            "all models must be lists of at least 2 runs if one is, for the variance of training seeds; "
+            f"{names[sizes.index(1)]} has 1"
         )
-    flat = list(itertools.chain(*runs))
-    of_runs: Sequence[str] = names
-    if not single:
-        of_runs = [f"{name}[{i}]" for name, of_model in zip(names, runs, strict=True) for i in range(len(of_model))]
+    flat, of_runs = list(itertools.chain(*runs)), names
+    if 1 not in sizes:
+        of_runs = [f"{name}[{i}]" for name, size in zip(names, sizes, strict=True) for i in range(size)]
     if any(map(is_values, flat)):
         if cluster is not None or len(metrics) != 1:
             raise ValueError("cluster must be None and metric one name for values of queries")
@@ -209,7 +208,7 @@ def _aligned(
         rows, keys = paired_rows(ranks, of_runs, cluster)
         measures = [_measure(one or "mrr", ranks) for one in metrics]
     rest = iter(rows)
-    return [list(itertools.islice(rest, len(of_model))) for of_model in runs], keys, measures
+    return [list(itertools.islice(rest, size)) for size in sizes], keys, measures
 
 
 def _runs(models: Models, name: str) -> list[Evaluation | Values]:
@@ -235,12 +234,7 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
 
 
 def _compare_all(
-    models: Mapping[Any, Models],
-    metrics: list[Any],
-    cluster: Cluster | None,
-    baseline: str | None,
-    level: float,
-    draws: Draws,
+    models: Mapping[Any, Models], metrics: list[Any], cluster: Cluster | None, baseline: Any, level: float, draws: Draws
 ) -> PairwiseComparisons:
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names = list(map(str, models))
@@ -267,10 +261,10 @@ def _compare_all(
     )
     if not flips:
         draws = _enough(draws, len(measures) * len(pairs), level)
-    found = []
-    for measure, (a, b) in itertools.product(measures, pairs):
-        comparison = PairedMeasure(measure, rows[a], rows[b], keys, draws).comparison(level)
-        found.append(dataclasses.replace(comparison, models=(a, b)))
+    found = [
+        dataclasses.replace(PairedMeasure(measure, rows[a], rows[b], keys, draws).comparison(level), models=(a, b))
+        for measure, (a, b) in itertools.product(measures, pairs)
+    ]
     found = _adjusted(found, _max_t(rows, keys, measures, pairs, draws) if flips else None)
     if of_best:
         found = [row for measure in measures for row in _of_best(measure, found)]
@@ -290,27 +284,18 @@ def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[
 
 
 def _max_t(
-    rows: dict[str, list[Rows]],
-    keys: IntArray | None,
-    measures: list[Measure],
-    pairs: list[tuple[str, str]],
-    draws: Draws,
+    rows: dict[str, list[Rows]], keys: IntArray | None, measures: list[Measure], pairs: list[Any], draws: Draws
 ) -> FloatArray:
     """Adjusted p-values from flips of all differences from the first model, which span every pair."""
     reference, *others = rows
     units = np.arange(len(rows[reference][0])) if keys is None else np.unique(keys, return_inverse=True)[1]
     columns = np.zeros((int(units.max()) + 1, len(measures) * len(others)))
-    lines = np.zeros((columns.shape[1], len(measures) * len(pairs)))
-    for m, measure in enumerate(measures):
-        place = {other: m * len(others) + i for i, other in enumerate(others)}
-        for other, column in place.items():
-            pair = PairedMeasure(measure, rows[other], rows[reference], keys, draws)
-            columns[np.unique(units[pair.used]), column] = pair.flipped
-        for j, models in enumerate(pairs, start=m * len(pairs)):
-            for model, sign in zip(models, (1.0, -1.0), strict=True):
-                if model in place:
-                    lines[place[model], j] = sign
-    return max_t_p_values(columns, lines, *draws[1:])
+    for column, (measure, other) in zip(columns.T, itertools.product(measures, others), strict=True):
+        pair = PairedMeasure(measure, rows[other], rows[reference], keys, draws)
+        column[np.unique(units[pair.used])] = pair.flipped
+    model = dict(zip(rows, np.eye(len(rows))[:, 1:], strict=True))  # its difference from the first one
+    lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
+    return max_t_p_values(columns, np.kron(np.eye(len(measures)), lines), *draws[1:])
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
@@ -318,7 +303,7 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
     own = [(row, row.models) for row in rows if row.metric == measure.key and row.models is not None]
     values = {model: value for row, pair in own for model, value in zip(pair, (row.a, row.b), strict=True)}
     best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)
-    return [row.turned() if pair[1] == best else row for row, pair in own if best in pair]
+    return [turned(row) if pair[1] == best else row for row, pair in own if best in pair]
 
 
 def _warn(rows: Sequence[Comparison], level: float) -> None:
@@ -390,20 +375,9 @@ def equivalence(
     found = test.comparison(2 * confidence_level - 1)
     below, above = one_sided(found.difference, number, test.p_value_of(-number), test.p_value_of(number))
     warn_of_few_tasks({found.metric: found.effective_tasks})
-    higher = test.measure.higher_is_better
-    return Equivalence(
-        metric=found.metric,
-        a=found.a,
-        b=found.b,
-        difference=found.difference,
-        margin=float(number),
-        low=found.low,
-        high=found.high,
-        confidence_level=confidence_level,
-        p_equivalent=max(below, above),
-        p_not_worse=below if higher else above,
-        p_not_better=above if higher else below,
-        test="bootstrap percentiles" if found.p_value is None else found.test,
-        num_tasks=found.num_tasks,
-        unit=found.unit,
-    )
+    sides = {"p_not_worse": below, "p_not_better": above}
+    if not test.measure.higher_is_better:
+        sides = {"p_not_worse": above, "p_not_better": below}
+    fields = vars(found) | {"confidence_level": confidence_level, "margin": float(number), **sides}
+    fields["test"] = "bootstrap percentiles" if found.p_value is None else found.test
+    return Equivalence(**fields, p_equivalent=max(below, above))

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from torchrankmetrics.inference.seeds import SeedSplit
 
 
+_VALUES = ("a", "b", "difference", "low", "high")
+
+
 @dataclass(frozen=True)
 class Comparison(Rendered):
     """Difference a - b of a metric on the same tasks.
@@ -71,34 +74,18 @@ class Comparison(Rendered):
         """The metric, and the models if they have names."""
         return self.metric if self.models is None else f"{self.metric}, {self.models[0]} - {self.models[1]}"
 
-    def turned(self) -> "Comparison":
-        """Return the comparison as b - a."""
-        return replace(
-            self,
-            a=self.b,
-            b=self.a,
-            difference=-self.difference,
-            low=-self.high,
-            high=-self.low,
-            models=self.models and (self.models[1], self.models[0]),
-            seeds=self.seeds and replace(self.seeds, num_seeds=self.seeds.num_seeds[::-1]),
-        )
-
     @property
     def monte_carlo_error(self) -> float | None:
         """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
-        if self.p_value is None or self.permutations is None:
-            return None if self.p_value is None else 0.0
-        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
+        p, number = self.p_value, self.permutations
+        return p if p is None else 0.0 if number is None else math.sqrt(p * (1 - p) / number)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         return _tabular([self])
 
     def __str__(self) -> str:
-        p, test = "no p-value", self.test
-        if self.p_value is not None:
-            p = f"p = {self.p_value:.2g}"
+        p, test = "no p-value" if self.p_value is None else f"p = {self.p_value:.2g}", self.test
         if self.p_value is not None and self.permutations is not None:
             test += f", {self.permutations} flips"
             # if no random flip reached the observed sum, the error cannot be estimated
@@ -111,14 +98,21 @@ class Comparison(Rendered):
             f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
             f"{self.num_tasks} {self.unit}{in_clusters(self.num_clusters, self.effective_clusters)}"
         )
-        if self.seeds is not None:
-            split = self.seeds
-            shares = [100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)]
-            text += (
-                f"; {split.num_seeds[0]} and {split.num_seeds[1]} seeds: {shares[0]:.0f} % of the variance is training "
-                f"seeds, {shares[1]:.0f} % test tasks, {100 - sum(shares):.0f} % both"
-            )
-        return text
+        if (split := self.seeds) is None:
+            return text
+        shares = [100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)]
+        return (
+            f"{text}; {' and '.join(map(str, split.num_seeds))} seeds: {shares[0]:.0f} % of the variance is training "
+            f"seeds, {shares[1]:.0f} % test tasks, {100 - sum(shares):.0f} % both"
+        )
+
+
+def turned(row: Comparison) -> Comparison:
+    """Return a comparison as b - a."""
+    models = row.models and (row.models[1], row.models[0])
+    seeds = row.seeds and replace(row.seeds, num_seeds=row.seeds.num_seeds[::-1])
+    row = replace(row, a=row.b, b=row.a, models=models, seeds=seeds)
+    return replace(row, difference=-row.difference, low=-row.high, high=-row.low)
 
 
 @dataclass(frozen=True)
@@ -168,7 +162,7 @@ class PairwiseComparisons(Rendered):
             return replace(self, rows=rows)
         for row in rows:
             if set(row.models or ()) == set(pair):
-                return row if row.models == tuple(pair) else row.turned()
+                return row if row.models == tuple(pair) else turned(row)
         raise KeyError(
             f"{' and '.join(map(shorten, pair))} were not compared; there are {', '.join(map(truncate, self.models))}"
         )
@@ -183,14 +177,12 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
     columns = (
         Column("metric", key=True),
         *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
-        *(Column(name, metric=ROW) for name in ("a", "b")),
-        Column("difference", "a - b", metric=ROW),
-        *(Column(name, metric=ROW) for name in ("low", "high")),
+        *(Column(name, "a - b" if name == "difference" else None, metric=ROW) for name in _VALUES),
         *(Column(name) for name in ("p", "p_adjusted", "test")),
     )
     cells = [
-        (one.metric, *(one.models or ()), one.a, one.b, one.difference, one.low, one.high)
-        + (one.p_value, one.p_adjusted, one.test)
+        (one.metric, *(one.models or ()), *(getattr(one, name) for name in _VALUES), one.p_value, one.p_adjusted)
+        + (one.test,)
         for one in rows
     ]
     first = rows[0]
@@ -199,40 +191,27 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
     return Tabular(columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",))
 
 
-@dataclass(frozen=True)
-class Equivalence:
+@dataclass(frozen=True, kw_only=True)
+class Equivalence(Comparison):
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric (str): canonical key.
-        a, b (float): values of the two models; with several seeds, their means.
-        difference (float): a - b.
-        margin (float): largest difference that does not matter, > 0, in units of the metric.
+        metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as in ``Comparison``.
+        num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool): likewise.
+        seeds, models, correction (SeedSplit, tuple, str): likewise.
         low, high (float): interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at 1 -
             confidence_level.
         confidence_level (float): in (0, 1).
+        margin (float): largest difference that does not matter, > 0, in units of the metric.
         p_equivalent (float): of the hypothesis that the absolute difference is at least the margin.
         p_not_worse (float): of the hypothesis that a is worse than b by the margin or more.
         p_not_better (float): of the hypothesis that a is better than b by the margin or more.
-        test (str): name of the test.
-        num_tasks (int): number of ranking tasks or queries on which both models were compared.
-        unit (str): "tasks" or "queries".
     """
 
-    metric: str
-    a: float
-    b: float
-    difference: float
     margin: float
-    low: float
-    high: float
-    confidence_level: float
     p_equivalent: float
     p_not_worse: float
     p_not_better: float
-    test: str
-    num_tasks: int
-    unit: str = "tasks"
 
     @property
     def equivalent(self) -> bool:
@@ -244,28 +223,27 @@ class Equivalence:
         """Whether a is not worse than b by the margin, at the confidence level."""
         return self.p_not_worse <= 1 - self.confidence_level + 1e-12
 
+    def tabular(self) -> Tabular:
+        """Columns, cells and notes."""
+        return equivalences([self])
+
     def __str__(self) -> str:
-        verdict = "not shown to be equivalent"
-        if self.equivalent:
-            verdict = "equivalent"
-        elif self.not_inferior:
-            verdict = "a is not inferior"
-        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g}%"
+        verdict = "a is not inferior" if self.not_inferior else "not shown to be equivalent"
         return (
-            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} {interval}, "
-            f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
-            f"{self.test}); {self.num_tasks} {self.unit}"
+            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, {self.high:+.4f}] "
+            f"at {100 * (2 * self.confidence_level - 1):g}%, margin {self.margin:g}: "
+            f"{'equivalent' if self.equivalent else verdict} (p = {self.p_equivalent:.2g}; a not worse: "
+            f"p = {self.p_not_worse:.2g}; {self.test}); {self.num_tasks} {self.unit}"
         )
 
 
 def equivalences(found: Sequence[Equivalence]) -> Tabular:
     """Build a table with a row per metric, for the same models and margin."""
-    names = ("metric", "a", "b", "difference", "low", "high", "p_equivalent", "p_not_worse", "equivalent", "test")
+    names = ("metric", "a", "b", "difference", "low", "high", "p_equivalent", "p_not_worse")
     headings = {"difference": "a - b", "p_equivalent": "p equivalent", "p_not_worse": "p a not worse"}
-    columns = [Column(name, headings.get(name), key=name == "metric") for name in names]
-    plain = names[:-2]
+    columns = [Column(name, headings.get(name), key=name == "metric") for name in (*names, "equivalent", "test")]
     rows = [
-        (*(getattr(one, name) for name in plain), "yes" if one.equivalent else "not shown", one.test) for one in found
+        (*(getattr(one, name) for name in names), "yes" if one.equivalent else "not shown", one.test) for one in found
     ]
     first = found[0]
     levels = f"tests at {100 * first.confidence_level:g}%, intervals at {100 * (2 * first.confidence_level - 1):g}%"

@@ -28,9 +28,7 @@ class SignFlips:
 
     def __init__(self, columns: FloatArray, permutations: int = 9999, seed: int = 0) -> None:
         self.observed, self.size = columns.sum(0), np.abs(columns).sum(0)  # the scale of rounding
-        moved = columns[:, 0] != 0
-        if _is_small(len(columns), permutations):
-            moved[:] = True
+        moved = (columns[:, 0] != 0) | _is_small(len(columns), permutations)
         number = int(moved.sum())
         self.exhaustive = _is_small(number, permutations)
         flips = 1 << (number if self.exhaustive and moved.all() else permutations.bit_length())
@@ -90,25 +88,18 @@ class SignFlipTest:
 
     A difference is tested at the means (a, b) = (A - t, B + t) that have it, by flips of the signs of
     g'(a) (f^A - a) - g'(b) (f^B - b), which are linear in sums that are flipped once: of ``differences`` w (f^A - f^B)
-    and of ``units`` (k = 2). ``limits`` are those of the mean of f.
+    and of ``units`` (k = 2). ``limits`` are those of the mean of f, and ``flips`` their number and the seed.
     """
 
     def __init__(
-        self,
-        units: Units,
-        differences: FloatArray,
-        g: Transform,
-        limits: tuple[float, float],
-        permutations: int,
-        seed: int,
+        self, units: Units, differences: FloatArray, g: Transform, limits: tuple[float, float], *flips: int
     ) -> None:
         units.require_two()
         self.g, self.limits, self._straight = g, limits, known(g).is_identity
         self.means = float(units.mean[0]), float(units.mean[1])
-        # if g is the identity the second column is not used
-        centered = np.zeros_like(differences) if self._straight else units.sums[:, 1] - units.weight * units.mean[1]
+        centered = units.sums[:, 1] - units.weight * units.mean[1]
         columns = np.repeat(np.stack([differences, centered, units.weight], 1), units.count, axis=0)
-        self.flips = SignFlips(columns, permutations, seed)
+        self.flips = SignFlips(columns, *flips)
         self.effective_tasks = units.effective_tasks(units.influence @ self._slopes(*self.means))
 
     def difference(self, level: float) -> tuple[float, float, float, bool]:
@@ -133,10 +124,9 @@ class SignFlipTest:
         t = (self.means[0] - self.means[1] - null) / 2
         if not self._straight:
             reach = self.limits[1] - self.limits[0]
-            ends = [self._at(end) - null for end in (-reach, reach)]
-            if ends[0] * ends[1] > 0:  # not possible: the nearer end
-                t = math.copysign(reach, abs(ends[0]) - abs(ends[1]))
-            else:
+            first, last = (self._at(end) - null for end in (-reach, reach))
+            t = math.copysign(reach, abs(first) - abs(last))  # of a difference that is not possible
+            if first * last <= 0:
                 t = float(brentq(lambda t: self._at(t) - null, -reach, reach, xtol=1e-300, rtol=1e-14))
         slopes = self._slopes(*self._pair(t))
         moved = t * float(slopes[0] - slopes[1]) - slopes[0] * (self.means[0] - self.means[1])
@@ -174,8 +164,7 @@ class SignFlipTest:
 
     def _slopes(self, a: float, b: float) -> FloatArray:
         """Slopes of g(a) - g(b) in a and in b, (2,) float64."""
-        signs = np.array([1.0, -1.0])
-        return signs if self._straight else signs * transform_slopes(self.g, np.array([a, b]))
+        return np.array([1.0, -1.0]) * transform_slopes(self.g, np.array([a, b]))
 
     def _pair(self, t: float) -> tuple[float, float]:
         (a, b), (low, high) = self.means, self.limits
@@ -201,12 +190,10 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
     # differences up to rounding are zero
     each[np.abs(each) <= 1e-13 * (np.abs(columns) @ np.abs(lines))] = 0.0
     norm = np.sqrt((each**2).sum(0))
-    used = norm > 0
-    norm = np.where(used, norm, 1.0)
-    observed = np.where(used, np.abs(each.sum(0)) / norm, 0.0)
-    statistics = np.where(used, np.abs(flips.sums @ lines) / norm, 0.0)
+    norm[norm == 0] = np.inf  # statistics are 0
+    observed, statistics = np.abs(each.sum(0)) / norm, np.abs(flips.sums @ lines) / norm
     # a flip with the observed sum counts, whatever the rounding
-    bar = np.where(used, observed - 1e-12 * (flips.size @ np.abs(lines)) / norm, 0.0)
+    bar = observed - 1e-12 * (flips.size @ np.abs(lines)) / norm
     order = np.argsort(-observed, kind="stable")
     largest, adjusted = np.zeros(len(statistics)), np.ones(len(observed))
     for j in order[::-1]:  # against the largest of itself and of less significant ones

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,7 @@ Cluster = Literal["group", "sample_id"] | Integers
 LEAST_EFFECTIVE_TASKS = 5.0
 
 
-class _HasMetric(Protocol):
-    @property
-    def metric(self) -> str: ...
-
-
-Row = TypeVar("Row", bound=_HasMetric)
+Row = TypeVar("Row", bound=Any)  # with a key ``metric``
 
 
 @dataclass(frozen=True)
@@ -111,11 +106,11 @@ def in_clusters(number: int | None, effective: float | None) -> str:
     return "" if number is None else f" in {number} clusters (effective number {effective:.0f})"
 
 
-def check_confidence_level(confidence_level: float) -> float:
-    """Read a confidence level; ValueError outside (0, 1)."""
-    number = one_number(confidence_level)
+def check_confidence_level(given: float, name: str = "confidence_level", example: float = 0.95) -> float:
+    """Read a confidence level, or another probability; ValueError outside (0, 1)."""
+    number = one_number(given)
     if number is None or not 0 < number < 1:
-        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
+        raise ValueError(f"{name} must be in (0, 1), for example {example}; got {shorten(given)}")
     return number
 
 
@@ -191,29 +186,24 @@ def confidence_intervals(
                 "pass sample_id= to every update, or cluster='group'"
             )
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
-    without_formula = [
-        repr(key) for key, one in estimated.items() if not one.definition.is_function_of_mean(one.rank_type)
-    ]
-    if method == "normal" and without_formula:
+    others = [repr(key) for key, one in estimated.items() if not one.definition.is_function_of_mean(one.rank_type)]
+    if method == "normal" and others:
         raise ValueError(
-            f"method='normal' has no standard error for {', '.join(without_formula)}: only functions of a mean have a "
-            "formula; use method='bootstrap'"
+            f"method='normal' has no standard error for {', '.join(others)}: only functions of a mean have a formula; "
+            "use method='bootstrap'"
         )
     found: dict[Measure, Estimate] = {}
     rows = []
     for key, measure in estimated.items():
-        definition, sample = measure.definition, measure.sample(analysis)
+        definition, sample, own = measure.definition, measure.sample(analysis), keys
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            if keys is None:
-                own = None
-            elif definition.of_tasks is None:
+            if keys is not None and (tasks := definition.of_tasks) is not None:
+                own = keys[used(analysis.rows, measure.side, tasks.min_candidates)]
+            elif keys is not None:
                 own = clusters_of_queries(analysis, measure, cluster)
-            else:
-                own = keys[used(analysis.rows, measure.side, definition.of_tasks.min_candidates)]
-            found[base] = estimate(
-                definition, sample, measure.rank_type, confidence_level, method, own, n_resamples, seed
-            )
+            options = confidence_level, method, own, n_resamples, seed
+            found[base] = estimate(definition, sample, measure.rank_type, *options)
         error, low, high, effective_tasks = found[base].in_view(measure, sample)
         rows.append(Interval(key, measure.value_or_nan(analysis), low, high, error, effective_tasks))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.comparison import Comparison
 from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
 from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.seeds import SeededEstimate, SeededModels
 from torchrankmetrics.inference.standard_errors import (
     Units,
     percentile_effective_tasks,
@@ -26,10 +27,6 @@ from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shorten
 
-if TYPE_CHECKING:
-    from torchrankmetrics.inference.seeds import SeededEstimate
-
-
 Draws = tuple[int, int, int]
 """Bootstrap resamples of metrics that are not a function of a mean, flips of the sign-flip test, random seed."""
 
@@ -37,10 +34,8 @@ Draws = tuple[int, int, int]
 class PairedMeasure:
     """A measure of two models, or of several runs of each, on the same tasks.
 
-    Attributes:
-        used: (m,) int64, index of a row of each measured task or query.
-        a, b: values of the two models in the view of the measure; of several runs their mean.
-        slope: derivative of the view by the base value.
+    ``used`` (m,) is the index of a row of each measured task or query; ``a`` and ``b`` are values in the view, means
+    over runs, and ``slope`` is the derivative of the view by the base value.
     """
 
     def __init__(
@@ -66,15 +61,25 @@ class PairedMeasure:
 
     def comparison(self, level: float) -> Comparison:
         """Compare the two models at a confidence level, in the view of the measure."""
+        low, high, p_value, test, about = self._tested(level)
+        low, high = sorted((low * self.slope, high * self.slope))
+        if self.keys is not None:
+            about |= {"num_clusters": self.units.size, "effective_clusters": self.units.effective}
+        about["unit"] = "queries" if self.definition.of_tasks is None else "tasks"
+        values = self.a, self.b, self.a - self.b, low, high
+        return Comparison(self.measure.key, *values, level, p_value, None, test, self.num_tasks, **about)
+
+    def _tested(self, level: float) -> tuple[float, float, float | None, str, dict[str, Any]]:
+        """Ends of the interval of the base difference, p-value, name of the test, and further fields of the result."""
         if not self.definition.is_function_of_mean(self.rank_type):
             effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in self._as_tasks)
-            low, high = percentiles(self._replicates, level)
-            return self._result(level, low, high, None, "bootstrap interval only", effective_tasks=effective_tasks)
+            ends = percentiles(self._replicates, level)
+            return *ends, None, "bootstrap interval only", {"effective_tasks": effective_tasks}
         if len(self.samples) > 2:
             found = self._seeded(level)
             parts = {part: getattr(found.split, part) * self.slope**2 for part in ("seeds", "tasks", "interaction")}
-            more = {"bounded": math.isfinite(found.low), "seeds": replace(found.split, **parts)}
-            return self._result(level, found.low, found.high, found.p_value_of(0.0), "t over seeds and tasks", **more)
+            about = {"bounded": math.isfinite(found.low), "seeds": replace(found.split, **parts)}
+            return found.low, found.high, found.p_value_of(0.0), "t over seeds and tasks", about
         self.units.require_two()
         low, high, p_value, depends = math.inf, -math.inf, 0.0, True
         if self.definition.is_share:
@@ -84,43 +89,14 @@ class PairedMeasure:
             low, high = share_difference(only_a, only_b, size, level - ROUNDING)
             p_value = share_difference_p_value(only_a, only_b, size, 0.0)
             if error is None:
-                return self._result(level, low, high, p_value, "exact McNemar")
+                return low, high, p_value, "exact McNemar", {}
             depends = self.units.clustered and error > 0
-        test = self._sign_flips
-        low_of_flips, high_of_flips, p_of_flips, bounded = test.difference(level)
-        return self._result(
-            level,
-            min(low, low_of_flips),
-            max(high, high_of_flips),
-            max(p_value, p_of_flips),
-            "sign-flip permutation",
-            permutations=None if test.flips.exhaustive else self.permutations,
-            effective_tasks=test.effective_tasks if depends else math.inf,
-            bounded=bounded,
-        )
-
-    def _result(
-        self, level: float, low: float, high: float, p_value: float | None, test: str, **more: Any
-    ) -> Comparison:
-        """Result in the view of the measure, from the ends of the interval of the base difference."""
-        low, high = sorted((low * self.slope, high * self.slope))
-        return Comparison(
-            metric=self.measure.key,
-            a=self.a,
-            b=self.b,
-            difference=self.a - self.b,
-            low=low,
-            high=high,
-            confidence_level=level,
-            p_value=p_value,
-            p_adjusted=None,
-            test=test,
-            num_tasks=self.num_tasks,
-            num_clusters=None if self.keys is None else self.units.size,
-            effective_clusters=None if self.keys is None else self.units.effective,
-            unit="queries" if self.definition.of_tasks is None else "tasks",
-            **more,
-        )
+        flips = self._sign_flips
+        low_of_flips, high_of_flips, p_of_flips, bounded = flips.difference(level)
+        about = {"permutations": None if flips.flips.exhaustive else self.permutations, "bounded": bounded}
+        about["effective_tasks"] = flips.effective_tasks if depends else math.inf
+        ends = min(low, low_of_flips), max(high, high_of_flips)
+        return *ends, max(p_value, p_of_flips), "sign-flip permutation", about
 
     def p_value_of(self, null: float) -> float:
         """Two-sided p-value of "the difference is ``null``", in the view, by the test that ``comparison`` inverts."""
@@ -169,10 +145,10 @@ class PairedMeasure:
         discordant = float((units.count * np.abs(self.flipped)).sum()) / units.total
         difference = float(units.mean[0] - units.mean[1])
         error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
-        n = (discordant - difference**2) / error if error > 0 else units.effective
-        n = min(max(n, 1.0), float(units.size)) if not units.clustered else max(n, 1.0)
-        parts = ((discordant + difference) / 2 * n, (discordant - difference) / 2 * n)
-        return max(parts[0], 0.0), max(parts[1], 0.0), n, error
+        n = max((discordant - difference**2) / error if error > 0 else units.effective, 1.0)
+        n = n if units.clustered else min(n, float(units.size))
+        only_a, only_b = (max((discordant + sign * difference) / 2 * n, 0.0) for sign in (1, -1))
+        return only_a, only_b, n, error
 
     @cached_property
     def _sign_flips(self) -> SignFlipTest:
@@ -182,9 +158,7 @@ class PairedMeasure:
             limits = float(self.values.min()), float(self.values.max())
         return SignFlipTest(self.units, self.flipped, self.definition.g, limits, self.permutations, self.seed)
 
-    def _seeded(self, level: float) -> "SeededEstimate":
-        from torchrankmetrics.inference.seeds import SeededModels
-
+    def _seeded(self, level: float) -> SeededEstimate:
         sizes = self.num_a, len(self.samples) - self.num_a
         return SeededModels(self.units, sizes, self.definition.g).difference(0, 1, level)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ from torchrankmetrics.validation import is_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
-    from torchrankmetrics.queries.sample import QuerySample
 
 _SHOWN = 3
 
@@ -128,14 +127,13 @@ def paired_rows(
         given.append(table.rows.cpu().numpy())
     without_id = [Columns(rows).sample_id == ABSENT for rows in given]
     by_id = not all(absent.all() for absent in without_id)
-    for absent, name in zip(without_id, names, strict=True):
-        if by_id and absent.any():
-            raise ValueError(
-                f"{name} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
-            )
+    if lacking := [name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()]:
+        raise ValueError(
+            f"{lacking[0]} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
+        )
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an accelerator has flagged
-    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
-    ordered = [analysis.table_rows for analysis in analyses] if by_id else given
+    canonical = [Analysis([torch.from_numpy(rows)]).table_rows for rows in given]
+    ordered = canonical if by_id else given
     for run, rows, name in zip(runs, ordered, names, strict=True):
         if by_id:
             _check_same_ids(ordered[0], rows, names[0], name)
@@ -162,12 +160,10 @@ def paired_rows(
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
     """Whether rows without sample ids are in input order: as compact() and table() sort them, they have lost it."""
-    if isinstance(run, Ranks):
-        return True
     if isinstance(run, Collected):
         is_sorted = run.storage == "counts"
     else:
-        is_sorted = len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
+        is_sorted = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
     return not is_sorted and bool((Columns(rows).count == 1).all())
 
 
@@ -195,29 +191,22 @@ def _task(place: tuple[int, int]) -> str:
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
     one, other = Columns(a), Columns(b)
-    for column, x, y in (
-        ("side", one.side, other.side),
-        ("num_candidates", one.num_candidates, other.num_candidates),
-        ("group", one.group, other.group),
-        ("weight", weights(a), weights(b)),
-        ("gain", gains(a), gains(b)),
-    ):
+    columns = {name: (getattr(one, name), getattr(other, name)) for name in ("side", "num_candidates", "group")}
+    for name, (x, y) in {**columns, "weight": (weights(a), weights(b)), "gain": (gains(a), gains(b))}.items():
         different = np.flatnonzero(x != y)
         if len(different):
-            at = int(different[0])
-            sample = int(one.sample_id[at])
+            at, sample = different[0], int(one.sample_id[different[0]])
             task = str(at) if sample == ABSENT else _task((int(one.side[at]), sample))
             raise ValueError(
-                f"{name_a} and {name_b} differ in {column} at {len(different)} tasks, first task {task}: "
+                f"{name_a} and {name_b} differ in {name} at {len(different)} tasks, first task {task}: "
                 f"{x[at]} and {y[at]}; use the same tasks, filter and weights for all models"
             )
 
 
-class PairedSource:
+class PairedSource(NamedTuple):
     """Samples of several runs from rows in one order of tasks or values, with the index of a row of each entry."""
 
-    def __init__(self, rows: Sequence[Rows]) -> None:
-        self.rows = rows
+    rows: Sequence[Rows]
 
     def sample(self, side: Side, average: Average, min_candidates: int) -> tuple[Sequence[Any], IntArray]:
         """Ranking tasks, or values, of every run."""
@@ -232,7 +221,7 @@ class PairedSource:
         self, definition: "QueryDefinition", side: Side, average: Average
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
-        from torchrankmetrics.table.queries import of_side
+        from torchrankmetrics.table.queries import of_side, queries_of
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
         parts = [run[weighed] for run in self.rows]
@@ -244,26 +233,20 @@ class PairedSource:
         about = Columns(parts[0])
         facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
         label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
-        found = [definition.read(_queries(part, label)) for part in parts]
+        found = []
+        for part in parts:
+            own, named = Columns(part), Columns(part).query >= 0
+            keys = np.stack([own.side, own.query, label], 1)[named]
+            # the label separates different names; equal queries without a name may have several labels
+            if len(np.unique(keys, axis=0)) != len(np.unique(keys[:, :2], axis=0)):
+                raise _differing()
+            found.append(definition.read(queries_of(part, label)))
         first = found[0]
         for other in found[1:]:
-            same = len(other) == len(first) and np.array_equal(other.count, first.count)
-            if not same or not np.array_equal(other.num_answers, first.num_answers):
+            if not np.array_equal(other.count, first.count) or not np.array_equal(other.num_answers, first.num_answers):
                 raise _differing()
         used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
         return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
-
-
-def _queries(rows: Rows, label: IntArray) -> "QuerySample":
-    """Queries by a label that separates different names; equal queries without a name may have several labels."""
-    from torchrankmetrics.table.queries import queries_of
-
-    query = Columns(rows).query
-    named = query >= 0
-    pairs = np.stack([Columns(rows).side, query, label], 1)[named]
-    if len(np.unique(pairs, axis=0)) != len(np.unique(pairs[:, :2], axis=0)):
-        raise _differing()
-    return queries_of(rows, label)
 
 
 def _differing() -> ValueError:
@@ -297,9 +280,8 @@ def value_measure(name: str | None, rows: Sequence[Rows]) -> Measure:
         raise TypeError(f"metric must be the name of the values, got {shorten(name)}")
     is_share = all(np.isin(one.view(np.float64), (0.0, 1.0)).all() for one in rows)
     known = None if name is None else known_measure(name)
-    if known is None:
-        return Measure(ValueDefinition(name or "value", is_share=is_share))
-    return Measure(ValueDefinition(known.key, known.higher_is_better, is_share))
+    about = (name or "value", True) if known is None else (known.key, known.higher_is_better)
+    return Measure(ValueDefinition(*about, is_share))
 
 
 def known_measure(name: str) -> Measure | None:

@@ -10,7 +10,7 @@ from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, transform_slopes
-from torchrankmetrics.inference.standard_errors import Units, effective_tasks_of
+from torchrankmetrics.inference.standard_errors import Units, effective_tasks_of, student_interval
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class SeededModels:
             means.append(influence[:, model].mean(1))
             own = influence[:, model] - means[-1][:, None]
             squares = float((units.count * (own**2).sum(1)).sum())
-            several = size > 1
-            self.between.append(float(values[model].var(ddof=1)) / size if several else 0.0)
-            self.interaction.append(units.factor * squares / (size - 1) / size if several else 0.0)
+            degrees = max(size - 1, 1)  # both components of a single run are 0
+            self.between.append(float(values[model].var(ddof=min(size - 1, 1))) / size)
+            self.interaction.append(units.factor * squares / degrees / size)
         self.value: FloatArray = np.array(value)
         self._influence = np.stack(means, 1)
 
@@ -115,11 +115,12 @@ class SeededModels:
         if error <= rounding:
             value = value if abs(value) > rounding else 0.0
             half = math.inf if value and len(models) > 1 and least > 1 - level else 0.0
-            split, error, freedom = SeedSplit(0.0, 0.0, 0.0, sizes), 0.0, math.inf
-        else:
-            parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
-            squares = sum(v**2 / dof for v, dof in parts)
-            # without variance between runs and between tasks only the interaction remains
-            freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
-            half = float(student.ppf((1 + level) / 2, freedom)) * error
-        return SeededEstimate(value, error, freedom, value - half, value + half, split, rounding, least)
+            split = SeedSplit(0.0, 0.0, 0.0, sizes)
+            return SeededEstimate(value, 0.0, math.inf, value - half, value + half, split, rounding, least)
+        parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
+        squares = sum(v**2 / dof for v, dof in parts)
+        # without variance between runs and between tasks only the interaction remains
+        freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
+        return SeededEstimate(
+            value, error, freedom, *student_interval(value, error, freedom, level), split, rounding, least
+        )

@@ -26,19 +26,12 @@ _CELLS = 1 << 22  # of a block of resamples
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Independent ranking tasks or clusters, with k weighted means over them; u is the number of distinct ones.
+    """Independent ranking tasks or clusters, with k weighted means over them; u is the number of distinct ones."""
 
-    Attributes:
-        weight: (u,) float64, sum of the weights w in a unit.
-        sums: (u, k) float64, sums of w f.
-        count: (u,) int64, number of equal units of an entry.
-        clustered: whether a unit may contain several tasks.
-    """
-
-    weight: FloatArray
-    sums: FloatArray
-    count: IntArray
-    clustered: bool = False
+    weight: FloatArray  # (u,) sum of the weights w in a unit
+    sums: FloatArray  # (u, k) sums of w f
+    count: IntArray  # (u,) number of equal units of an entry
+    clustered: bool = False  # whether a unit may contain several tasks
 
     @property
     def size(self) -> int:
@@ -176,8 +169,7 @@ def estimate(
         of_tasks, ranks = definition.as_tasks(sample)
         effective_tasks = percentile_effective_tasks(of_tasks, ranks, cluster)
         (values,) = replicate_values(of_tasks, [ranks], rank_type, n_resamples, seed, cluster)
-        low, high = percentiles(values, level)
-        return Estimate(float(values.std(ddof=1)), low, high, effective_tasks)
+        return Estimate(float(values.std(ddof=1)), *percentiles(values, level), effective_tasks)
     units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
     if definition.is_share:  # whatever the method: no resample of a sample without hits has one
         ends = units.error, *share_interval(units, level)
@@ -227,18 +219,14 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
     See Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1.
     """
     p = min(max(float(units.mean[0]), 0.0), 1.0)
-    square, z = float((units.count * units.influence[:, 0] ** 2).sum()), float(norm.ppf((1 + level) / 2))
+    square, quantile = float((units.count * units.influence[:, 0] ** 2).sum()), norm.ppf((1 + level) / 2)
     if units.clustered:  # the jackknife's error, and Student's quantile
-        square, z = square * units.factor, float(student.ppf((1 + level) / 2, units.freedom))
+        square, quantile = square * units.factor, student.ppf((1 + level) / 2, units.freedom)
     # without variance the sample size is the effective number of units
     n = p * (1 - p) / square if square > 0 else units.effective
-    low, high = wilson(p, n, z)
-    few, many = p * n, (1 - p) * n
-    if 0 < few <= _FEW:
-        low = min(low, float(chi2.ppf(1 - level, 2 * few)) / 2 / n)
-    if 0 < many <= _FEW:
-        high = max(high, 1 - float(chi2.ppf(1 - level, 2 * many)) / 2 / n)
-    return low, high
+    ends = wilson(p, n, float(quantile))
+    poisson = [float(chi2.ppf(1 - level, 2 * few)) / 2 / n if 0 < few <= _FEW else 1.0 for few in (p * n, (1 - p) * n)]
+    return min(ends[0], poisson[0]), max(ends[1], 1 - poisson[1])
 
 
 def wilson(p: float, n: float, z: float) -> tuple[float, float]:
@@ -272,28 +260,32 @@ def studentised_interval(units: Units, level: float, n_resamples: int, seed: int
     centered = units.sums[:, 0] - weight * mean
     columns = np.stack([weight, centered, weight**2, weight * centered, centered**2], 1)
 
-    def shift_and_error(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def ratio_and_error(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
         total, first, ww, wc, cc = (draws @ columns).T
         moved = first / total
         square = cc - 2 * moved * wc + moved**2 * ww
-        return moved, np.sqrt(np.maximum(square, 0) * units.size / (units.size - 1)) / total
+        error = np.sqrt(np.maximum(square, 0) * units.size / (units.size - 1)) / total
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.nan_to_num(moved / error, nan=0.0, posinf=np.inf, neginf=-np.inf), error
 
-    error = float(shift_and_error(units.count[None].astype(np.float64))[1][0])
+    error = float(ratio_and_error(units.count[None].astype(np.float64))[1][0])
     if error == 0:
         return 0.0, mean, mean
-    ratios = []
-    for draws in redraws(units.count, n_resamples, seed):
-        moved, spread = shift_and_error(draws)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios.append(np.nan_to_num(moved / spread, nan=0.0, posinf=np.inf, neginf=-np.inf))
-    low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2], method="nearest")
-    return error, mean - float(high) * error, mean - float(low) * error
+    ratios = np.concatenate([ratio_and_error(draws)[0] for draws in redraws(units.count, n_resamples, seed)])
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="nearest").tolist()
+    return error, mean - high * error, mean - low * error
+
+
+def student_interval(value: float, error: float, freedom: float, level: float) -> tuple[float, float]:
+    """Student's interval of a value with a standard error."""
+    half = float(student.ppf((1 + level) / 2, freedom)) * error
+    return value - half, value + half
 
 
 def percentiles(values: FloatArray, level: float) -> tuple[float, float]:
     """Ends of the percentile interval, from values (resamples,) of a metric or difference on resamples."""
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return low, high
 
 
 def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
@@ -312,9 +304,8 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
         x = (x - weighted_mean(x, sample.mass)) ** 2
     units = units_of(x, sample.weight, sample.count, cluster)
     units.require_two()
-    if definition.aggregation in ("median", "mad"):
-        return float(units.size)
-    return effective_tasks_of(units.influence[:, 0], units.count)
+    is_quantile = definition.aggregation in ("median", "mad")
+    return float(units.size) if is_quantile else effective_tasks_of(units.influence[:, 0], units.count)
 
 
 def replicate_values(
@@ -342,14 +333,13 @@ def replicate_values(
         x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
         order = np.argsort(x)  # once, not in each median
         columns.append((x[order], unit[order], (weight * times)[order]))
-    values: list[list[float]] = []
-    for draws in redraws(drawn, n_resamples, seed):
-        for row in draws:
-            if rank_type != "expected":
-                values.append([float(aggregate(definition, x, mass * row[unit])) for x, unit, mass in columns])
-                continue
-            count = row[unit].astype(np.int64) * times
-            redrawn = [RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples]
-            values.append([definition.value(one, rank_type) for one in redrawn])
-    result = np.array(values).T
+
+    def values(number: FloatArray) -> list[float]:
+        if rank_type != "expected":
+            return [float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns]
+        count = number[unit].astype(np.int64) * times
+        redrawn = [RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples]
+        return [definition.value(one, rank_type) for one in redrawn]
+
+    result = np.array([values(row) for draws in redraws(drawn, n_resamples, seed) for row in draws]).T
     return result if rank_type == "expected" else np.stack([apply_transform(definition.g, one, "g") for one in result])

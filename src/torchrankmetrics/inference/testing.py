@@ -105,9 +105,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     p = given[tested]
     if (wrong := (p < 0) | (p > 1)).any():
         raise ValueError(f"p_values must be in [0, 1], got {p[wrong][0]}")
-    order = np.argsort(p, kind="stable")
-    adjusted = given.copy()
-    stepped = np.empty_like(p)
+    order, adjusted, stepped = np.argsort(p, kind="stable"), given.copy(), np.empty_like(p)
     stepped[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
     adjusted[tested] = stepped
     return adjusted
@@ -156,11 +154,8 @@ def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, confiden
     centered = ranks - (k + 1) / 2
     spread = float((centered**2).sum()) / (n * (k - 1))  # k (k + 1) / 12 without ties
     statistic = n * float(((mean - (k + 1) / 2) ** 2).sum()) / spread if spread > 0 else 0.0
-    critical = (
-        float(stats.studentized_range.ppf(confidence_level, k, np.inf))
-        / math.sqrt(2)
-        * math.sqrt(k * (k + 1) / (6 * n))
-    )
+    quantile = float(stats.studentized_range.ppf(confidence_level, k, np.inf))
+    critical = quantile / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
     order = np.argsort(mean, kind="stable")
     cliques: list[tuple[int, ...]] = []
     for start in range(k):
@@ -219,9 +214,9 @@ def clustered_p_value(
     number, index = np.unique(sample.known_candidates, return_inverse=True)
     centred = definition.unit_values(sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
     units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
-    variances = [float(one.covariance[0, 0]) for one in units]
-    # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
-    variance = max(variances[0], sum(variances[:2]) - variances[2]) if len(keys) == 3 else variances[0]
+    variance, *others = (float(one.covariance[0, 0]) for one in units)
+    if others:  # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
+        variance = max(variance, variance + others[0] - others[1])
     if variance <= 0:
         return 1.0
     ends = apply_transform(definition.f, np.array([1.0, float(number.max())]), num_candidates=np.full(2, number.max()))

@@ -36,9 +36,9 @@ class EarlyStopping(lightning.EarlyStopping):
                     watched = module.monitor(self.monitor)
                     found[watched["monitor"]] = watched["mode"]
         if len(found) != 1:
+            there = ", ".join(found or keys)
             raise ValueError(
-                f"monitor must be a metric of one RankCollection of {type(pl_module).__name__}, got {self.monitor!r}; "
-                f"write one of {', '.join(found or keys)}"
+                f"monitor must be a metric of one RankCollection, got {self.monitor!r}; write one of {there}"
             )
         ((key, mode),) = found.items()
         if self._options.get("mode", mode) != mode:

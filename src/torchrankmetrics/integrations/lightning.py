@@ -11,11 +11,10 @@ from torchrankmetrics.validation import check_int
 class UnpaddedBatchSampler(BatchSampler):
     """Assign every sample to exactly one process, in equally many batches on each.
 
-    torch's ``DistributedSampler`` repeats samples to fill up. Lightning's ``UnrepeatedDistributedSampler`` does not,
-    but one process may run a batch more than another: a hang for a model that communicates in its forward pass (FSDP),
-    or for ``dist_sync_on_step``. Here neither happens; with ``batch_size=1`` a batch may hold two samples instead.
-
-    The processes are counted at the first iteration, so that the sampler may be created before the process group.
+    torch's ``DistributedSampler`` repeats samples to fill up. With Lightning's ``UnrepeatedDistributedSampler`` one
+    process may run a batch more than another: a hang for a model that communicates in its forward pass (FSDP), or for
+    ``dist_sync_on_step``. Here neither happens; with ``batch_size=1`` a batch may hold two samples instead. The
+    sampler may be created before the process group.
 
     Args:
         dataset (sized dataset): anything with a length of at least the number of processes.
@@ -24,12 +23,11 @@ class UnpaddedBatchSampler(BatchSampler):
         num_replicas (int, default None): number of processes; None: the size of the process group, 1 without one.
         rank (int, default None): number of this process; None: its rank in the process group.
         sampler (iterable of int, default None): the sampler that a trainer passes with
-            ``use_distributed_sampler=True``. The number of processes and the rank are read from a
-            ``DistributedSampler``; its padding stays unused.
+            ``use_distributed_sampler=True``: a ``DistributedSampler`` has the number of processes and the rank.
 
     Raises:
-        ValueError: if batch_size or rank is out of range, or drop_last is True. At the first iteration: if there are
-            fewer samples than processes, or several processes and the rank is unknown.
+        ValueError: if batch_size or rank is out of range, drop_last is True, there are fewer samples than processes, or
+            several processes and the rank is unknown.
 
     >>> [list(UnpaddedBatchSampler(range(9), 4, num_replicas=2, rank=rank)) for rank in (0, 1)]
     [[[0, 1], [4, 5]], [[2, 3], [6, 7, 8]]]
@@ -73,16 +71,13 @@ class UnpaddedBatchSampler(BatchSampler):
     def _place(self) -> tuple[int, int, int]:
         """Number of this process, of all processes, and of the batches of each, now."""
         size, replicas, rank = len(self.dataset), self._num_replicas, self._rank
-        grouped = distributed.is_available() and distributed.is_initialized()
-        if replicas is None:
-            replicas = distributed.get_world_size() if grouped else 1
-        if rank is None and not grouped and replicas > 1:
-            raise ValueError(
-                f"rank must be given with num_replicas={replicas} where there is no process group: every process would "
-                "use the samples of the first"
-            )
-        if rank is None:
-            rank = distributed.get_rank() if grouped else 0
+        if distributed.is_available() and distributed.is_initialized():
+            replicas = distributed.get_world_size() if replicas is None else replicas
+            rank = distributed.get_rank() if rank is None else rank
+        replicas = 1 if replicas is None else replicas
+        if rank is None and replicas > 1:
+            raise ValueError(f"rank must be given with num_replicas={replicas} where there is no process group")
+        rank = rank or 0
         if not 0 <= rank < replicas:
             raise ValueError(f"rank must be in [0, {replicas}) for {replicas} processes, got {rank}")
         if size < replicas:

@@ -14,24 +14,16 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.validation import check_choice
 
 # what OGB 1.3.6 measures on each of its link data sets
-OGB_METRICS = {
-    "ogbl-ppa": "hits@100",
-    "ogbl-collab": "hits@50",
-    "ogbl-ddi": "hits@20",
-    "ogbl-citation2": "mrr",
-    "ogbl-wikikg2": "mrr",
-    "ogbl-biokg": "mrr",
-    "ogbl-vessel": "rocauc",
-}
+OGB_METRICS = {"ogbl-ppa": "hits@100", "ogbl-collab": "hits@50", "ogbl-ddi": "hits@20", "ogbl-vessel": "rocauc"}
+OGB_METRICS |= dict.fromkeys(("ogbl-citation2", "ogbl-wikikg2", "ogbl-biokg"), "mrr")
 
 
 class Evaluator:
     """``ogb.linkproppred.Evaluator``: the same name, attributes, dicts and numbers, and also the ranks.
 
     A result is OGB's dict, with OGB's rule for ties: hits@K counts pessimistic ranks, the lists of MRR come from
-    realistic ones, ROC-AUC counts ties as a half. Its ``ranks`` can be passed to any metric, and ``result.evaluate()``
-    returns values of ``RankCollection``, adjusted ones too. Unlike OGB: a NaN never helps, where the lists of MRR put
-    it first; MRR accepts NumPy arrays; and every dataset accepts shared, per-positive and ragged negatives.
+    realistic ones, ROC-AUC counts ties as a half. Unlike OGB: a NaN never helps, where the lists of MRR put it first;
+    MRR accepts NumPy arrays; and every dataset accepts shared, per-positive and ragged negatives.
 
     Args:
         name (str): name of a link dataset, such as "ogbl-collab".
@@ -83,9 +75,7 @@ class Evaluator:
         if not len(ranks):
             raise ValueError("y_pred_pos must hold the scores of at least one positive, got none")
         if ranks.flags is not None and (ranks.flags & fault.NAN).any():
-            warn(
-                "y_pred_pos or y_pred_neg hold NaN; a NaN never helps, where lists of OGB's evaluator may put it first"
-            )
+            warn("y_pred_pos or y_pred_neg hold NaN; here a NaN never helps, OGB's evaluator may put it first")
         result = Result()
         result.ranks, result.eval_metric = ranks, self.eval_metric
         if self.eval_metric == "mrr":

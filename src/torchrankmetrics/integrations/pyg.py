@@ -33,13 +33,11 @@ def rank_triples(
 
     ``KGEModel.test`` ranks only tails, unfiltered, counts ranks from 0, and orders tied scores arbitrarily.
 
-    DistMult, ComplEx, RotatE and TransE are ranked by their embeddings, as ``rank_embeddings`` does: one embedding for
-    each query. Other models score every candidate as a triple.
+    DistMult, ComplEx, RotatE and TransE are ranked by their embeddings, one for each query; other models score triples.
 
     Args:
         model (Module): the model; call ``eval()`` before, if it has dropout. Triples are moved to its device.
-        triples (Data or tuple): the test triples, in any form that ``known_triples`` takes: ``Data``, (edge_index,
-            edge_type), ...
+        triples (Data or tuple): the test triples, in any form that ``known_triples`` takes.
         known (KnownTriples, default None): known positives to filter; None: raw ranks.
         higher_is_better (bool, default True): False for a model that returns distances.
         candidates (integers, default None): as in ``torchrankmetrics.rank_triples``.
@@ -55,42 +53,33 @@ def rank_triples(
     """
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
+    tasks = tasks if parameter is None else tasks.to(parameter.device)
+    options: Any = {"higher_is_better": higher_is_better, "candidates": candidates, "batch_size": batch_size}
+    options |= {"backend": backend, "progress": progress}
     tails, heads = _embedding_scorers(model) if higher_is_better else (None, None)
-    return protocol.rank_triples(
-        tails,
-        heads,
-        tasks if parameter is None else tasks.to(parameter.device),
-        known,
-        score_hrt=(lambda hrt: model(*hrt.unbind(1))) if tails is None else None,
-        num_entities=model.num_nodes if tails is None else None,
-        higher_is_better=higher_is_better,
-        candidates=candidates,
-        batch_size=batch_size,
-        backend=backend,
-        progress=progress,
-    )
+    if tails is None:
+        options |= {"score_hrt": lambda hrt: model(*hrt.unbind(1)), "num_entities": model.num_nodes}
+    return protocol.rank_triples(tails, heads, tasks, known, **options)
 
 
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
     """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
-    kind = type(model)
-    if kind.__module__ != f"torch_geometric.nn.kge.{kind.__name__.lower()}":  # not subclasses, whose scores may differ
+    kind = type(model).__name__
+    node, relation = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
+    is_known = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"  # scores of subclasses may differ
+    if not is_known or node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
         return None, None
-    node, relation, similarity = model.node_emb.weight.detach(), model.rel_emb.weight.detach(), "dot"
-    tail, head = torch.mul, torch.mul
-    if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
-        return None, None
-    if kind.__name__ == "TransE" and model.p_norm in (1, 2):
-        similarity = f"l{model.p_norm:.0f}"
+    tail, head, similarity = torch.mul, torch.mul, "dot"
+    if kind in ("ComplEx", "RotatE"):
+        node = torch.complex(node, model.node_emb_im.weight.detach())
+    if kind == "TransE" and model.p_norm in (1, 2):
         node = torch.nn.functional.normalize(node, p=model.p_norm, dim=-1)
-        tail, head = torch.add, torch.sub
-    elif kind.__name__ == "ComplEx":
-        node = torch.complex(node, model.node_emb_im.weight.detach())
+        tail, head, similarity = torch.add, torch.sub, f"l{model.p_norm:.0f}"
+    elif kind == "ComplEx":
         relation = torch.complex(relation, model.rel_emb_im.weight.detach())
-    elif kind.__name__ == "RotatE":
-        node = torch.complex(node, model.node_emb_im.weight.detach())
+    elif kind == "RotatE":
         relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
-    elif kind.__name__ != "DistMult":
+    elif kind != "DistMult":
         return None, None
     inverse = relation.conj() if node.is_complex() else relation
     table = Candidates(_as_real(node))
@@ -117,9 +106,8 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
         The index of all their triples.
 
     Raises:
-        TypeError: if ids are not integers, or a source is none of these.
+        TypeError, IndexError: if a source is none of these, or an id is not an integer or out of range.
         ValueError: if sources is empty, a shape is wrong, or two data have different numbers of nodes.
-        IndexError: if an id is negative, or an entity is not below the number of nodes.
 
     >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
     >>> known.num_candidates([[0, 0, 1]], "tail")
@@ -128,11 +116,11 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
     if not sources:
         raise ValueError("sources is empty: pass Data, (edge_index, edge_type), (heads, relations, tails) or (n, 3)")
     parts = [_as_source(source, f"sources[{i}]") for i, source in enumerate(sources)]
-    numbers = {number for source in sources if (number := _num_nodes(source)) is not None}
+    data = [source for source in sources if hasattr(source, "edge_index")]
+    # Data guesses num_nodes and warns if it is not stored
+    numbers = {int(one.num_nodes) for one in data if any(key in one for key in ("num_nodes", "x"))}
     if num_entities is None and len(numbers) > 1:
-        raise ValueError(
-            f"sources must number their nodes alike, but they have {sorted(numbers)} nodes; pass num_entities"
-        )
+        raise ValueError(f"sources must number nodes alike, but they have {sorted(numbers)} nodes; pass num_entities")
     return KnownTriples(*parts, num_entities=next(iter(numbers), None) if num_entities is None else num_entities)
 
 
@@ -145,26 +133,20 @@ def ranks_of_predictions(
 ) -> Ranks:
     """Compute ranks of the true edges from the input of PyG's ``LinkPred`` metrics: the top k of every source node.
 
-    Destinations that are not listed count as tied: the optimistic rank of such an edge is the position after the list,
-    the pessimistic rank the last. Hits and the ranks of listed edges are exact. Other true edges of the same source are
-    not candidates.
+    Destinations that are not listed are tied below the list: hits and the ranks of listed edges are exact. Other
+    true edges of the same source are not candidates.
 
     Args:
-        pred_index_mat (integers): (B, k) integers, the destinations predicted for B sources, best first, none of them
-            twice.
-        edge_label_index (integers): (2, P) integers, or a tuple of two (P,): source row and destination of every true
-            edge, one task each.
+        pred_index_mat (integers): (B, k) integers, different destinations predicted for B sources, best first.
+        edge_label_index (integers): (2, P) integers, or a tuple of two (P,): source row and destination of a true edge.
         num_dst_nodes (int): number of all destinations, listed or not.
         edge_label_weight (numbers, default None): (P,) numbers; edges without a positive weight are ignored, as in PyG.
 
     Returns:
-        ``Ranks`` in the order of the true edges; ``group=edge_label_index[0]`` and ``average="macro"`` weigh sources
-        alike.
+        ``Ranks`` in the order of the true edges.
 
     Raises:
-        TypeError: if ids are not integers.
-        ValueError: if a shape is wrong, or a row or the true edges hold one destination twice.
-        IndexError: if a row or a destination is out of range.
+        TypeError, ValueError, IndexError: if ids are not integers, repeated or out of range, or a shape is wrong.
 
     >>> top = torch.tensor([[4, 2, 0], [1, 3, 2]])
     >>> ranks_of_predictions(top, torch.tensor([[0, 0, 1], [0, 4, 0]]), num_dst_nodes=6)
@@ -178,24 +160,20 @@ def ranks_of_predictions(
     if len(edges) != 2 or edges[0].ndim != 1 or edges[0].shape != edges[1].shape:
         shapes = ", ".join(str(tuple(part.shape)) for part in edges)
         raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {shapes}")
-    row, column = edges
     if edge_label_weight is not None:
         weight = torch.as_tensor(edge_label_weight, device=listed.device)
-        if weight.shape != row.shape:
-            raise ValueError(f"edge_label_weight must be ({len(row)},), got {tuple(weight.shape)}")
-        row, column = row[weight > 0], column[weight > 0]
-    for name, ids, size in (
-        ("pred_index_mat", listed, number),
-        ("edge_label_index", row, len(listed)),
-        ("edge_label_index", column, number),
-    ):
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-            raise IndexError(f"{name} must lie in [0, {size}), got {int(ids.min())} to {int(ids.max())}")
-    cells = torch.arange(len(listed), device=listed.device)[:, None] * number + listed
-    true = row * number + column
-    for name, one in (("pred_index_mat", cells), ("edge_label_index", true)):
-        if (one.flatten().sort().values.diff() == 0).any():
+        if weight.shape != edges[0].shape:
+            raise ValueError(f"edge_label_weight must be ({len(edges[0])},), got {tuple(weight.shape)}")
+        edges = [part[weight > 0] for part in edges]
+    row, column = edges
+    source = torch.arange(len(listed), device=listed.device)[:, None].expand_as(listed)
+    for name, rows, ids in (("pred_index_mat", source, listed), ("edge_label_index", row, column)):
+        for values, size in ((rows, len(listed)), (ids, number)):
+            if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < size:
+                raise IndexError(f"{name} must lie in [0, {size}), got {int(values.min())} to {int(values.max())}")
+        if ((rows * number + ids).flatten().sort().values.diff() == 0).any():
             raise ValueError(f"{name} must hold no destination twice for one source")
+    cells, true = source * number + listed, row * number + column
     hit = torch.isin(cells, true)
     last = number - torch.bincount(row, minlength=len(listed))[row] + 1  # the other true edges are not candidates
     low, high = (listed.shape[1] - hit.sum(1) + 1)[row], last.clone()
@@ -220,9 +198,3 @@ def _as_source(source: Any, name: str) -> Tensor:
     if index.ndim != 2 or len(index) != 2:
         raise ValueError(f"edge_index of {name} must be (2, n), got {tuple(index.shape)}")
     return as_triples((index[0], as_ids(kind, f"edge_type of {name}").to(index.device), index[1]), name)
-
-
-def _num_nodes(source: Any) -> int | None:
-    # Data guesses num_nodes and warns if it is not stored
-    stored = hasattr(source, "edge_index") and any(key in source for key in ("num_nodes", "x"))
-    return int(source.num_nodes) if stored else None

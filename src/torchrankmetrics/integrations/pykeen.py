@@ -3,8 +3,9 @@
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import inspect
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,64 +21,48 @@ from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.pykeen_results import (
-    Keywords,
+    DEFAULT_METRICS,
     Known,
-    RankResults,
-    Requested,
+    RankResults as RankResults,
     find_key,
-    known_triples,
-    parse_metric,
+    known_triples as known_triples,
     pykeen_keys,
-    requested_metrics,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.registry import Metrics
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.ranking import flags
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.ranks import Ranks, trusted
+from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten
 
-__all__ = [
-    "RankCollectionEvaluator",
-    "RankResults",
-    "SampledRankCollectionEvaluator",
-    "early_stopping",
-    "known_triples",
-    "objective",
-    "rank_table",
-]
-
 _ID_BITS = 30  # two ids and a side in one int64
-Exclude = Tensor | tuple[Tensor, Tensor] | None
 
 
 class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
 
-    A NaN score counts against the model. PyKEEN's own evaluator treats NaN as filtered, so a diverged model ranks
-    first. ``LCWAEvaluationLoop`` also marks filtered candidates with NaN: pass ``known`` there. ``collection`` contains
-    the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
+    A NaN score counts against the model; ``LCWAEvaluationLoop`` marks filtered candidates with NaN: pass ``known``.
+    ``collection`` contains the last evaluation until the next one begins, with relations as groups and triple indices
+    as sample ids.
 
     Args:
-        metrics (sequence of str, default None): as in ``RankCollection``, or metrics of PyKEEN; None: all of
-            ``RankBasedEvaluator``, and the tie rate.
-        metrics_kwargs (mapping, default None): of PyKEEN's metrics: a dict for all, or one per metric.
-        add_defaults (bool, default False): whether the default metrics are computed beside ``metrics``.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: all of ``RankBasedEvaluator``, and the
+            tie rate.
+        add_defaults (bool, default False): whether the default metrics are computed beside a list of ``metrics``.
         views (sequence of str, default ("base",)): as in ``RankCollection``.
         rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
-        expectation (ExpectationProvider, default None): as in ``RankCollection``.
         average (str, default "micro"): "micro", or "macro": every query weighs the same, as in
             ``MacroRankBasedEvaluator``; the group of a rank is its query then.
+        expectation (ExpectationProvider, default None): as in ``RankCollection``.
         filtered (bool, default True): whether known triples are left out of the candidates.
-        known (KnownTriples or triples, default None): the triples to filter, the evaluated ones included:
-            ``KnownTriples``, datasets or triples factories. PyKEEN's own filter triples are excluded in addition. None:
-            only PyKEEN's filter triples.
+        known (KnownTriples or triples, default None): triples to filter in addition to PyKEEN's, the evaluated ones
+            included: ``KnownTriples``, datasets or triples factories.
         clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
         batch_size, slice_size (int, default None): of the evaluation; None: PyKEEN's choice.
         mode (str, default None): inductive mode, or None.
@@ -91,9 +76,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
 
     def __init__(
         self,
-        metrics: Requested | None = None,
+        metrics: Metrics | None = None,
         *,
-        metrics_kwargs: Keywords | None = None,
         add_defaults: bool = False,
         views: Sequence[View] = ("base",),
         rank_types: Sequence[RankType] = ("realistic", "optimistic", "pessimistic"),
@@ -112,43 +96,34 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         chosen(torch.empty(0, 0, device="cpu"), backend)  # an error before a model is trained
         # the mask distinguishes filtered scores from NaN scores of the model
         super().__init__(filtered, filtered, batch_size, slice_size, mode)
-        requested = requested_metrics(metrics, metrics_kwargs, add_defaults)
-        names = [name for name in requested if isinstance(name, str)] if isinstance(requested, list) else []
-        self._relation_metrics = [f"relation_{name}" for name in names if parse_metric(name).side is None]
-        self.collection = RankCollection(
-            requested,
-            views=views,
-            rank_types=rank_types,
-            sides=("both", "head", "tail"),
-            expectation=expectation,
-            average=average,
-        )
+        requested: Any = DEFAULT_METRICS if metrics is None else metrics
+        if add_defaults and not isinstance(requested, str | Mapping):
+            requested = [*requested, *DEFAULT_METRICS]
+        options: Any = {"views": views, "rank_types": rank_types, "average": average, "expectation": expectation}
+        self.collection = RankCollection(requested, sides=("both", "head", "tail"), **options)
         self.average = average
         self.backend = backend
         self.clear_on_finalize = clear_on_finalize
-        self.num_entities: int | None = None
         if known is not None and not isinstance(known, KnownTriples):
-            known = known_triples(*known) if isinstance(known, list | tuple) else known_triples(known)
+            known = known_triples(*known) if isinstance(known, Sequence) else known_triples(known)
         self._known = known
         self._columns_of: Tensor | None = None  # column of each entity, -1: none; None: all entities are columns
-        self._with_score: dict[Target, Tensor] = {}  # columns that were not NaN in every row
+        self._lost: dict[Target, Tensor] = {}  # columns that were NaN in every row
         self._ranked: dict[Target, int] = {}
         self._finished = False
 
     def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
         """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
-        given = inspect.signature(Evaluator.evaluate).bind(self, *args, **kwargs).arguments
-        entities = given.get("restrict_entities_to")
-        if entities is not None:
-            ids = torch.as_tensor(entities if isinstance(entities, Tensor) else list(entities)).cpu()
-            self._columns_of = torch.full((int(ids.max()) + 1,), -1)
-            self._columns_of[ids] = torch.arange(len(ids))
+        given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
+        if (restricted := given.get("restrict_entities_to")) is not None:
+            entities = [int(entity) for entity in restricted]
+            largest = max(max(entities), int(given["mapped_triples"].max()), given["model"].num_entities - 1)
+            self._columns_of = torch.full((largest + 1,), -1)
+            self._columns_of[entities] = torch.arange(len(entities))
         try:
-            results = super().evaluate(*args, **kwargs)
+            return cast("RankResults", super().evaluate(*args, **kwargs))
         finally:
             self._columns_of = None
-        assert isinstance(results, RankResults)
-        return results
 
     def process_scores_(
         self,
@@ -162,20 +137,21 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         if self._finished:
             self.clear()
         entities = hrt_batch[:, TARGET_TO_INDEX[target]]
-        own, inside = self._columns(entities, target)
-        if not inside.all():
-            missing = int(entities[~inside][0])
-            raise ValueError(
-                f"restrict_entities_to must contain the {target} of every evaluated triple; {missing} is missing"
-            )
+        own = self._columns(entities)
+        if (own < 0).any():
+            missing = f"the {target} of every evaluated triple; {int(entities[own < 0][0])} is missing"
+            raise ValueError(f"restrict_entities_to must contain {missing}")
         exclude = self._exclude(hrt_batch, target, scores, own, dense_positive_mask)
         ranks = self._rank(hrt_batch, target, scores, own, exclude)
-        if target != LABEL_RELATION:
-            self.num_entities = scores.shape[1]
-        elif self._relation_metrics:  # few evaluations rank relations: for the others they would be a third more
-            self.collection.add_metrics(self._relation_metrics)
-            self._relation_metrics = []
         first = self._ranked.get(target, 0)
+        if target == LABEL_RELATION and first == 0:  # few evaluations rank relations: others would compute a third more
+            measures = self.collection.measures
+            by_side = [
+                one for one in measures.values() if one.side == "both" and replace(one, side="head").key in measures
+            ]
+            relations = [relation for one in by_side if (relation := replace(one, side="relation")).key not in measures]
+            if relations:
+                self.collection.add_metrics(relations)
         self.collection.update(
             ranks,
             side=target,
@@ -187,25 +163,23 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     def clear(self) -> None:
         """Reset the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
         self.collection.reset()
-        self._with_score, self._ranked, self._finished = {}, {}, False
+        self._lost, self._ranked, self._finished = {}, {}, False
 
     def finalize(self) -> RankResults:
         """Results of the sides that were ranked; ``collection`` stores the ranks until the next batch."""
         if self._finished or not self._ranked:
             raise ValueError("no ranks: call evaluate first")
-        for target, with_score in self._with_score.items():
-            lost = (~with_score).nonzero()[:, 0].tolist()
+        for target, columns in self._lost.items():
+            lost = columns.nonzero()[:, 0].tolist()
             if lost and self._ranked[target] > 1:
+                some = f"{', '.join(map(str, lost[:3]))}{', ...' * (len(lost) > 3)}"
                 warn(
-                    f"{len(lost)} of {len(with_score)} columns of the {target} scores ({', '.join(map(str, lost[:3]))}"
-                    f"{', ...' if lost[3:] else ''}) were NaN in every row and were excluded as filtered. The "
-                    "evaluation loop marks filtered candidates with NaN, too. Pass known= to the evaluator: then a NaN "
-                    "score of the model counts against the model"
+                    f"{len(lost)} of {len(columns)} columns of the {target} scores ({some}) were NaN in every row and "
+                    "were excluded as filtered; pass known= to the evaluator: then a NaN score counts against the model"
                 )
         values = self.collection.compute()
         results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
         results.table = self.collection.table()
-        results._measures = list(self.collection.measures.values())
         self._finished = self.clear_on_finalize
         return results
 
@@ -213,11 +187,11 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
         result: dict[RankBasedMetricKey, tuple[str, Measure]] = {}
         for name, measure in self.collection.measures.items():
-            if measure.side == "both" or measure.side in sides:
+            if measure.side in ("both", *sides):
                 result |= dict.fromkeys(pykeen_keys(name, measure), (name, measure))
         return result
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Exclude) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
         return rank_scores(scores, own, exclude=exclude, backend=self.backend)
 
     def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:
@@ -227,47 +201,37 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         query: Tensor = ((SIDE_CODES[target] << _ID_BITS | first) << _ID_BITS) | second
         return query
 
-    def _columns(self, ids: Tensor, target: Target) -> tuple[Tensor, Tensor]:
-        """Return the columns of ids among the scores, and a mask of the ids that have one."""
-        if self._columns_of is None or target == LABEL_RELATION:
-            return ids, torch.ones_like(ids, dtype=torch.bool)
-        columns_of = self._columns_of.to(ids.device)
-        column = columns_of[ids.clamp(max=len(columns_of) - 1)]
-        return column, (ids < len(columns_of)) & (column >= 0)
+    def _columns(self, ids: Tensor) -> Tensor:
+        """Return the columns of ids among the scores, -1 for an id that has none."""
+        return ids if self._columns_of is None else self._columns_of.to(ids.device)[ids]
 
-    def _exclude(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None) -> Exclude:
-        """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
-        known = None
+    def _exclude(
+        self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
+    ) -> Tensor | None:
+        """Return the excluded candidates of scores (B, N) with target columns own (B,), bool (B, N)."""
+        if self._known is None and mask is None:
+            if not self.filtered:
+                return None
+            lost = scores.isnan()
+            self._lost[target] = lost.all(0) & self._lost.get(target, torch.tensor(True, device=lost.device))
+            # if the target score is NaN, other NaN scores may come from the model
+            return lost & ~lost.gather(1, own[:, None])
+        excluded = torch.zeros_like(scores, dtype=torch.bool) if mask is None else mask != 0
         if self._known is not None:
-            if self._columns_of is None and target != LABEL_RELATION and self._known.num_entities > scores.shape[1]:
-                raise ValueError(
-                    f"known has {self._known.num_entities} entities, but the {target} scores have {scores.shape[1]} "
-                    "columns"
-                )
+            columns = scores.shape[1] if self._columns_of is None else len(self._columns_of)
+            if target != LABEL_RELATION and self._known.num_entities > columns:
+                entities = self._known.num_entities
+                raise ValueError(f"known has {entities} entities, but the {target} scores have {columns} columns")
             look_up = getattr(self._known, f"{target}s")
             row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
-            column, inside = self._columns(answer, target)
-            known = row[inside], column[inside]
-        if mask is not None:
-            excluded = mask != 0
-            if known is not None:
-                excluded[known] = True
-            return excluded
-        if known is not None:  # an evaluation loop replaces the scores of filtered candidates by NaN
-            is_known = torch.zeros(len(own), dtype=torch.bool, device=own.device)
-            is_known[known[0][known[1] == own[known[0]]]] = True
+            column = self._columns(answer)
+            excluded[row[column >= 0], column[column >= 0]] = True
+        if mask is None:  # an evaluation loop replaces the scores of filtered candidates by NaN
+            is_known = excluded.gather(1, own[:, None])[:, 0]
             if not is_known.all():
-                missing = hrt_batch[~is_known][0].tolist()
-                raise ValueError(
-                    f"known must contain all filtered triples, the evaluated ones included; {missing} is missing"
-                )
-            return known
-        if not self.filtered:
-            return None
-        lost = scores.isnan()
-        self._with_score[target] = self._with_score.get(target, torch.zeros_like(lost[0])) | ~lost.all(0)
-        # if the target score is NaN, other NaN scores may come from the model
-        return lost & ~lost.gather(1, own[:, None])
+                missing = f"the evaluated ones included; {hrt_batch[~is_known][0].tolist()} is missing"
+                raise ValueError(f"known must contain all filtered triples, {missing}")
+        return excluded
 
 
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
@@ -282,10 +246,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         additional_filter_triples (Tensor or list of Tensor, default None): (n, 3) known triples that are not sampled,
             one tensor or several.
         num_negatives (int, default None): how many are sampled per triple and side; None: 50.
-        head_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
-            tail.
-        tail_negatives (Tensor, default None): (triples, M) entities in place of a sample; together with those for the
-            head.
+        head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a sample; both or none.
         **kwargs (object): as in ``RankCollectionEvaluator``.
 
     Raises:
@@ -295,7 +256,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     def __init__(
         self,
         evaluation_factory: CoreTriplesFactory,
-        metrics: Requested | None = None,
+        metrics: Metrics | None = None,
         *,
         additional_filter_triples: Tensor | list[Tensor] | None = None,
         num_negatives: int | None = None,
@@ -304,13 +265,12 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         **kwargs: Any,
     ) -> None:
         super().__init__(metrics, **kwargs)
-        self.num_entities = evaluation_factory.num_entities
-        triples = evaluation_factory.mapped_triples
+        triples, most = evaluation_factory.mapped_triples, evaluation_factory.num_entities
         if head_negatives is None and tail_negatives is None:
             number = 50 if num_negatives is None else num_negatives
-            if not 0 < number <= self.num_entities:
-                raise ValueError(f"num_negatives must be in [1, num_entities] = [1, {self.num_entities}], got {number}")
-            self.negative_samples = sample_negatives(triples, additional_filter_triples, number, self.num_entities)
+            if not 0 < number <= most:
+                raise ValueError(f"num_negatives must be in [1, num_entities] = [1, {most}], got {number}")
+            self.negative_samples = sample_negatives(triples, additional_filter_triples, number, most)
         elif head_negatives is None or tail_negatives is None:
             raise ValueError("head_negatives and tail_negatives go together: pass both, or none")
         else:
@@ -319,11 +279,11 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         for side, ids in self.negative_samples.items():
             if ids.ndim != 2 or len(ids) != len(triples):
                 raise ValueError(
-                    f"{side}_negatives must be ({len(triples)}, M), a row per triple; got {tuple(ids.shape)}"
+                    f"{side}_negatives must be ({len(triples)}, M), one row per triple; got {tuple(ids.shape)}"
                 )
         self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Exclude) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
         if target not in self.negative_samples:
             raise ValueError(f"candidates are sampled for head and tail; got target {shorten(target)}")
         if self._columns_of is not None:
@@ -331,18 +291,10 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         batch = list(map(tuple, hrt_batch.tolist()))
         if new := set(batch) - self._index.keys():
             raise ValueError(f"evaluation_factory must hold all triples evaluated; {list(min(new))} is new")
-        candidates = self.negative_samples[target][[self._index[triple] for triple in batch]].to(own.device)
-        candidates = torch.cat([own[:, None], candidates], 1)
-        if isinstance(exclude, tuple):
-            mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-            mask[exclude] = True
-            exclude = mask
-        if exclude is not None:
-            exclude = exclude.gather(1, candidates)
-            exclude[:, 0] = False
-        ranks = rank_scores(scores.gather(1, candidates), torch.zeros_like(own), exclude=exclude, backend=self.backend)
-        marks = torch.zeros_like(own) if ranks.flags is None else ranks.flags
-        return trusted(ranks.columns, marks | flags.SAMPLED)
+        negatives = self.negative_samples[target][[self._index[triple] for triple in batch]].to(own.device)
+        exclude = None if exclude is None else exclude.gather(1, negatives)
+        true = scores.gather(1, own[:, None])[:, 0]
+        return Ranks.from_negatives(true, scores.gather(1, negatives), exclude=exclude, backend=self.backend)
 
 
 for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):
@@ -351,7 +303,7 @@ for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):
 
 def early_stopping(
     metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None, **options: object
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """``stopper_kwargs`` of PyKEEN's early stopper with the direction of the metric, which PyKEEN does not look at.
 
     Args:
@@ -364,14 +316,20 @@ def early_stopping(
         Keyword arguments for ``pipeline(stopper_kwargs=...)``.
 
     Raises:
-        TypeError: if the evaluator is another.
-        ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
+        TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or is not computed.
 
     >>> early_stopping("mr", frequency=5)
     {'metric': 'both.realistic.arithmetic_mean_rank', 'larger_is_better': False, 'frequency': 5}
     """
-    name, larger = _directed(metric, evaluator)
-    return {"metric": name, "larger_is_better": larger, **options}
+    evaluator = RankCollectionEvaluator() if evaluator is None else evaluator
+    if not isinstance(evaluator, RankCollectionEvaluator):
+        raise TypeError(f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}")
+    computed = evaluator.computed()
+    key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
+    larger = computed[key][1].higher_is_better
+    if larger is None:
+        raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
+    return {"metric": ".".join(key), "larger_is_better": larger, **options}
 
 
 def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None) -> dict[str, str]:
@@ -383,16 +341,12 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
             metrics.
 
     Returns:
-        Keyword arguments for ``hpo_pipeline``.
-
-    Raises:
-        TypeError: if the evaluator is another.
-        ValueError: if the metric is unknown, has no direction, or is not computed by the evaluator.
+        Keyword arguments for ``hpo_pipeline``; errors as ``early_stopping``.
 
     >>> objective("tail_mr")
     {'metric': 'tail.realistic.arithmetic_mean_rank', 'direction': 'minimize'}
     """
-    name, larger = _directed(metric, evaluator)
+    name, larger = early_stopping(metric, evaluator).values()
     return {"metric": name, "direction": "maximize" if larger else "minimize"}
 
 
@@ -406,12 +360,10 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
             that the evaluator knows, PyKEEN's none.
 
     Returns:
-        One row per task, head before tail, with the triple's index as sample id. Macro weights of PyKEEN's are not
-        taken over.
+        One row per task, head before tail, with the triple's index as sample id, without PyKEEN's macro weights.
 
     Raises:
-        TypeError: for another evaluator.
-        ValueError: if its ranks have been cleared, triples do not fit, or ranks come from NaN scores.
+        TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or triples that do not fit.
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()
@@ -420,21 +372,16 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
     elif isinstance(evaluator, RankBasedEvaluator):
         if not evaluator.num_candidates:
             raise ValueError("evaluator has no ranks; build it with clear_on_finalize=False and call evaluate")
-        tables = []
-        for side, parts in sorted(evaluator.num_candidates.items(), key=lambda item: SIDE_CODES[item[0]]):
-            optimistic, pessimistic = (
-                np.concatenate(evaluator.ranks[side, kind]) for kind in ("optimistic", "pessimistic")
-            )
-            columns: dict[str, npt.ArrayLike] = {"optimistic": optimistic, "pessimistic": pessimistic}
-            columns |= {"num_candidates": np.concatenate(parts), "side": SIDE_CODES[side]}
-            columns |= {"sample_id": np.arange(len(optimistic))}
-            columns |= {"sampled": np.full(len(optimistic), isinstance(evaluator, SampledRankBasedEvaluator))}
-            tables.append(RankTable.from_numpy(columns))
+        tables, sampled = [], isinstance(evaluator, SampledRankBasedEvaluator)
+        for side in sorted(evaluator.num_candidates, key=SIDE_CODES.__getitem__):
+            low, high = (np.concatenate(evaluator.ranks[side, kind]) for kind in ("optimistic", "pessimistic"))
+            columns: dict[str, npt.ArrayLike] = {"optimistic": low, "pessimistic": high, "side": SIDE_CODES[side]}
+            columns |= {"num_candidates": np.concatenate(evaluator.num_candidates[side])}
+            tables.append(RankTable.from_numpy(columns | {"sample_id": np.arange(len(low)), "sampled": sampled}))
         table = RankTable.concatenate(tables)
     else:
-        raise TypeError(
-            f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {type(evaluator).__name__}"
-        )
+        got = type(evaluator).__name__
+        raise TypeError(f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {got}")
     if triples is None:
         return table
     relation, arrays = as_triples(triples, "triples")[:, 1].cpu().numpy(), table.to_numpy()
@@ -442,17 +389,3 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
     if len(relation) != number:
         raise ValueError(f"triples must be the {number} that were evaluated, got {len(relation)}")
     return RankTable.from_numpy(arrays | {"group": relation[arrays["sample_id"]]})
-
-
-def _directed(metric: str, evaluator: RankCollectionEvaluator | None) -> tuple[str, bool]:
-    """PyKEEN's name of a metric that the evaluator computes, and whether a larger value is better."""
-    if evaluator is None:
-        evaluator = RankCollectionEvaluator()
-    if not isinstance(evaluator, RankCollectionEvaluator):
-        raise TypeError(f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}")
-    computed = evaluator.computed()
-    key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
-    higher = computed[key][1].higher_is_better
-    if higher is None:
-        raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
-    return ".".join(key), higher

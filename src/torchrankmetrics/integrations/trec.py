@@ -9,10 +9,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankType
@@ -20,8 +22,8 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, is_int, shorten
 
@@ -33,57 +35,34 @@ DEFAULT_RUN_METRICS = ("rr_at_10", "ndcg_at_10", "recall_at_100")
 _FAR, _NEAR = 1 << 60, 1 << 50  # places behind every list, if the number of candidates is unknown
 
 
-class _Answers(NamedTuple):
-    """Relevant documents of all queries, one entry each."""
-
-    low: _Integers
-    high: _Integers
-    num_candidates: _Integers | None
-    query: _Integers
-    depth: _Integers  # length of the list of its query
-    missed: _Integers  # 0: in the list; i: the i-th relevant document of its query that is not
-    label: _Floats
-
-    def table(self, behind: _Integers | int | None = None) -> RankTable:
-        """The rows of a run; with the documents that the lists lack one by one behind a place."""
-        low, high = self.low, self.high
-        if behind is not None:
-            low, high = (np.where(self.missed > 0, behind + self.missed, rank) for rank in (low, high))
-        ranks = Ranks(low, high, self.num_candidates, filtered=False)
-        return RankTable.from_ranks(ranks, query=self.query, sample_id=np.arange(len(self.query)), gain=self.label)
-
-
 def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
-    A run is a truncated list. Documents that are not judged are not relevant. Documents without a score are tied below
-    the list, from depth + 1 to the number of candidates, so that values of cut-offs beyond the list are expectations.
-    Without ``num_candidates`` they have ranks above 2^60, and contribute nothing to ndcg@10 or ap.
-    Documents of equal score are tied; trec_eval sorts them by name. If a query has no list, a warning is issued.
+    Documents that are not judged are not relevant; documents of equal score are tied, where trec_eval sorts by name.
+    Documents without a score are tied below the list, from depth + 1 to the number of candidates; without
+    ``num_candidates`` they have ranks above 2^60. Queries without a list count, with a warning.
 
     Args:
         qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for ``read_qrels``.
         run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``. Queries that
             qrels lack are ignored.
-        num_candidates (int or dict, default None): number of documents that could be retrieved, in the list or not:
-            the size of the collection, for all queries or by query. Required for chance-adjusted views only.
+        num_candidates (int or dict, default None): size of the collection, for all queries or by query; required for
+            chance-adjusted views only.
 
     Returns:
-        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``; sample ids count
+        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``, sample ids count
         the relevant documents in that order and by name: two runs with the same qrels are rows of the same tasks.
 
     Raises:
-        OSError: if a file cannot be opened.
-        TypeError: if labels are not integers.
-        ValueError: for files of another format, scores that are NaN, queries with more documents than candidates, and
-            qrels and a run without a common query.
+        OSError, TypeError, ValueError: as ``read_qrels``; for labels that are not integers, NaN scores, more documents
+            than candidates, or no common query.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
     >>> rank_run(qrels, run, num_candidates=10).ranks
     Ranks(optimistic=[1, 4, 2], pessimistic=[1, 10, 2], num_candidates=[10, 10, 10])
     """
-    return _answers(qrels, run, num_candidates).table()
+    return _answers(qrels, run, num_candidates)[0]
 
 
 def evaluate_run(
@@ -107,8 +86,7 @@ def evaluate_run(
         run (path, dict or object): as for ``rank_run``.
         metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``.
         num_candidates (int or dict, default None): as for ``rank_run``.
-        relevance_threshold (float, default 1.0): smallest label of a relevant document for metrics of binary relevance,
-            trec_eval's -l. NDCG and DCG use the labels.
+        relevance_threshold (float, default 1.0): smallest label of a relevant document for binary metrics: -l.
         views (str or several, default "base"): as for ``RankCollection``.
         rank_types (str or several, default "realistic"): as for ``RankCollection``.
 
@@ -116,69 +94,60 @@ def evaluate_run(
         Values by canonical key, means over the queries of qrels that have a relevant document.
 
     Raises:
-        OSError, TypeError, ValueError: as ``rank_run`` and ``evaluate``; ValueError for metrics that depend on the
-            order of documents without a score.
+        OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of documents without a score.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
-    >>> evaluate_run(qrels, run, ["recall@3", "ap", "rr"])
-    {'recall_at_3': 0.75, 'ap': 0.5, 'rr': 0.75}
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
     {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """
-    selection = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION, relevance_threshold=relevance_threshold)
-    measures = selection.measures(metrics)
-    answers = _answers(qrels, run, num_candidates)
-    analysis = Analysis([answers.table().rows])
+    measures = Selection(views, rank_types, relevance_threshold=relevance_threshold).measures(metrics)
+    table, depth, missed = _answers(qrels, run, num_candidates)
+    analysis, lost = Analysis([table.rows]), missed > 0
     values = {key: measure.value(analysis) for key, measure in measures.items()}
-    if not answers.missed.any():
+    if not lost.any():
         return values
-    if answers.num_candidates is None:
-        ends: list[_Integers | int] = [_NEAR]
-        checked = dict(measures)
-    else:
-        num_missed = np.bincount(answers.query, answers.missed > 0)[answers.query].astype(np.int64)
-        ends = [answers.num_candidates - num_missed, answers.depth]
+    ends, checked = [torch.full_like(missed, _NEAR)], measures
+    if num_candidates is not None:
+        query = Columns(table.rows).query
+        ends = [Columns(table.rows).num_candidates - torch.bincount(query, lost)[query].long(), depth]
         checked = {key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")}
     unknown: dict[str, Measure] = {}
     for behind in ends:
-        end = Analysis([answers.table(behind).rows]) if checked else analysis
-        found = {key: one.value_or_nan(end) for key, one in checked.items()}
-        unknown |= {
-            key: checked[key]
-            for key, value in found.items()
-            if not np.isclose(values[key], value, rtol=1e-12, atol=1e-12, equal_nan=True)
-        }
+        rows = table.rows.clone()
+        rows[lost, :2] = (behind + missed)[lost, None]  # one by one behind a place
+        end = Analysis([rows])
+        for key, one in checked.items():
+            if not np.isclose(values[key], one.value_or_nan(end), rtol=1e-12, atol=1e-12, equal_nan=True):
+                unknown[key] = one
         # an expectation over orders that equals the value of the worst order is that of every order
         checked = {key: one for key, one in checked.items() if one.rank_type != "expected" or one.view == "p_value"}
     if unknown:
-        shallow = int(answers.depth[answers.missed > 0].min())
+        shallow = int(depth[lost].min())
         worst = replace(next(iter(unknown.values())), rank_type="pessimistic").key
         raise ValueError(
-            f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a "
-            f"relevant document has {shallow} documents. Use a cut-off up to that depth; or {worst!r}, which ranks "
-            "documents that were not retrieved last; or the rows of rank_run, whose metrics are expectations over "
-            "their order. The last two need num_candidates"
+            f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a relevant document "
+            f"has {shallow} documents. Use a cut-off up to that depth; {worst!r}, which ranks documents that were not "
+            "retrieved last; or the rows of rank_run, with expectations over their order. Both need num_candidates"
         )
     return values
 
 
-def _answers(qrels: Source, run: Source, num_candidates: int | Mapping[str, int] | None) -> _Answers:
+def _answers(
+    qrels: Source, run: Source, num_candidates: int | Mapping[str, int] | None
+) -> tuple[RankTable, Tensor, Tensor]:
+    """Rank all relevant documents; also returns the length of the list of each, and i for the i-th not in its list."""
     judged, lists = read_qrels(qrels), read_run(run)
     _check_labels(judged)
     relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
-    if relevant.keys() and not relevant.keys() & lists.keys():
-        raise ValueError(
-            f"qrels and run have no query in common: {shorten(next(iter(judged)))} is in qrels, "
-            f"{shorten(next(iter(lists), None))} in run"
-        )
+    if relevant and not relevant.keys() & lists.keys():
+        one, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
+        raise ValueError(f"qrels and run have no query in common: {one} is in qrels, {other} in run")
     _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
-    _warn(
-        "have no list in run and count as queries where nothing was retrieved",
-        [query for query, found in relevant.items() if found and query not in lists],
-    )
     numbers = np.array([number for number, found in enumerate(relevant.values()) if found], dtype=np.int64)
     relevant = {query: found for query, found in relevant.items() if found}
+    without = [query for query in relevant if query not in lists]
+    _warn("have no list in run and count as queries where nothing was retrieved", without)
     found = [lists.get(query, {}) for query in relevant]
     index = np.repeat(np.arange(len(relevant)), [len(names) for names in relevant.values()])
     depth = np.array([len(scores) for scores in found], dtype=np.int64)
@@ -188,18 +157,20 @@ def _answers(qrels: Source, run: Source, num_candidates: int | Mapping[str, int]
         raise ValueError(f"run holds a score of query {shorten(query)} that is NaN")
     pairs = zip(relevant.values(), found, strict=True)
     own = np.array([scores.get(name, math.nan) for names, scores in pairs for name in names], dtype=np.float64)
-    low, high = _places(scores, depth, own, index)
     missing = np.isnan(own)
     count = np.cumsum(missing)
     missed = np.where(missing, count - (count - missing)[np.searchsorted(index, index)], 0)
-    N = None
+    first, last, N = _FAR + missed, _FAR + missed, None
     if num_candidates is not None:
         num_missed = np.bincount(index, missing, len(relevant)).astype(np.int64)
         N = _num_candidates(num_candidates, list(relevant), depth, num_missed)[index]
-    first, last = (_FAR + missed, _FAR + missed) if N is None else (depth[index] + 1, N)
+        first, last = depth[index] + 1, N
+    low, high = _places(scores, depth, own, index)
     low, high = np.where(missing, first, low), np.where(missing, last, high)
     label = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
-    return _Answers(low, high, N, numbers[index], depth[index], missed, label)
+    ranks = Ranks(low, high, N, filtered=False)
+    table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=label)
+    return table, torch.from_numpy(depth[index]), torch.from_numpy(missed)
 
 
 def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -> tuple[_Integers, _Integers]:
@@ -222,34 +193,26 @@ def _num_candidates(
     given: int | Mapping[str, int], queries: list[str], depth: _Integers, num_missed: _Integers
 ) -> _Integers:
     """Number of candidates of every query, at least the documents in its list and the relevant ones outside."""
-    if isinstance(given, Mapping):
-        if missing := [query for query in queries if query not in given]:
-            raise ValueError(
-                "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
-                f"{shorten(missing[0])} is missing"
-            )
-        numbers = np.array([check_int("num_candidates", given[query], 1) for query in queries], dtype=np.int64)
-    else:
-        numbers = np.full(len(queries), check_int("num_candidates", given, 1))
+    by_query = given if isinstance(given, Mapping) else dict.fromkeys(queries, given)
+    if missing := [query for query in queries if query not in by_query]:
+        raise ValueError(
+            f"num_candidates must be an int or hold every query of qrels; {shorten(missing[0])} is missing"
+        )
+    numbers = np.array([check_int("num_candidates", by_query[query], 1) for query in queries], dtype=np.int64)
     if (wrong := depth + num_missed > numbers).any():
         i = int(wrong.argmax())
-        raise ValueError(
-            f"num_candidates must count all documents, listed or not: query {shorten(queries[i])} has {depth[i]} in "
-            f"its list and {num_missed[i]} relevant documents outside, got {numbers[i]}"
-        )
+        there = f"{depth[i]} in its list and {num_missed[i]} relevant documents outside"
+        raise ValueError(f"num_candidates: query {shorten(queries[i])} has {there}, got {numbers[i]}")
     return numbers
 
 
 def _check_labels(qrels: Mapping[str, Mapping[str, Any]]) -> None:
-    kinds = {kind for judged in qrels.values() for kind in set(map(type, judged.values()))}
-    if kinds <= {int}:
-        return
     for query, judged in qrels.items():
-        for name, label in judged.items():
-            if not is_int(label):
-                raise TypeError(
-                    f"qrels must hold integers, got {shorten(label)} for {shorten(name)} of query {shorten(query)}"
-                )
+        if set(map(type, judged.values())) - {int}:
+            for name, label in judged.items():
+                if not is_int(label):
+                    got = f"{shorten(label)} for {shorten(name)} of query {shorten(query)}"
+                    raise TypeError(f"qrels must hold integers, got {got}")
 
 
 def _warn(text: str, queries: list[str]) -> None:
@@ -262,21 +225,9 @@ _QUERY = ("query_id", "qid", "q_id", "query-id")
 _DOCUMENT = ("doc_id", "docno", "corpus-id")
 
 
-class _Format(NamedTuple):
-    name: str
-    width: int  # fields of a line of TREC; the document is the third one
-    value: int  # its column
-    names: tuple[str, ...]  # of the value in records
-
-    def read(self, value: Any) -> float:
-        number = float(value)
-        if math.isnan(number) or (self is _QRELS and not number.is_integer()):
-            raise ValueError
-        return int(number) if self is _QRELS else number
-
-
-_QRELS = _Format("qrels", 4, 3, ("relevance", "label", "score"))
-_RUN = _Format("run", 6, 4, ("score",))
+# fields of a line of TREC, of which the third is the document; column of the value, and its names in records
+_FORMATS = {"qrels": (4, 3, ("relevance", "label", "score")), "run": (6, 4, ("score",))}
+_Entry = tuple[Any, Any, Any, str]  # query, document, value and the place where they are
 
 
 def read_qrels(source: Source) -> dict[str, dict[str, int]]:
@@ -297,7 +248,7 @@ def read_qrels(source: Source) -> dict[str, dict[str, int]]:
         TypeError: for other objects.
         ValueError: if a file has another content; the message names line and field.
     """
-    return _read(source, _QRELS)
+    return _read(source, "qrels")
 
 
 def read_run(source: Source) -> dict[str, dict[str, float]]:
@@ -310,30 +261,46 @@ def read_run(source: Source) -> dict[str, dict[str, float]]:
     Raises:
         OSError, TypeError, ValueError: as ``read_qrels``.
     """
-    return _read(source, _RUN)
+    return _read(source, "run")
 
 
-def _read(source: Any, form: _Format) -> dict[str, dict[str, Any]]:
-    if isinstance(source, str | os.PathLike):
-        return _of_file(source, form)
+def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
     given = source
     if hasattr(given, "to_dict"):
         given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
     if isinstance(given, Mapping) and all(isinstance(inner, Mapping) for inner in given.values()):
         return given  # type: ignore[return-value]
-    try:
-        if isinstance(given, Mapping):
-            raise LookupError
-        triples = [tuple(_field(one, names) for names in (_QUERY, _DOCUMENT, form.names)) for one in given]
-    except (TypeError, LookupError):
-        raise TypeError(
-            f"{form.name} must be a dict of dicts, query -> document -> number, a path, or records with the fields "
-            f"query_id, doc_id and {form.names[0]}; got {type(source).__name__}"
-        ) from None
+    is_file = isinstance(given, str | os.PathLike)
     found: dict[str, dict[str, Any]] = {}
-    for number, (query, document, value) in enumerate(triples):
-        _add(found, form, query, document, value, f"record {number}")
+    for query, document, value, where in (_of_file if is_file else _of_records)(given, kind):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isnan(number) or (kind == "qrels" and not number.is_integer()):
+            expected = "relevance must be an integer" if kind == "qrels" else "score must be a number"
+            raise ValueError(f"{where}: {expected}, got {shorten(value)}")
+        documents = found.setdefault(str(query), {})
+        if str(document) in documents:
+            raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
+        documents[str(document)] = int(number) if kind == "qrels" else number
+    if is_file and not found:
+        raise ValueError(f"{os.fspath(source)} is empty: {kind} have a line for each document, or are JSON")
     return found
+
+
+def _of_records(records: Any, kind: str) -> list[_Entry]:
+    names = _FORMATS[kind][2]
+    try:
+        if isinstance(records, Mapping):
+            raise LookupError
+        return [
+            (_field(one, _QUERY), _field(one, _DOCUMENT), _field(one, names), f"record {number}")
+            for number, one in enumerate(records)
+        ]
+    except (TypeError, LookupError):
+        fields = f"records with the fields query_id, doc_id and {names[0]}; got {type(records).__name__}"
+        raise TypeError(f"{kind} must be a dict of dicts, query -> document -> number, a path, or {fields}") from None
 
 
 def _field(record: Any, names: tuple[str, ...]) -> Any:
@@ -345,54 +312,37 @@ def _field(record: Any, names: tuple[str, ...]) -> Any:
     raise LookupError
 
 
-def _add(found: dict[str, dict[str, Any]], form: _Format, query: Any, document: Any, value: Any, where: str) -> None:
-    try:
-        number = form.read(value)
-    except (TypeError, ValueError):
-        expected = "an integer" if form is _QRELS else "a number"
-        raise ValueError(f"{where}: {form.names[0]} must be {expected}, got {shorten(value)}") from None
-    documents = found.setdefault(str(query), {})
-    if str(document) in documents:
-        raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
-    documents[str(document)] = number
-
-
-def _of_file(path: str | os.PathLike[str], form: _Format) -> dict[str, dict[str, Any]]:
-    name, found = os.fspath(path), dict[str, dict[str, Any]]()
+def _of_file(path: str | os.PathLike[str], kind: str) -> Iterator[_Entry]:
+    name = os.fspath(path)
     try:
         with open(path, "rb") as raw:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if compressed else raw, encoding="utf-8-sig")
-            for query, document, value, line in _entries(text, form, name):
-                _add(found, form, query, document, value, f"{name}, line {line}")
+            yield from _of_lines(text, kind, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} is a damaged gzip file: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 text: {error}") from error
-    if not found:
-        raise ValueError(f"{name} is empty: {form.name} have a line for each document, or are JSON")
-    return found
 
 
-def _entries(text: TextIO, form: _Format, name: str) -> Iterator[tuple[Any, Any, Any, int]]:
-    """Yield query, document, value and number of the line."""
-    separator, width, places = None, 0, (0, 2, form.value)
+def _of_lines(text: TextIO, kind: str, name: str) -> Iterator[_Entry]:
+    separator, width, places = None, 0, (0, 2, _FORMATS[kind][1])
     for number, line in enumerate(text, 1):
         if not line.strip():
             continue
         if not width and line.lstrip()[0] in "{[":
-            yield from _json_entries(line + text.read(), number, name)
+            yield from _of_json(line, text, number, name)
             return
         if not width and _is_header(line):
             separator, width, places = ("\t" if "\t" in line else None), 3, (0, 1, 2)
             continue
-        width = width or form.width
+        width = width or _FORMATS[kind][0]
         fields = line.rstrip("\r\n").split(separator)
         if len(fields) != width:
             hint = "; a file of 3 columns begins with a header" if len(fields) == 3 else ""
             raise ValueError(f"{name}, line {number}: {len(fields)} fields instead of {width}{hint}")
         query, document, value = (fields[place] for place in places)
-        yield query, document, value, number
+        yield query, document, value, f"{name}, line {number}"
 
 
 def _is_header(line: str) -> bool:
@@ -404,23 +354,20 @@ def _is_header(line: str) -> bool:
         return True
 
 
-def _json_entries(content: str, first: int, name: str) -> Iterator[tuple[Any, Any, Any, int]]:
-    """Yield as ``_entries`` from one JSON object, or from one in each line."""
-    line, _, rest = content.partition("\n")
+def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[_Entry]:
+    """Yield the entries of one object, or of one in each line."""
+    parts: Iterable[str] = chain([line], text)
     try:
         json.loads(line)
-        parts = list(enumerate([line, *rest.split("\n")], first))
     except json.JSONDecodeError:
-        parts = [(first, content)]
-    for number, part in parts:
-        if not part.strip():
-            continue
+        parts = [line + text.read()]
+    for number, part in enumerate(parts, first):
         try:
-            queries = json.loads(part)
+            queries = json.loads(part) if part.strip() else {}
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}, line {number + error.lineno - 1}: {error.msg}") from None
         if not isinstance(queries, dict) or not all(isinstance(inner, dict) for inner in queries.values()):
             raise ValueError(f"{name}, line {number}: expected {{query: {{document: number}}}}, got {shorten(part)}")
         for query, documents in queries.items():
             for document, value in documents.items():
-                yield query, document, value, number
+                yield query, document, value, f"{name}, line {number}"

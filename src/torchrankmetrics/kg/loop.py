@@ -18,12 +18,10 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import BestCandidates
 from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
-from torchrankmetrics.metrics.views import is_reversal
-from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.metrics.analysis import far_below_chance
 from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.shards import ShardSpec
 from torchrankmetrics.table.rank_table import RankTable
@@ -182,28 +180,15 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
     total, progress = sum(len(side.queries) for side in sides), sides[0].options.progress
     with tqdm(total=total, desc="ranking", unit="query", disable=None if progress else True) as bar, torch.no_grad():
         table = RankTable.concatenate([side.rank(group, bar) for side in sides])
-    warn_of_distances(table.ranks, sides[0].options.higher_is_better)
+    warn_of_distances(table, sides[0].options.higher_is_better)
     return table
 
 
-def warn_of_distances(ranks: Ranks, higher_is_better: bool) -> None:
+def warn_of_distances(table: RankTable, higher_is_better: bool) -> None:
     """Warn if the mean rank is so far worse than random that the order of the scores must be reversed."""
-    number = ranks.num_candidates
-    above = ranks.optimistic + ranks.pessimistic - number - 1  # twice what a rank is above the mean of U{1..N}
-    if ranks.flags is not None:
-        ranked = (ranks.flags & fault.NAN) == 0  # tasks with NaN rank last in any order
-        number, above = number.where(ranked, 1), above * ranked
-    surplus, number = float(above.sum(dtype=torch.float64)) / 2, number.double()
-    if surplus <= 0:
-        return
-    z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
-    index = -2 * surplus / float((number - 1).sum())
-    if is_reversal(index, z):
+    if found := far_below_chance(table.rows.cpu().numpy()):
         remedy = "distances? Then pass" if higher_is_better else "scores, higher is better? Then leave out"
-        warn(
-            f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f}): are these {remedy} "
-            "higher_is_better=False"
-        )
+        warn(f"{found}: are these {remedy} higher_is_better=False")
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:

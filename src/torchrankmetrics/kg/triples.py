@@ -13,7 +13,7 @@ from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides, sides_o
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
-from torchrankmetrics.ranking.shards import ShardSpec
+from torchrankmetrics.ranking.shards import ShardSpec, agreeing
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, check_int
 
@@ -93,7 +93,7 @@ def rank_triples(
     """
     shards = ShardSpec(process_group, offset, num_candidates)
     options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shards=shards)
-    with shards.agreeing() as agreement:
+    with agreeing(shards.communicator()) as agreement:
         tasks = as_triples(triples, "triples")
         for name, number in (("batch_size", batch_size), ("top_k", top_k)):
             if number is not None:
@@ -102,7 +102,7 @@ def rank_triples(
             if process_group is not None and given is not None:
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
         sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
-        if agreement is not None:
+        if process_group is not None:
             agreement.settings = {
                 "triples": tasks,
                 "the sides, and whether they are exact": [(side.name, side.is_exact) for side in sides],

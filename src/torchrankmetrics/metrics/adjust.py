@@ -18,7 +18,6 @@ from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.metrics.views import apply_view, view_slope
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers
@@ -109,7 +108,7 @@ def adjust(
     0.3545 [0.3540, 0.3550]
     """
     definition = base_definition(metric)
-    measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
+    measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
             raise ValueError(

@@ -66,6 +66,8 @@ class Analysis:
                 "tasks under one id are lost. Give each task its own id or none; for intervals there is "
                 "RankCollection.confidence_intervals"
             )
+        if len(rows) and not len(self.table_rows):
+            warn("every ranking task has the weight 0, and values are NaN: pass a weight above 0 for tasks that count")
         if differing:
             warn(
                 f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
@@ -77,12 +79,17 @@ class Analysis:
                 "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
             )
 
-    def once(self, key: Hashable, compute: Callable[..., Found], *arguments: Hashable) -> Found:
+    def once(self, key: Hashable, compute: Callable[[], Found]) -> Found:
         """Return a result, computed at the first call with its key."""
         if key not in self._cache:
-            self._cache[key] = compute(*arguments)
-        found: Found = self._cache[key]
-        return found
+            self._cache[key] = compute()
+        return self._cache[key]  # type: ignore[no-any-return]
+
+    def warn_once(self, about: str, message: str) -> None:
+        """Warn unless there was a warning about it."""
+        if about not in self._warned:
+            self._warned.add(about)
+            warn(message)
 
     @property
     def rows(self) -> Rows:
@@ -92,9 +99,7 @@ class Analysis:
     def _rows_of_tasks(self) -> Rows:
         if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
             return self.table_rows
-        rows, _ = canonical_rows(without_queries(self.table_rows))
-        rows.flags.writeable = False
-        return rows
+        return canonical_rows(without_queries(self.table_rows))[0]
 
     @property
     def num_nan(self) -> int:
@@ -114,17 +119,17 @@ class Analysis:
     @property
     def sides(self) -> list[Side]:
         """Sides of the rows: a subset of head, tail, relation."""
-        present = np.unique(Columns(self.rows).side)
-        return [name for name in TASK_SIDES if SIDE_CODES[name] in present]
+        return [side for side in TASK_SIDES if SIDE_CODES[side] in Columns(self.rows).side]
 
     def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
         """Tasks of a side, with weights that sum to one per group if the average is macro."""
-        return self.once(("tasks", side, average, min_candidates), self._sample, side, average, min_candidates)
 
-    def _sample(self, side: Side, average: Average, min_candidates: int) -> RankSample:
-        if side == "both" and min_candidates == 1:
-            return sample_of(self.rows, average)
-        return sample_of(self.rows.T[:, used(self.rows, side, min_candidates)].T, average)
+        def read() -> RankSample:
+            if side == "both" and min_candidates == 1:
+                return sample_of(self.rows, average)
+            return sample_of(self.rows.T[:, used(self.rows, side, min_candidates)].T, average)
+
+        return self.once(("tasks", side, average, min_candidates), read)
 
     @property
     def queries(self) -> "QuerySample":
@@ -191,24 +196,57 @@ class Analysis:
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:
         """Warn once if relevant items of a query compete and a query metric has the same name in retrieval."""
         instead = query_counterpart(name) if "competition" not in self._warned else None
-        if instead is None or not (number := self.once(("competing", side), self._num_competing, side)):
-            return
-        self._warned.add("competition")
-        warn(
-            f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
-            f"{shorten(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
-            "mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
-            "ranks list the relevant items in exclude"
-        )
+        if instead and (number := self.once(("competing", side), lambda: self._num_competing(side))):
+            self.warn_once(
+                "competition",
+                f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
+                f"{shorten(key)} averages over relevant items: to average over queries use {instead!r} (mr -> "
+                "first_mr, mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); "
+                "for filtered ranks list the relevant items in exclude",
+            )
 
     def warn_undefined(self, key: str) -> None:
-        """Warn once that a view is NaN for zero variance under the null."""
-        if "undefined" not in self._warned:
-            self._warned.add("undefined")
+        """Warn once that a value is undefined."""
+        self.warn_once(
+            "undefined",
+            f"{key} is undefined (NaN): under random ranking its value is a constant, for example because every "
+            "task has a single candidate, or k is not below any number of candidates",
+        )
+
+    def warn_of_input(self) -> None:
+        """Warn once if the ranks show an inverted mask, or distances in place of scores."""
+        self.once("input", self._warn_of_input)
+
+    def _warn_of_input(self) -> None:
+        candidates = Columns(self.rows).num_candidates
+        if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
             warn(
-                f"{key} is undefined (NaN): under random ranking its value is a constant, for example because every "
-                "task has a single candidate, or k is not below any number of candidates"
+                f"each ranking task (number: {self.sample().num_tasks}) has one candidate, so that every rank is 1 "
+                "whatever the scores: if the mask exclude= is inverted, invert it; True marks candidates to skip"
             )
+        elif reversal := self.reversal:
+            warn(reversal)
+
+    @property
+    def reversal(self) -> str:
+        """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
+        found = self.once("reversal", lambda: far_below_chance(self.rows))
+        return found and f"{found}: are the scores distances? Of scores higher is better, pass -distances"
+
+
+def far_below_chance(rows: Rows) -> str:
+    """Describe ranks so much worse than random that the order of the scores must be reversed; else ""."""
+    columns = Columns(rows)
+    above = columns.optimistic + columns.pessimistic - columns.num_candidates - 1.0  # twice r - E[r]
+    if above @ columns.count.astype(np.float64) <= 0 or has_unknown(columns.num_candidates):  # nearly always
+        return ""
+    count = columns.count * (columns.flags & fault.NAN == 0)  # tasks with NaN rank last in any order
+    surplus, N = float((count * above).sum()) / 2, columns.num_candidates.astype(np.float64)
+    if surplus <= 0:
+        return ""
+    index = -2 * surplus / float((count * (N - 1)).sum())
+    z = -surplus / float((count * ((N**2 - 1) / 12)).sum()) ** 0.5
+    return f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f})" * (z < -6 and index < -0.25)
 
 
 def sample_of(rows: Rows, average: Average = "micro") -> RankSample:

@@ -21,7 +21,7 @@ from torchrankmetrics.metrics.views import offset_and_scale
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
-from torchrankmetrics.table.columns import used
+from torchrankmetrics.table.columns import used, weights
 from torchrankmetrics.validation import check_choice
 
 
@@ -74,13 +74,15 @@ class Groups:
         first = _is_first(group[order])
         self.ids, self.index = group[order][first], np.cumsum(first) - 1
         self.analysis = analysis
+        self._all = sample_of(self.rows)
+        weight = weights(self.rows)
+        self._in_range = in_range(weight) is weight  # else ``RankSample`` would scale a group alone differently
         self._once = functools.cache(lambda method, *arguments: method(*arguments))
 
     @property
     def num_tasks(self) -> IntArray:
         """Number of tasks of each group, (g,) int64."""
-        sample, group = self._once(self._sample, "both", 1)
-        return np.bincount(group, sample.count).astype(np.int64)
+        return np.bincount(self.index, self._all.count).astype(np.int64)
 
     def values(self, measure: Measure) -> FloatArray:
         """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""
@@ -94,17 +96,15 @@ class Groups:
     def _at_once(self, measure: Measure) -> FloatArray | None:
         """Values of all groups; None if each group must be computed separately."""
         definition = measure.definition.of_tasks
-        if definition is None or not len(self.ids):
+        if definition is None or not len(self.ids) or not self._in_range:
             return None
         base: FloatArray | None = self._once(self._base, definition, measure.rank_type, measure.side)
         if base is None or measure.view == "base":
             return base
-        if type(measure.expectation) is not ExactExpectation or measure.view == "p_value":
+        closed = definition.is_mean_of_f and definition.has_null and known(definition.f).closed_moments
+        if not closed or type(measure.expectation) is not ExactExpectation or measure.view == "p_value":
             return None
-        moments = self._once(self._moments, definition, measure.side)
-        if moments is None:
-            return None
-        mean, variance = moments
+        mean, variance = self._once(self._moments, definition, measure.side)
         offset, scale = offset_and_scale(definition, measure.view, mean, variance, definition.optimum)
         with np.errstate(all="ignore"):
             return np.where(scale == 0, math.nan, (base - offset) / scale + 0.0)
@@ -112,41 +112,29 @@ class Groups:
     def _sample(self, side: Side, min_candidates: int) -> tuple[RankSample, IntArray]:
         """Tasks of a side with at least so many candidates, group after group, and their groups, from 0."""
         selected = used(self.rows, side, min_candidates)
-        if not selected.all():
-            return sample_of(self.rows.T[:, selected].T), self.index[selected]
-        if (side, min_candidates) != ("both", 1):
-            everything: tuple[RankSample, IntArray] = self._once(self._sample, "both", 1)
-            return everything
-        return sample_of(self.rows), self.index
+        if selected.all():
+            return self._all, self.index
+        return sample_of(self.rows.T[:, selected].T), self.index[selected]
 
     def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
         """Base value of each group, NaN without tasks; None if each group must be computed separately."""
         p, a = definition.exponents
         power_mean = abs(p) != 1 and p != 0 and a == 1 / p
-        place = side, definition.min_candidates
-        if definition.aggregation != "mean" or rank_type == "expected" or power_mean or self._scales_weights(*place):
+        if definition.aggregation != "mean" or rank_type == "expected" or power_mean:
             return None
-        runs, rank, mass, num_candidates = self._once(self._histogram, *place, rank_type, definition.uses_candidates)
+        key = side, definition.min_candidates, rank_type, definition.uses_candidates
+        runs, rank, mass, num_candidates = self._once(self._histogram, *key)
         x = apply_transform(definition.f, rank, num_candidates=num_candidates)
         means = runs.sums(mass * x) / runs.sums(mass)
         return self._spread(runs, apply_transform(definition.g, means, "g"), math.nan)
 
-    def _moments(self, definition: RankDefinition, side: Side) -> tuple[FloatArray, FloatArray] | None:
-        """Null mean and variance of each group; None if each group must be computed separately."""
-        f, place = known(definition.f), (side, definition.min_candidates)
-        closed = definition.is_mean_of_f and definition.has_null and f.closed_moments
-        if not closed or self._scales_weights(*place):
-            return None
-        runs, distinct, index, weight, count = self._once(self._counts, *place)
-        mean, variance = (part[index] for part in f.null_moments(distinct))
+    def _moments(self, definition: RankDefinition, side: Side) -> tuple[FloatArray, FloatArray]:
+        """Null mean and variance of each group."""
+        runs, distinct, index, weight, count = self._once(self._counts, side, definition.min_candidates)
+        mean, variance = (part[index] for part in known(definition.f).null_moments(distinct))
         share = count * weight
         mean, variance = runs.sums(share * mean), runs.sums(share * weight * variance)
         return self._spread(runs, mean, 0.0), self._spread(runs, variance, 0.0)
-
-    def _scales_weights(self, side: Side, min_candidates: int) -> bool:
-        """Whether weights are so far apart that ``RankSample`` would scale a group alone differently."""
-        weight = self._once(self._sample, side, min_candidates)[0].weight
-        return in_range(weight) is not weight
 
     def _spread(self, runs: Runs, values: FloatArray, fill: float) -> FloatArray:
         """Values of all groups from values of the groups that have entries."""

@@ -1,6 +1,7 @@
 """`RankCollection`: many metrics with one buffer of rows, one pass over the scores and one gather."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.definitions.protocol import Average, View
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis
@@ -20,7 +21,7 @@ from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import HasRows
-from torchrankmetrics.validation import TaskSide, shorten
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -44,8 +45,7 @@ class RankCollection(RowOwner, MetricCollection):
         rank_types (str or sequence of str, default ("realistic",)): of "realistic", "optimistic", "pessimistic",
             "expected". p-values are computed from pessimistic ranks, whatever the rank type.
         sides (str or sequence of str, default ("both",)): of "both", "head", "tail", "relation"; "both" is the union of
-            the tasks. Others than "both" need ``side`` in update. Or two labels of your own for head and tail, for
-            example ("i2t", "t2i"), with or without "both".
+            the tasks. Others than "both" need ``side`` in update.
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): computes null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
@@ -53,8 +53,7 @@ class RankCollection(RowOwner, MetricCollection):
         storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
-        compute_groups (bool or list of lists of str, default True): as in ``MetricCollection``, but
-            without effect: all members are one group, because they share one buffer of rows.
+        compute_groups (bool or list of lists of str, default True): without effect: all members are one group.
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``, for every member.
 
     Raises:
@@ -73,9 +72,7 @@ class RankCollection(RowOwner, MetricCollection):
 
     # TorchScript compiles all other properties of a module
     __jit_unused_properties__: ClassVar[list[str]] = [
-        *MetricCollection.__jit_unused_properties__,
-        "measures",
-        "_first",
+        *(*MetricCollection.__jit_unused_properties__, "measures", "_first")
     ]
 
     def __init__(
@@ -84,7 +81,7 @@ class RankCollection(RowOwner, MetricCollection):
         *additional_metrics: MetricLike | MetricCollection,
         views: View | Sequence[View] = ("base",),
         rank_types: RankType | Sequence[RankType] = ("realistic",),
-        sides: str | Sequence[str] = ("both",),
+        sides: Side | Sequence[Side] = ("both",),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
@@ -124,9 +121,7 @@ class RankCollection(RowOwner, MetricCollection):
             if key in self._modules or key in members:
                 raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
             if hasattr(self, key):
-                raise ValueError(
-                    f"metric key {key!r} is an attribute of every collection; pass a dict with another key"
-                )
+                raise ValueError(f"metric key {key!r} is an attribute of every collection; pass a dict with another")
             if member.rows:
                 raise ValueError(f"metric {key!r} has been updated before; reset it first, or add a fresh one")
             members[key] = member
@@ -151,13 +146,11 @@ class RankCollection(RowOwner, MetricCollection):
         self._checked = (members_now[0], *others)
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
+            return chain.from_iterable(map(self._entries, metrics))
         if isinstance(metrics, MetricCollection):
             metrics = dict(metrics.items(keep_base=True, copy_state=False))
-        elif isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
-            for entry in metrics:
-                yield from self._entries(entry)
-            return
-        yield from self._selection.entries(metrics)
+        return self._selection.entries(metrics)
 
     def _members(self) -> list[RankMetric]:
         return list(self._modules.values())  # type: ignore[arg-type]
@@ -191,14 +184,11 @@ class RankCollection(RowOwner, MetricCollection):
 
     update = RankMetric.update  # it calls the next two methods
 
-    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> TaskSide | None:
-        if side is not None:
-            side = self._selection.labels.get(side, side)
+    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
         for member in self._checked:
             member._validate_update(preds, side, group)
         if self.is_released:
             self._share()
-        return side  # type: ignore[return-value]  # checked with the rows
 
     def _replace(self, rows: Tensor) -> None:
         updates = max(self._first.update_count, 1)
@@ -219,11 +209,7 @@ class RankCollection(RowOwner, MetricCollection):
         self.rows.empty()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
-        """Add the rows of another collection, as if its updates had been made here.
-
-        Args:
-            other (RankCollection): a collection with the same metrics.
-        """
+        """Add the rows of another collection, as if its updates had been made here."""
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
         rows = other._first.rows
@@ -233,20 +219,14 @@ class RankCollection(RowOwner, MetricCollection):
 
     def _synced_analysis(self) -> Analysis:
         first = self._first
-        with first.sync_context(
-            dist_sync_fn=first.dist_sync_fn, should_sync=first._to_sync, should_unsync=first._should_unsync
-        ):
+        with first.sync_context(first.dist_sync_fn, should_sync=first._to_sync, should_unsync=first._should_unsync):
             return first.rows.analysis()
 
     # --- names, tables and statistics
 
     @staticmethod
     def names() -> list[str]:
-        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``.
-
-        Returns:
-            The names, in the order of the metrics page.
-        """
+        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``."""
         return list(all_names())
 
     @property
@@ -274,60 +254,37 @@ class RankCollection(RowOwner, MetricCollection):
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
     def mode(self, metric: str) -> str:
-        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
-
-        Args:
-            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
-        """
+        """Return the direction of a metric, "max" or "min"; arguments as for ``monitor``."""
         return str(self.monitor(metric)["mode"])
 
     def table(self) -> "RankTable":
-        """All rows of all processes, sorted, distinct and counted, on the CPU.
-
-        Returns:
-            The rows as a ``RankTable``, on the CPU.
-        """
+        """All rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted. Synchronizes."""
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
     def local_table(self) -> "RankTable":
-        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized.
-
-        Returns:
-            The rows as a ``RankTable``.
-        """
+        """The rows of this process as a ``RankTable``, in the order of the updates (storage="counts": merged)."""
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(self._first.rows.as_one(self._first.device))
 
     def summary(self) -> "Summary":
-        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``.
-
-        Returns:
-            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
-        """
+        """Tabulate base value, adjusted index and z-score of every metric by side: print it, or read ``rows``."""
         from torchrankmetrics.metrics.summary import summarize
 
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes.
-
-        Returns:
-            Dict of metric key to relative error of the p-value, float.
-        """
+        """Error of every requested p-value by key: standard error if simulated, else width of its bracket."""
         analysis = self._synced_analysis()
-        return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
+        return {key: one.log_p_value(analysis)[1] for key, one in self.measures.items() if one.view == "p_value"}
 
     def breakdown(self, names: "Names" = None) -> "Breakdown":
         """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes.
 
         Args:
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
-
-        Returns:
-            A table with one row per group.
         """
         from torchrankmetrics.metrics.breakdown import break_down
 
@@ -355,13 +312,11 @@ class RankCollection(RowOwner, MetricCollection):
             seed (int, default 0): of the bootstrap.
 
         Returns:
-            One ``Interval`` per metric, by its key.
+            One ``Interval`` per metric, by its key, except p-values and counts. Views are affine: their moments, given
+            by the candidate counts, stay fixed. Fewer than 5 effective tasks or clusters are a warning.
 
         Raises:
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.
-
-        Views are affine: their moments, given by the candidate counts, stay fixed. p-values and counts are left out.
-        Warns of intervals that rest on fewer than 5 effective tasks or clusters: their coverage is unreliable.
         """
         from torchrankmetrics.inference.intervals import confidence_intervals
 
@@ -372,9 +327,7 @@ class RankCollection(RowOwner, MetricCollection):
 
     def items(self, keep_base: bool = False, copy_state: bool = True) -> Iterable[tuple[str, RankMetric]]:  # type: ignore[override]
         """Keys and metrics, as of any ``MetricCollection``."""
-        self.is_released |= (
-            copy_state  # a plain MetricCollection takes members over through this call, and updates them
-        )
+        self.is_released |= copy_state  # a plain MetricCollection takes members through this call, and updates them
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
     def _compute_groups_create_state_ref(self, copy: bool = False) -> None:

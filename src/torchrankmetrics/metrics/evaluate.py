@@ -8,14 +8,13 @@ from typing import Any, cast
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.definitions.protocol import Average, View
+from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import suggest_keywords, warn
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
-from torchrankmetrics.metrics.summary import REVERSED, is_reversed
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.negatives import Predictions
@@ -46,7 +45,7 @@ def evaluate(
     indexes: Integers | None = None,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
-    sides: str | Sequence[str] = ("both",),
+    sides: Side | Sequence[Side] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
     relevance_threshold: float = 1.0,
@@ -76,7 +75,7 @@ def evaluate(
         gain (numbers, default None): relevance label of each task, as in ``RankMetric.update``.
         indexes (integers, default None): query of each flat score (T,), with a target (T,), as in
             ``RankMetric.update``.
-        views (str or sequence of str, default ("base",)): one or several views, as in ``RankCollection``.
+        views (str or sequence of str, default ("base",)): as in ``RankCollection``, like the next three.
         rank_types (str or sequence of str, default ("realistic",)): one or several rank types.
         sides (str or sequence of str, default ("both",)): one or several sides.
         average (str, default "micro"): "micro" or "macro".
@@ -121,9 +120,8 @@ def evaluate(
         given = as_tensor(ranks if scores is None else scores, "ranks" if scores is None else "scores")  # type: ignore[arg-type]
     is_scored = not is_complete and (scores is not None or indexes is not None or given.ndim == 2)
     unknown = num_candidates is None
-    answers: Any = None
     if is_scored:
-        answers = _target_of(given, num_candidates, target)
+        target = _target_of(given, num_candidates, target)
     elif target is not None or exclude is not None:
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     elif is_complete:
@@ -141,24 +139,12 @@ def evaluate(
         )
     if not (is_complete or is_scored):
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
-    if isinstance(side, str):
-        side = selection.labels.get(side, side)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
-    analysis = Analysis(
-        [
-            make_block(
-                given,
-                answers,
-                cast("Exclude", exclude),
-                facts,
-                indexes=indexes,
-                backend=backend,
-                name="scores",
-            )
-        ]
-    )
-    if is_scored and is_reversed(analysis):
-        warn(REVERSED)
+    exclude = cast("Exclude", exclude)
+    block = make_block(given, cast("Any", target), exclude, facts, indexes=indexes, backend=backend, name="scores")
+    analysis = Analysis([block])
+    if is_scored:
+        analysis.warn_of_input()
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
 

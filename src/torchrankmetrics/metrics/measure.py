@@ -36,8 +36,7 @@ class Measure:
     rank_type: RankType = "realistic"
     side: Side = "both"
     average: Average = "micro"
-    expectation: ExpectationProvider = DEFAULT_EXPECTATION
-    side_names: tuple[str, str] = ("head", "tail")
+    expectation: ExpectationProvider = None  # type: ignore[assignment]  # None: exact
 
     def __post_init__(self) -> None:
         definition = self.definition
@@ -47,9 +46,9 @@ class Measure:
             raise TypeError(
                 f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}{own}"
             )
-        if not isinstance(
-            self.expectation, ExactExpectation | ExpectationProvider
-        ):  # isinstance of a protocol alone is slow
+        if self.expectation is None:
+            object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
+        elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {shorten(self.expectation)}"
             )
@@ -67,16 +66,10 @@ class Measure:
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
         usual = self.definition.canonical_rank_type("realistic")
-        parts = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
+        parts = [(self.side, "both"), (self.rank_type, usual), (self.average, "micro")]
         name = VIEW_PREFIXES[self.view] + self.definition.name
         name = _OWN_WORDS.get((self.definition.name, self.view), name)
         return "_".join([*(part for part, unwritten in parts if part != unwritten), name])
-
-    @property
-    def side_name(self) -> str:
-        """Name of the side in keys."""
-        head, tail = self.side_names
-        return {"head": head, "tail": tail}.get(self.side, self.side)
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -95,8 +88,7 @@ class Measure:
 
     def sample(self, analysis: Analysis) -> Sample:
         """The tasks or queries of the side on which the metric is defined, weighted by the average."""
-        sample: Sample = self.definition.sample(analysis, self.side, self.average)
-        return sample
+        return self.definition.sample(analysis, self.side, self.average)  # type: ignore[no-any-return]
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
@@ -114,15 +106,11 @@ class Measure:
             analysis.warn_undefined(self.key)
         return value
 
-    def log_p_value(self, analysis: Analysis) -> float:
-        """Natural logarithm of the p-value, whatever the view: finite where the p-value underflows to 0."""
-        return self._p_value(analysis)[0]
+    def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
+        """Natural logarithm of the p-value, finite where the p-value underflows to 0, and the error of the p-value.
 
-    def p_value_error(self, analysis: Analysis) -> float:
-        """Standard error of a simulated p-value; else by how much it may be too large, 0 if that is below 0.1%."""
-        return self._p_value(analysis)[1]
-
-    def _p_value(self, analysis: Analysis) -> tuple[float, float]:
+        The error is the standard error of a simulated p-value, else by how much it may be too large (0 below 0.1%).
+        """
         key = self.definition, self.side, self.average
         return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 
@@ -130,7 +118,7 @@ class Measure:
         if self.view == "base":
             return base
         if self.view == "p_value":
-            return math.exp(self.log_p_value(analysis))
+            return math.exp(self.log_p_value(analysis)[0])
         return apply_view(self.definition, self.view, base, self.moments(self.sample(analysis)))
 
     def moments(self, sample: Sample) -> Moments:

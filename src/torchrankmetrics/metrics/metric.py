@@ -23,7 +23,7 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
-from torchrankmetrics.metrics.state import KEY, Gather, RowBuffer, RowOwner, as_values, validated
+from torchrankmetrics.metrics.state import KEY, Gather, RowBuffer, RowOwner, as_values, validated, value_device
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
@@ -92,13 +92,8 @@ class RankMetric(RowOwner, Metric):
     full_state_update = False
     # TorchScript compiles all other properties and annotated attributes of a module
     __jit_unused_properties__: ClassVar[list[str]] = [
-        *Metric.__jit_unused_properties__,
-        "rows",
-        "update_called",
-        "update_count",
-        "_computed",
-        "_update_count",
-        "_value_device",
+        *(*Metric.__jit_unused_properties__, "update_called", "update_count"),
+        *("rows", "_computed", "_update_count"),
     ]
     __jit_ignored_attributes__: ClassVar[list[str]] = [*Metric.__jit_ignored_attributes__, "measure"]
     measure: Measure
@@ -170,11 +165,6 @@ class RankMetric(RowOwner, Metric):
     def _computed(self, value: Any) -> None:
         vars(self)["_value"] = None if value is None else (value, self.rows.content)
 
-    @property
-    def _value_device(self) -> torch.device:
-        # a metric that was built on the meta device may be updated with real scores
-        return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
-
     # --- update, compute, forward, reset
 
     @eager
@@ -185,7 +175,7 @@ class RankMetric(RowOwner, Metric):
         target: Target | None = None,
         *,
         exclude: Exclude = None,
-        side: TaskSide | str | None = None,
+        side: TaskSide | None = None,
         group: Integers | None = None,
         query: Integers | None = None,
         weight: Numbers | None = None,
@@ -224,8 +214,8 @@ class RankMetric(RowOwner, Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        task_side = self._validate(preds, side, group)
-        facts = TaskFacts(task_side, group, weight, sample_id, query, gain)
+        self._validate(preds, side, group)
+        facts = TaskFacts(side, group, weight, sample_id, query, gain)
         if isinstance(self, Metric):  # the only kind that a BootStrapper holds
             _check_resampling(preds, target, exclude, facts, indexes)
         self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend))
@@ -233,7 +223,9 @@ class RankMetric(RowOwner, Metric):
     @eager
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
-        return as_values([self.measure.value(self.rows.analysis())], self._value_device)[0]
+        analysis = self.rows.analysis()
+        analysis.warn_of_input()
+        return as_values([self.measure.value(analysis)], self.device)[0]
 
     # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all blocks
     @torch.jit.unused
@@ -259,9 +251,6 @@ class RankMetric(RowOwner, Metric):
         Args:
             incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, a list of int64 (n, 10)
                 tensors.
-
-        Raises:
-            TypeError, ValueError, IndexError: for another metric, and rows that an update would not accept.
         """
         updates = 1
         if isinstance(incoming_state, RankMetric):
@@ -287,13 +276,9 @@ class RankMetric(RowOwner, Metric):
             num_answers (array-like, default 1): (queries,) integers from 1 to num_candidates, or one; for query metrics
                 only.
         """
-        given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
-        num_candidates, weight, num_answers = (
-            as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
-            for name, values in given.items()
-        )
-        measure = self.measure
-        return measure.definition.moments_of_counts(num_candidates, num_answers, weight, measure.expectation)
+        given = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
+        arrays = (as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given)
+        return self.measure.definition.moments_of_counts(*arrays, self.measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
@@ -303,24 +288,22 @@ class RankMetric(RowOwner, Metric):
         """Show the key in ``print(metric)``."""
         return self.measure.key
 
-    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> TaskSide | None:
-        """Raise for an update that does not fit, before anything is ranked; return the side under its stored name."""
+    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
+        """Raise for an update that does not fit, before anything is ranked."""
         collection = self.rows.collection
         if collection is not None and not collection.is_released:
             raise TorchMetricsUserError(
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
             )
         self._validate_update(preds, side, group)
-        return side  # type: ignore[return-value]  # checked with the rows
 
     def _validate_update(self, preds: Any, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure
         if measure.side != "both" and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
-            known = ", ".join(map(repr, measure.side_names))
             raise ValueError(
-                f"side must be passed to update ({known} or 'relation'), or be in every row of its RankTable: "
+                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
                 f"{self.key!r} uses the ranking tasks of one side only"
             )
         if measure.average == "macro" and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
@@ -361,8 +344,8 @@ class RankMetric(RowOwner, Metric):
         if not self.compute_on_cpu:
             self.rows.move(self.device)
         # torchmetrics casts values to the dtype of the model, too
-        moved = [apply_to_collection(value, Tensor, Tensor.to, self._value_device) for value in values]
-        self._computed, self._forward_cache = moved
+        device = value_device(self.device)
+        self._computed, self._forward_cache = (apply_to_collection(one, Tensor, Tensor.to, device) for one in values)
         return self
 
 
@@ -373,7 +356,7 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
     if first.dist_sync_on_step and first.distributed_available_fn():
         batch = batch.gathered(first.dist_sync_fn or gather_all_tensors, first.process_group, first.device)
     analysis = batch.analysis()
-    values = as_values([metric.measure.value(analysis) for metric in metrics], first._value_device)
+    values = as_values([metric.measure.value(analysis) for metric in metrics], first.device)
     for metric, value in zip(metrics, values, strict=True):
         metric._forward_cache = value
     return values
@@ -382,13 +365,11 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
 def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
     """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
     of_tasks = (facts.group, facts.weight, facts.sample_id, facts.gain)
+    is_mask = isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
+    is_drawable = isinstance(target, Tensor) and (target.ndim == 1 or target.dtype == torch.bool)
     if (
-        isinstance(preds, Tensor)
-        and isinstance(target, Tensor)
-        and (target.ndim == 1 or target.dtype == torch.bool)
-        and (exclude is None or (isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2))
-        and facts.query is None  # a query drawn twice would have its relevant items twice
-        and indexes is None
+        (isinstance(preds, Tensor) and is_drawable and (exclude is None or is_mask))
+        and (facts.query is None and indexes is None)  # a query drawn twice would have its relevant items twice
         and all(isinstance(fact, Tensor | int | float | None) for fact in of_tasks)
     ):
         return

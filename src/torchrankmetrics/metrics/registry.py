@@ -13,10 +13,9 @@ from torchrankmetrics.definitions import tasks
 from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure, Measured, measure_of
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.metrics.measure import AVERAGES, SIDES, VIEW_PREFIXES, Measure, Measured, measure_of
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, check_key, shorten
+from torchrankmetrics.validation import Choice, check_choice, check_key, shorten
 
 MetricLike = str | Definition | Measure | Measured
 """A metric: a name, a definition, or an object with a measure, such as a ``RankMetric``."""
@@ -45,8 +44,7 @@ class Entry(NamedTuple):
             from torchrankmetrics.queries import definitions as queries
 
             made = getattr(queries, made)
-        definition: Definition = made(*number) if callable(made) else made
-        return definition
+        return made(*number) if callable(made) else made  # type: ignore[no-any-return]
 
 
 METRICS = (
@@ -93,24 +91,25 @@ METRICS = (
 )
 # names that include the view; AMR is the ratio to the expectation, AMRI the index
 _WITH_VIEW = {
-    "amr": "normalized_mr",
-    "aamr": "normalized_mr",
-    "adjusted_mean_rank": "normalized_mr",
-    "adjusted_arithmetic_mean_rank": "normalized_mr",
-    "amri": "adjusted_mr",
-    "aamri": "adjusted_mr",
-    "amrr": "adjusted_mrr",
-    "aihmr": "adjusted_mrr",
-    "gmri": "adjusted_gmr",
-    "agmri": "adjusted_gmr",
-    "zamr": "z_mr",
+    word: name
+    for name, words in {
+        "normalized_mr": "amr aamr adjusted_mean_rank adjusted_arithmetic_mean_rank",
+        "adjusted_mr": "amri aamri",
+        "adjusted_mrr": "amrr aihmr",
+        "adjusted_gmr": "gmri agmri",
+        "z_mr": "zamr",
+        # PyKEEN's keys do not contain k, which is 10
+        "adjusted_hits_at_10": "ahk ah@k ah_at_k ahits@k ahits_at_k adjusted_hits_at_k adjusted_hits@k",
+        "z_hits_at_10": "zahk z_hits_at_k z_hits@k",
+    }.items()
+    for word in words.split()
 }
 # words before the metric, including PyKEEN's
 _QUALIFIERS: dict[str, dict[str, str]] = {
-    "side": {"left": "head", "right": "tail"} | {side: side for side in ("head", "tail", "relation", "both")},
+    "side": {"left": "head", "right": "tail"} | {side: side for side in SIDES},
     "rank_type": {"avg": "realistic", "average": "realistic", "best": "optimistic", "worst": "pessimistic"}
-    | {rank_type: rank_type for rank_type in ("realistic", "optimistic", "pessimistic", "expected")},
-    "average": {"micro": "micro", "macro": "macro"},
+    | {rank_type: rank_type for rank_type in RANK_TYPES},
+    "average": {average: average for average in AVERAGES},
 }
 # metrics of other libraries that have no synonym above
 _FOREIGN = {
@@ -124,8 +123,6 @@ _FOREIGN = {
 }
 _PAGE = "docs/coming_from.md translates the words of other fields"
 _LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
-# words of names that a label of a side must not be
-_RESERVED = {*VIEWS, *RANK_TYPES, "micro", "macro", "z", "p", "adjusted", "normalized", "left", "right"}
 _LONGEST = 200  # characters of a name: patterns take quadratic time
 
 _WHOLE: dict[str, Entry] = {}  # by words without a number
@@ -163,8 +160,7 @@ class MetricName:
 
     def measure(self, **options: Any) -> Measure:
         """Return the measure; options of ``Measure`` replace qualifiers that are not in the name."""
-        own = {one: getattr(self, one) for one in ("view", "rank_type", "side", "average")}
-        return Measure(self.definition, **options | {one: value for one, value in own.items() if value is not None})
+        return Measure(**options | {one: value for one, value in vars(self).items() if value is not None})
 
 
 def parse_name(name: str) -> MetricName:
@@ -182,6 +178,12 @@ def parse_name(name: str) -> MetricName:
     return result
 
 
+def _at_threshold(name: Any, relevance_threshold: float) -> Any:
+    if relevance_threshold == 1:
+        return name
+    return replace(name, definition=name.definition.at_threshold(relevance_threshold))
+
+
 def as_measure(
     metric: MetricLike | MetricName,
     expectation: ExpectationProvider | None = None,
@@ -192,8 +194,7 @@ def as_measure(
     name: Any = measure_of(metric) or (parse_name(metric) if isinstance(metric, str) else metric)
     if not isinstance(name, Measure | MetricName):
         name = MetricName(name)
-    if relevance_threshold != 1:
-        name = replace(name, definition=name.definition.at_threshold(relevance_threshold))
+    name = _at_threshold(name, relevance_threshold)
     qualifiers = {one: value for one, value in qualifiers.items() if value is not None}
     for one, value in qualifiers.items():
         if (own := getattr(name, one)) not in (None, value):
@@ -202,9 +203,8 @@ def as_measure(
                 f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one of them"
             )
     if isinstance(name, MetricName):
-        return name.measure(**qualifiers, expectation=expectation or DEFAULT_EXPECTATION)
-    measure: Measure = name
-    return measure if expectation is None else replace(measure, expectation=expectation)
+        return name.measure(**qualifiers, expectation=expectation)
+    return name if expectation is None else replace(name, expectation=expectation)  # type: ignore[no-any-return]
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:
@@ -307,26 +307,21 @@ def _nearest(text: str) -> str:
 
 
 class Selection:
-    """Options that turn names into measures; two other labels in ``sides`` replace head and tail."""
+    """Options that turn names into measures."""
 
     def __init__(
         self,
         views: View | Sequence[View] = "base",
         rank_types: RankType | Sequence[RankType] = "realistic",
-        sides: str | Sequence[str] = "both",
+        sides: Side | Sequence[Side] = "both",
         expectation: ExpectationProvider | None = None,
         average: Average = "micro",
         relevance_threshold: float = 1.0,
     ) -> None:
-        self.views = _listed(views, "views", VIEWS)
-        self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
-        self.sides, side_names = _sides(sides)
-        self.labels: dict[str, TaskSide] = dict(zip(side_names, ENTITY_SIDES, strict=True))
-        self._options = {
-            "average": average,
-            "expectation": DEFAULT_EXPECTATION if expectation is None else expectation,
-            "side_names": side_names,
-        }
+        self._views = _listed(views, "views", VIEWS)
+        self._rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
+        self._sides = _listed(sides, "sides", SIDES)
+        self._options: dict[str, Any] = {"average": average, "expectation": expectation}
         self._relevance_threshold = relevance_threshold
 
     def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
@@ -342,16 +337,13 @@ class Selection:
             raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
         seen: set[str] = set()
         for entry in metrics:
-            if own := measure_of(entry):
-                seen.add(own.key)
-                yield own.key, entry
-                continue
-            for measure in self._product(self._parsed(entry)):
-                if measure.key not in seen:
+            own = measure_of(entry)
+            for measure in [own] if own else self._product(self._parsed(entry)):
+                if own or measure.key not in seen:
                     seen.add(measure.key)
-                    yield measure.key, measure
+                    yield measure.key, entry if own else measure
         if metrics and not seen:  # every combination is undefined: raise the reason of the first
-            self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
+            self._parsed(metrics[0]).measure(view=self._views[0], rank_type=self._rank_types[0])
 
     def measures(self, metrics: Metrics | None) -> dict[str, Measure]:
         """The measures of ``entries`` by key; None: the default metrics."""
@@ -359,9 +351,9 @@ class Selection:
         return {key: measure for key, entry in entries if (measure := measure_of(entry))}
 
     def _product(self, name: MetricName) -> Iterator[Measure]:
-        views = self.views if name.view is None else (name.view,)
-        rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
-        sides = self.sides if name.side is None else (name.side,)
+        views = self._views if name.view is None else (name.view,)
+        rank_types = self._rank_types if name.rank_type is None else (name.rank_type,)
+        sides = self._sides if name.side is None else (name.side,)
         # a name that is undefined raises; undefined combinations with options are left out
         defined = name.definition.why_undefined(name.view or "base", name.rank_type or "realistic") is None
         for side, rank_type, view in itertools.product(sides, rank_types, views):
@@ -369,32 +361,8 @@ class Selection:
                 yield name.measure(**self._options, view=view, rank_type=rank_type, side=side)
 
     def _parsed(self, entry: MetricLike) -> MetricName:
-        if isinstance(entry, MetricDefinition):
-            name = MetricName(entry)
-        else:
-            label, _, rest = entry.replace(".", "_", 1).partition("_") if isinstance(entry, str) else ("", "", "")
-            own = None if label in ENTITY_SIDES else self.labels.get(label)
-            name = replace(parse_name(rest), side=own) if own else parse_name(entry)  # type: ignore[arg-type]
-        if self._relevance_threshold == 1:
-            return name
-        return replace(name, definition=name.definition.at_threshold(self._relevance_threshold))
-
-
-def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, str]]:
-    """Sides, and the names of head and tail, which two labels may replace."""
-    values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
-    own = [value for value in values if isinstance(value, str) and value not in SIDES]
-    if len(own) < 2:
-        return _listed(given, "sides", SIDES), ("head", "tail")  # type: ignore[arg-type]
-    fit = all(re.fullmatch(r"[a-z][a-z0-9]*", one) and one not in _RESERVED for one in own)
-    if len(own) != 2 or {*values} - {"both", *own} or not fit:
-        raise ValueError(
-            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) for "
-            f"head and tail, with or without 'both'; got {shorten(given)}"
-        )
-    first, second = own
-    codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
-    return tuple(dict.fromkeys(codes[value] for value in values)), (first, second)
+        name = MetricName(entry) if isinstance(entry, MetricDefinition) else parse_name(entry)  # type: ignore[arg-type]
+        return _at_threshold(name, self._relevance_threshold)  # type: ignore[no-any-return]
 
 
 def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:

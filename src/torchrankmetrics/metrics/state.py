@@ -203,10 +203,15 @@ class RowOwner(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
 
+def value_device(device: torch.device) -> torch.device:
+    """Return the device of the values: the CPU for MPS, which has no float64, and for metrics on "meta"."""
+    return torch.device("cpu") if device.type in ("mps", "meta") else device
+
+
 def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
-    """Return numbers as 0-d float64 tensors on the device of their metrics, on the CPU for MPS (it has no float64)."""
-    device = torch.device("cpu") if device.type == "mps" else device
-    return torch.from_numpy(np.array(numbers, dtype=np.float64)).to(device).unbind()  # torch reads lists slowly
+    """Return numbers as 0-d float64 tensors on the device of their metrics."""
+    values = torch.from_numpy(np.array(numbers, dtype=np.float64))  # torch reads lists slowly
+    return values.to(value_device(device)).unbind()
 
 
 def validated(rows: Tensor | Sequence[Tensor]) -> Tensor:

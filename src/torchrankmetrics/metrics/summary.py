@@ -7,13 +7,9 @@ from dataclasses import dataclass, replace
 
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
-
-REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
 
 
 @dataclass(frozen=True)
@@ -43,34 +39,32 @@ class Summary(Rendered):
             Column("adjusted_index", "adjusted index"),
             Column("z_score", "z-score", digits=1),
         )
-        worse = [row.index <= 0 for row in self.rows]
-        rows = [
-            (row.side, row.metric, Styled(row.base, mark="‡") if marked else row.base, row.index, row.z)
-            for row, marked in zip(self.rows, worse, strict=True)
-        ]
-        legend = ["‡: not better than random ranking (the adjusted index is at most 0)"] * any(worse)
+        base = [Styled(row.base, mark="‡") if row.index <= 0 else row.base for row in self.rows]
+        rows = [(row.side, row.metric, own, row.index, row.z) for row, own in zip(self.rows, base, strict=True)]
+        worse = any(row.index <= 0 for row in self.rows)
+        legend = ["‡: not better than random ranking (the adjusted index is at most 0)"] * worse
         return Tabular(columns, rows, (*self.notes, *legend))
 
 
 def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     """Tabulate the metrics of the measures for each side of the rows and for both together."""
     present = analysis.sides
-    sides: list[Side] = [*present, "both"] if len(present) > 1 else ["both"]
+    labels: dict[Side, str] = {"both": present[0] if present else "all"}
+    if len(present) > 1:
+        labels = {side: side for side in (*present, "both")}
     measures = list(measures)
     # one line per side for a metric in several views or sides
     lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
-    for side in sides:
-        label_side: Side = side if len(present) > 1 or not present else present[0]
+    for side, label in labels.items():
         for name, line in lines.items():
-            label = replace(line, side=label_side).side_name if present else "all"
             views = replace(line, side=side).with_views("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))
     notes = _notes(analysis)
     for one in measures:
         p = one.value_or_nan(analysis) if one.view == "p_value" else 0.0
-        if p > 0 and (error := one.p_value_error(analysis)) > 0.01 * p:
+        if p > 0 and (error := one.log_p_value(analysis)[1]) > 0.01 * p:
             notes.append(f"{one.key} is {p:.2g} with an error of {error:.1g} (p_value_errors)")
     return Summary(tuple(rows), tuple(notes))
 
@@ -116,14 +110,6 @@ def _notes(analysis: Analysis) -> list[str]:
         )
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")
-    if is_reversed(analysis):
-        notes.append(REVERSED)
+    if analysis.reversal:
+        notes.append(analysis.reversal)
     return [*notes, *sampled_notes(analysis)]
-
-
-def is_reversed(analysis: Analysis) -> bool:
-    """Whether ranks are so much worse than random that scores must be distances; False with NaN scores."""
-    if analysis.num_nan:
-        return False
-    index = Measure(MEAN_RANK, "adjusted_index").value_or_nan(analysis)
-    return index < 0 and is_reversal(index, Measure(MEAN_RANK, "z_score").value_or_nan(analysis))

@@ -11,11 +11,6 @@ from torchrankmetrics.definitions.protocol import Definition, View
 Number = TypeVar("Number", float, FloatArray)
 
 
-def is_reversal(index: float, z: float) -> bool:
-    """Whether AMRI and its z-score are so low that the scores must be in reverse order."""
-    return z < -6.0 and index < -0.25
-
-
 def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
     """Put a base value into a view: an affine map of the value, NaN if it is undefined.
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
-_NARROW = 3.2
 
 Models = Evaluation | Mapping[str, Evaluation]
 """One evaluation, or several by name."""
@@ -51,21 +50,10 @@ def ink(ax: "Axes") -> Any:
     return ax.xaxis.label.get_color()
 
 
-def is_narrow(ax: "Axes") -> bool:
-    """Whether axes are as narrow as a column of a paper: labels beside them go below or above."""
-    figure = ax.get_figure(root=True)
-    return figure is not None and float(figure.get_figwidth()) * ax.get_position().width < _NARROW
-
-
 def draw_legend(ax: "Axes", own: bool) -> None:
-    """Draw a legend beside new axes, above narrow ones, and inside given ones."""
-    if not own:
-        ax.legend(frameon=False, fontsize=SMALL)
-    elif is_narrow(ax):
-        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2, "columnspacing": 1.2}
-        ax.legend(frameon=False, fontsize=SMALL - 1, handlelength=2.2, **place)
-    else:
-        ax.legend(frameon=False, fontsize=SMALL, handlelength=2.6, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    """Draw a legend beside new axes, and inside given ones."""
+    place: dict[str, Any] = {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
+    ax.legend(frameon=False, fontsize=SMALL, **place)
 
 
 def zero_line(ax: "Axes") -> None:
@@ -91,9 +79,8 @@ def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple
         new.spines[["top", "right"]].set_visible(False)
         return fig, new
     if not hasattr(ax, "get_xlim"):
-        raise TypeError(
-            f"ax must be matplotlib Axes, as in fig, ax = plt.subplots(), or None for new ones; got {type(ax).__name__}"
-        )
+        expected = "matplotlib Axes, as in fig, ax = plt.subplots(), or None for new ones"
+        raise TypeError(f"ax must be {expected}; got {type(ax).__name__}")
     return ax.figure, ax  # type: ignore[return-value]
 
 
@@ -139,9 +126,8 @@ def check_series(series: Sized, most: int | None = len(MARKS)) -> None:
     if not len(series):
         raise ValueError("nothing to draw: pass at least one evaluation with ranking tasks")
     if most is not None and len(series) > most:
-        raise ValueError(
-            f"{len(series)} series are too many to distinguish; draw at most {most}, the others in a second plot"
-        )
+        remedy = f"draw at most {most}, the others in a second plot"
+        raise ValueError(f"{len(series)} series are too many to distinguish; {remedy}")
 
 
 def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:

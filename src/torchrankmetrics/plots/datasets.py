@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
@@ -13,7 +12,7 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.pairing import Evaluation
-from torchrankmetrics.inference.standard_errors import estimate
+from torchrankmetrics.inference.standard_errors import estimate, student_interval
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
@@ -80,9 +79,8 @@ def intervals_by_dataset(
         ax.hlines(y, low, high, color=color, linewidth=1.4)
         ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
     if chance:
-        rows = [y for y, name in enumerate(cells) if name in chance]
-        values = [chance[name] for name in cells if name in chance]
-        ax.plot(values, rows, "|", markersize=12, label="chance", **CHANCE)
+        bars = [(chance[name], y) for y, name in enumerate(cells) if name in chance]
+        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **CHANCE)
     label_rows(ax, list(cells), 0.5)
     ax.tick_params(labelsize=SMALL)
     ax.tick_params(axis="y", length=0)
@@ -94,11 +92,7 @@ def intervals_by_dataset(
 
 
 def differences(
-    rows: Mapping[str, Ends],
-    averages: Mapping[str, Ends],
-    label: str,
-    *,
-    ax: "Axes | None" = None,
+    rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
 
@@ -188,7 +182,6 @@ def by_dataset(
     *,
     confidence_level: float = 0.95,
     ax: "Sequence[Axes] | None" = None,
-    width: float | None = None,
 ) -> "tuple[Figure, list[Axes]]":
     """Draw base value, adjusted index and z-score of a metric by dataset.
 
@@ -203,8 +196,6 @@ def by_dataset(
         metric (str, default "mrr"): a base metric that has an index and a z-score, by any name.
         confidence_level (float, default 0.95): of the intervals.
         ax (sequence of matplotlib Axes, default None): three axes to draw on; None: new ones.
-        width (float, default None): of the new figure, in inches: 3.3 for a column of a paper, with panels below each
-            other.
 
     Returns:
         The figure and its three axes.
@@ -228,35 +219,31 @@ def by_dataset(
     table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
     check_series(models)
-    moments = [
-        DEFAULT_EXPECTATION.moments(definition, _shared_counts(name, samples)) for name, samples in table.items()
-    ]
-    found = {
-        model: [_mean_of_runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
-        for model in models
-    }
-    fig, axes = _panels(ax, width)
+    moments = [DEFAULT_EXPECTATION.moments(definition, _shared_counts(*place)) for place in table.items()]
+    fig, axes = _panels(ax)
     x = np.arange(len(table))
     step = 0.62 / len(models)
-    for panel, view in zip(axes, _VIEWS, strict=True):
-        for i, (model, (color, _, marker)) in enumerate(zip(models, marks_on(panel), strict=False)):
-            place = x + (i - (len(models) - 1) / 2) * step
+    for i, model in enumerate(models):
+        found = [_mean_of_runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
+        place = x + (i - (len(models) - 1) / 2) * step
+        for panel, view in zip(axes, _VIEWS, strict=True):
+            color, _, marker = marks_on(panel)[i]
             ends, dots = [], []
-            for at, (runs, mean), m in zip(place, found[model], moments, strict=True):
+            for at, (runs, mean), m in zip(place, found, moments, strict=True):
                 value, *interval = (apply_view(definition, view, end, m) for end in mean)
                 ends.append([value, *sorted(interval)])
                 if len(runs) > 1:
                     dots += [(at + 0.42 * step, apply_view(definition, view, run, m)) for run in runs]
-            value, low, high = np.array(ends).T
-            look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5 if width is None else 4.5}
-            panel.plot(place, value, label=model or definition.name, color=color, **look)
+            values, low, high = np.array(ends).T
+            look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5}
+            panel.plot(place, values, label=model or definition.name, color=color, **look)
             panel.vlines(place, low, high, color=color, linewidth=1.3)
             places, single = np.array(dots).reshape(-1, 2).T
             panel.scatter(places, single, s=7, color=color, linewidths=0)
-        if view == "base":
-            panel.plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **CHANCE)
-            if definition.bounds(view)[0] == 0:
-                panel.set_ylim(bottom=0)
+    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **CHANCE)
+    if definition.bounds("base")[0] == 0:
+        axes[0].set_ylim(bottom=0)
+    for panel, view in zip(axes, _VIEWS, strict=True):
         many = len(table) > 3
         panel.set_xticks(x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=SMALL)
         panel.set_xlim(-0.5, len(table) - 0.5)
@@ -270,22 +257,18 @@ def by_dataset(
         axes[2].set_yscale("log")
     for panel in axes[1:2] if is_log else axes[1:]:
         panel.axhline(0, linestyle=(0, (1, 1)), **CHANCE)
-    handles, labels = axes[0].get_legend_handles_labels()
     if ax is None:
-        columns = 4 if width is None or width > 5 else 3
-        fig.legend(handles, labels, frameon=False, fontsize=SMALL, ncols=columns, loc="outside upper center")
+        entries = axes[0].get_legend_handles_labels()
+        fig.legend(*entries, frameon=False, fontsize=SMALL, ncols=4, loc="outside upper center")
     else:
-        axes[0].legend(handles, labels, frameon=False, fontsize=SMALL)
+        axes[0].legend(frameon=False, fontsize=SMALL)
     return fig, axes
 
 
-def _panels(axes: "Sequence[Axes] | None", width: float | None) -> "tuple[Figure, list[Axes]]":
-    """Return three axes with their figure: the given ones, or new ones, in a column of a paper below each other."""
+def _panels(axes: "Sequence[Axes] | None") -> "tuple[Figure, list[Axes]]":
+    """Return three axes with their figure: the given ones, or new ones."""
     if axes is None:
-        beside = width is None or width >= 6
-        size = (8.7, 3.0) if width is None else (width, 3.0 if beside else 5.1)
-        shape = (1, 3) if beside else (3, 1)
-        fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=not beside)
+        fig, new = pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
         for one in new:
             one.spines[["top", "right"]].set_visible(False)
         return fig, list(new)
@@ -296,9 +279,8 @@ def _panels(axes: "Sequence[Axes] | None", width: float | None) -> "tuple[Figure
 
 def _samples(name: str, given: "Seeds | Mapping[str, Seeds]") -> dict[str, list[RankSample]]:
     """The runs of each model on a dataset; a single one has the name ""."""
-    models = given if isinstance(given, Mapping) else {"": given}
     found: dict[str, list[RankSample]] = {}
-    for model, runs in models.items():
+    for model, runs in given.items() if isinstance(given, Mapping) else [("", given)]:
         label = f"{name}, {model}" if model else name
         if isinstance(runs, list | tuple):
             found[str(model)] = [sample_of_model(run, f"{label}[{i}]") for i, run in enumerate(runs)]
@@ -312,10 +294,8 @@ def _samples(name: str, given: "Seeds | Mapping[str, Seeds]") -> dict[str, list[
 def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
     counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
     if len({one.digest for one in counts}) > 1:
-        raise ValueError(
-            f"the models of dataset {shorten(name)} were ranked among different candidates, so that chance differs "
-            "between them; evaluate them on the same tasks with the same filter"
-        )
+        remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
+        raise ValueError(f"the models of dataset {shorten(name)} were ranked among different candidates, {remedy}")
     return counts[0]
 
 
@@ -326,23 +306,15 @@ def _mean_of_runs(
     values, low, high = [definition.value(sample) for sample in samples], math.nan, math.nan
     mean = float(np.mean(values)) if values else math.nan
     if len(values) > 1:
-        t = float(student.ppf((1 + confidence_level) / 2, len(values) - 1))
-        half = t * float(np.std(values, ddof=1)) / len(values) ** 0.5
-        low, high = mean - half, mean + half
+        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+        low, high = student_interval(mean, error, len(values) - 1, confidence_level)
     elif samples and samples[0].num_tasks > 1 and definition.is_function_of_mean():
         found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
         low, high = found.low, found.high
     return values, [mean, low, high]
 
 
-def groups(
-    breakdown: Breakdown,
-    metric: str,
-    *,
-    most: int = 25,
-    ax: "Axes | None" = None,
-    width: float | None = None,
-) -> "tuple[Figure, Axes]":
+def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:
@@ -350,7 +322,6 @@ def groups(
         metric (str): one of its columns, for example "mrr" or "adjusted_mrr".
         most (int, default 25): bars at most; of more groups the largest are drawn, with a note on the axis.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -369,15 +340,13 @@ def groups(
     check_series(breakdown.rows, most=None)
     counts = np.array(breakdown["count"], dtype=np.int64)
     largest = np.sort(np.argsort(-counts, kind="stable")[:most])
-    names = [str(breakdown["group"][i]) for i in largest]
     values = np.array([breakdown[metric][i] for i in largest], dtype=np.float64)
-    fig, ax = canvas(ax, width or 5.5, height=0.9 + 0.27 * len(largest))
-    rows = np.arange(len(largest))
-    ax.barh(rows, np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
+    fig, ax = canvas(ax, height=0.9 + 0.27 * len(largest))
+    ax.barh(range(len(largest)), np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
         beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
     ax.axvline(0, color=ink(ax), linewidth=0.8)
-    label_rows(ax, names)
-    left_out = len(counts) - len(largest)
-    ax.set_xlabel(paper_name(metric) + (f" (the {len(largest)} largest of {len(counts)} groups)" if left_out else ""))
+    label_rows(ax, [str(breakdown["group"][i]) for i in largest])
+    note = f" (the {len(largest)} largest of {len(counts)} groups)" * (len(largest) < len(counts))
+    ax.set_xlabel(paper_name(metric) + note)
     return fig, ax

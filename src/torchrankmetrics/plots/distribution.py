@@ -17,7 +17,6 @@ from torchrankmetrics.plots.canvas import (
     definition_of_ranks,
     draw_legend,
     ink,
-    is_narrow,
     label_rows,
     marks_on,
     samples_of,
@@ -31,12 +30,7 @@ if TYPE_CHECKING:
 
 
 def rank_ecdf(
-    models: Models,
-    *,
-    rank_type: RankType = "realistic",
-    side: Side | None = None,
-    ax: "Axes | None" = None,
-    width: float | None = None,
+    models: Models, *, rank_type: RankType = "realistic", side: Side | None = None, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
@@ -49,7 +43,6 @@ def rank_ecdf(
         rank_type (str, default "realistic"): "realistic", "optimistic" or "pessimistic".
         side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -63,7 +56,7 @@ def rank_ecdf(
     check_choice("rank_type", rank_type, ("realistic", "optimistic", "pessimistic"))
     samples = samples_of(models, side or "both")
     own = ax is None
-    fig, ax = canvas(ax, width or (5.5 if len(samples) < 2 else 6.8), 3.6 if width is None else 0.9 * width)
+    fig, ax = canvas(ax, 5.5 if len(samples) < 2 else 6.8)
     lines: dict[bytes, tuple[list[str], CandidateCounts]] = {}
     for (name, sample), (color, line, _) in zip(samples.items(), marks_on(ax), strict=False):
         ranks, mass, _ = sample.histogram(rank_type)
@@ -95,12 +88,7 @@ def rank_ecdf(
 
 
 def calibration(
-    models: Models,
-    *,
-    side: Side | None = None,
-    confidence_level: float = 0.95,
-    ax: "Axes | None" = None,
-    width: float | None = None,
+    models: Models, *, side: Side | None = None, confidence_level: float = 0.95, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
 
@@ -113,7 +101,6 @@ def calibration(
         side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
         confidence_level (float, default 0.95): of the band.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -129,7 +116,7 @@ def calibration(
     confidence_level = check_confidence_level(confidence_level)
     samples = samples_of(models, side or "both")
     own = ax is None
-    fig, ax = canvas(ax, width or (4.6 if len(samples) < 2 else 5.8), 3.6 if width is None else 0.95 * width)
+    fig, ax = canvas(ax, 4.6 if len(samples) < 2 else 5.8)
     grid = np.linspace(0, 1, 1001)
     fewest = min(sample.total**2 / float((sample.count * sample.weight**2).sum()) for sample in samples.values())
     half = math.sqrt(math.log(2 / (1 - confidence_level)) / (2 * fewest))
@@ -148,12 +135,7 @@ def calibration(
 
 
 def ties(
-    models: Models,
-    metric: str = "mrr",
-    *,
-    side: Side | None = None,
-    ax: "Axes | None" = None,
-    width: float | None = None,
+    models: Models, metric: str = "mrr", *, side: Side | None = None, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Draw the effect of ties: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
@@ -165,7 +147,6 @@ def ties(
         metric (str, default "mrr"): a base metric that depends on ranks, by any name.
         side (str, default None): "head" or "tail": only those tasks; "both" or None: all.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -181,20 +162,22 @@ def ties(
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if definition.has_expected:
         kinds["expected"] = "|"
-    fig, ax = canvas(ax, width or 6.5, height=1.2 + 0.55 * len(samples))
-    rows = np.arange(len(samples))
-    values = {kind: np.array([definition.value(sample, kind) for sample in samples.values()]) for kind in kinds}
+    fig, ax = canvas(ax, 6.5, height=1.2 + 0.55 * len(samples))
+    rows = range(len(samples))
+    values = {kind: [definition.value(sample, kind) for sample in samples.values()] for kind in kinds}
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
-        face = ax.get_facecolor() if kind == "realistic" else ink(ax)
-        size = 12 if kind == "expected" else 5.5
-        ax.plot(
-            values[kind], rows, marker, color=ink(ax), markerfacecolor=face, markersize=size, label=kind, clip_on=False
-        )
-    label_rows(ax, [_tie_label(label, sample) for label, sample in samples.items()], 0.5)
+        face: Any = ax.get_facecolor() if kind == "realistic" else ink(ax)
+        look: dict[str, Any] = {"color": ink(ax), "markerfacecolor": face, "clip_on": False}
+        ax.plot(values[kind], rows, marker, markersize=12 if kind == "expected" else 5.5, label=kind, **look)
+    labels = []
+    for name, sample in samples.items():
+        gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
+        label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
+        labels.append(f"{name}\n{label}" if name else label)
+    label_rows(ax, labels, 0.5)
     ax.set_xlabel(paper_name(definition.name) + _of_side(" ({} side)", side))
-    columns = 2 if is_narrow(ax) else len(kinds)
-    ax.legend(frameon=False, fontsize=SMALL, ncols=columns, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(frameon=False, fontsize=SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
 
 
@@ -207,12 +190,6 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
     slopes = np.concatenate([slope, -slope])[order].cumsum()  # of the sum between two ends
     shares: FloatArray = np.interp(x, at[order], np.r_[0.0, (slopes[:-1] * np.diff(at[order])).cumsum()])
     return shares
-
-
-def _tie_label(name: str, sample: RankSample) -> str:
-    gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
-    label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
-    return f"{name}\n{label}" if name else label
 
 
 def _of_side(text: str, side: str | None) -> str:

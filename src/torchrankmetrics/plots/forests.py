@@ -1,6 +1,7 @@
 """Plots of intervals: of values, of differences, and of differences group by group."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from torchrankmetrics.inference.intervals import Interval, Intervals, check_conf
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
-from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, is_narrow, label_rows, zero_line
+from torchrankmetrics.plots.canvas import SMALL, beside, canvas, check_series, ink, label_rows, zero_line
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.validation import check_int
 
@@ -20,28 +21,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_VIEWS = {"z_score": "standard deviations", "normalized": "ratios to chance", "adjusted_index": "shares"}
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
-_NARROW = 4.5
 
 
 def forest(
-    results: Result | Mapping[str, Result],
-    metrics: Sequence[str] | None = None,
-    *,
-    ax: "Axes | None" = None,
-    width: float | None = None,
+    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Draw intervals below each other, with their numbers; differences of models against a line at 0.
 
-    The axis of differences names the better model of each side. In a narrow figure the numbers are above the intervals
-    instead of next to them.
+    The axis of differences names the better model of each side.
 
     Args:
         results (Result or mapping): the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of
             model or name -> result.
         metrics (sequence of str, default None): keys of the metrics to draw; None: all.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -55,46 +50,41 @@ def forest(
     """
     named = results if isinstance(results, Mapping) else {"": results}
     lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one)]
-    if metrics is not None:
-        for name in named:
-            known = [row.metric for model, row in lines if model == str(name)]
-            if missing := [metric for metric in metrics if metric not in known]:
-                raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
-        lines = [line for line in lines if line[1].metric in metrics]
+    for name in named if metrics is not None else ():
+        known = [row.metric for model, row in lines if model == str(name)]
+        if missing := [metric for metric in metrics or () if metric not in known]:
+            raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
+    lines = [line for line in lines if metrics is None or line[1].metric in metrics]
     check_series(lines, most=None)
-    compares = isinstance(lines[0][1], Comparison)
-    if any(isinstance(row, Comparison) != compares for _, row in lines):
+    differences = [row for _, row in lines if isinstance(row, Comparison)]
+    if len(differences) not in (0, len(lines)):
         raise ValueError("intervals of values and of differences cannot be read on one axis; draw them in two plots")
     keys = list(dict.fromkeys(row.metric for _, row in lines))
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
-    narrow = (width or 7.0) < _NARROW if ax is None else is_narrow(ax)
-    fig, ax = canvas(ax, width or 7.0, 0.9 + (0.42 if narrow else 0.3) * len(lines))
+    fig, ax = canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
     rows = range(len(lines))
     centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
     ax.plot(centers, rows, "|", color=ink(ax), markersize=10, markeredgewidth=1.8)
-    number, labels = f"{'+' if compares else ''}.{3 if narrow else 4}f", []
+    number, labels = f"{'+' * bool(differences)}.4f", []
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
         text = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]"
-        models = ""
+        parts = [paper_name(row.metric), name]
         if isinstance(row, Comparison):
             text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
-            models = "" if row.models is None else f"{row.models[0]} − {row.models[1]}"
-        labels.append(("\n" if narrow else " ").join(filter(None, (paper_name(row.metric), models, name))))
-        (_above if narrow else beside)(ax, y, text)
+            parts.insert(1, " − ".join(row.models or ()))
+        labels.append(" ".join(filter(None, parts)))
+        beside(ax, y, text)
     label_rows(ax, labels)
-    ax.tick_params(axis="y", labelsize=SMALL if narrow else None)
-    levels = {one.confidence_level for one in named.values() if isinstance(one, Intervals)}
-    differences = [row for _, row in lines if isinstance(row, Comparison)]
-    levels |= {row.confidence_level for row in differences}
+    measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
+    levels = {one.confidence_level for one in measured}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
-    if compares:
+    if differences:
         zero_line(ax)
         corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
-        label += f", p by {' and '.join(corrections)}" if corrections else ""
-        label += _direction(differences)
-    ax.set_xlabel(f"{'difference' if compares else 'value'}, {label}", loc="right" if narrow else "center")
+        label += f", p by {' and '.join(corrections)}" * bool(corrections) + _direction(differences)
+    ax.set_xlabel(f"{'difference' if differences else 'value'}, {label}")
     return fig, ax
 
 
@@ -108,7 +98,6 @@ def group_differences(
     most: int = 20,
     confidence_level: float = 0.95,
     ax: "Axes | None" = None,
-    width: float | None = None,
 ) -> "tuple[Figure, Axes]":
     """Draw the difference of two models in each group of tasks, for example in each relation, the largest groups first.
 
@@ -125,7 +114,6 @@ def group_differences(
             number.
         confidence_level (float, default 0.95): in (0, 1).
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-        width (float, default None): of new ones, in inches: 3.3 for a column of a paper.
 
     Returns:
         The figure and its axes.
@@ -142,49 +130,28 @@ def group_differences(
         if not len(tables[-1]) or not tables[-1].has_groups():
             raise ValueError(f"{name} needs a group for every task: pass group= to every update")
     ids, counts = np.unique(tables[0].group.numpy(), return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    drawn = [int(ids[i]) for i in order if counts[i] > 1][:most]
+    drawn = [int(ids[i]) for i in np.argsort(-counts, kind="stable") if counts[i] > 1][:most]
     if not drawn:
         raise ValueError("no group has two tasks to compare the models on")
     pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0] for group in drawn]
     found = [pair.comparison(confidence_level) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
-    rows = np.arange(len(drawn))
-    ends = np.array([(one.low, one.high) for one in found])
-    narrow = (width or 5.5) < _NARROW if ax is None else is_narrow(ax)
-    fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(drawn))
-    ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)
+    fig, ax = canvas(ax, height=1.3 + 0.27 * len(drawn))
+    ends = [one.low for one in found], [one.high for one in found]
+    ax.hlines(range(len(drawn)), *ends, color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
         face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.a - pair.b, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
-        beside(ax, y, f"{pair.num_tasks}{' tasks' * (not narrow)}")
+        beside(ax, y, f"{pair.num_tasks} tasks")
     zero_line(ax)
     label_rows(ax, [str(name_of(group, names)) for group in drawn])
     ax.tick_params(axis="y", labelsize=SMALL)
     measure = pairs[0].measure
-    chosen = "" if len(drawn) == len(ids) else f"\n{len(drawn)} largest of {len(ids)} groups"
-    better = _better(measure.higher_is_better, models)
-    label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval{better}"
-    ax.set_xlabel(
-        f"{label}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm{chosen}",
-        fontsize=SMALL + 0.5,
-        loc="right" if narrow else "center",
-    )
+    label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
+    label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
+    label += f"\n{len(drawn)} largest of {len(ids)} groups" * (len(drawn) < len(ids))
+    ax.set_xlabel(label, fontsize=SMALL + 0.5)
     return fig, ax
-
-
-def _above(ax: "Axes", y: int, text: str) -> None:
-    """Write a text over the left end of a row."""
-    ax.annotate(
-        text,
-        (0.0, y - 0.24),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="bottom",
-        fontsize=SMALL - 1.5,
-        bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.4},  # over the line at zero
-    )
 
 
 def _direction(rows: Sequence[Comparison]) -> str:
@@ -201,10 +168,9 @@ def _better(higher: bool | None, models: tuple[str, str] = ("the first", "")) ->
 
 def _name(key: str) -> MetricName | None:
     """Read a key with any prefix; None for a user's own."""
-    try:
+    with suppress(ValueError):
         return parse_name(key.rpartition("/")[2])
-    except ValueError:
-        return None
+    return None
 
 
 def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
@@ -212,27 +178,19 @@ def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
         return (result,)
     if isinstance(result, Intervals | Comparisons | PairwiseComparisons):
         return result.rows
-    raise TypeError(
-        f"the result{f' of {name!r}' if name else ''} must come from RankCollection.confidence_intervals() or "
-        f"compare(), or be a dict of name -> such; got {type(result).__name__}"
-    )
+    expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
+    raise TypeError(f"the result{f' of {name!r}' if name else ''} must {expected}; got {type(result).__name__}")
 
 
 def _check_scales(keys: Sequence[str]) -> None:
+    """Raise a ValueError unless one axis counts the same for all metrics; nothing is known of a user's own keys."""
     scales: dict[str, list[str]] = {}
     for key in keys:
-        if (name := _name(key)) is not None:  # nothing is known of a user's own keys
-            scales.setdefault(_scale(name), []).append(key)
+        if (name := _name(key)) is not None:
+            definition = name.definition
+            is_share = definition.higher_is_better or definition.aggregation == "tie_rate"
+            plain = "squared ranks" if definition.name == "rank_variance" else "shares" if is_share else "ranks"
+            scales.setdefault(_VIEWS.get(name.view or "base", plain), []).append(key)
     if len(scales) > 1:
         kinds = "; ".join(f"{kind}: {', '.join(map(repr, members))}" for kind, members in scales.items())
         raise ValueError(f"metrics of different scales cannot be read on one axis; pick some by metrics=[...]. {kinds}")
-
-
-def _scale(name: MetricName) -> str:
-    """What an axis of a metric counts."""
-    views = {"z_score": "standard deviations", "normalized": "ratios to chance", "adjusted_index": "shares"}
-    if name.view in views:
-        return views[name.view]
-    if name.definition.name == "rank_variance":
-        return "squared ranks"
-    return "shares" if name.definition.higher_is_better or name.definition.aggregation == "tie_rate" else "ranks"

@@ -42,12 +42,10 @@ class AveragePrecisionKind(_Reciprocal):
         """
         o, b, t = sample.optimistic, sample.size, sample.answers
         n = b if self.k is None else np.clip(self.k - o + 1, 0, b)
-        first = sample.before + 1.0
+        first, long = sample.before + 1.0, n > 1
         share = np.where(n > 0, first / o, 0.0)
-        long = n > 1
         if long.any():
-            low, start = o[long], first[long]
-            slope = (t[long] - 1) / (b[long] - 1)
+            low, start, slope = o[long], first[long], (t[long] - 1) / (b[long] - 1)
             share[long] = panel_means(lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1)
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
 
@@ -60,10 +58,8 @@ class AveragePrecisionKind(_Reciprocal):
         n, x = N.astype(np.float64), m.astype(np.float64)
         mean = H / n + (x - 1) / np.maximum(n - 1, 1) * ((T - H) / n)
         linear = (n - x) / (np.maximum(n - 1, 1) * x) * _linear_variance(n, x, T, H, H2)
-        pairs = (
-            (x - 1) / x * (n - x) * (n - x - 1) / (2 * np.maximum((n - 2) * (n - 3), 1)) * _pair_variance(n, T, H, H2)
-        )
-        return mean, np.maximum(linear + np.where(N > 3, pairs, 0.0), 0.0)
+        share = (x - 1) / x * (n - x) * (n - x - 1) / (2 * np.maximum((n - 2) * (n - 3), 1))
+        return mean, np.maximum(linear + np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0), 0.0)
 
 
 def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
@@ -143,8 +139,8 @@ class AreaUnderCurve(QueryKind):
         return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        x = N.astype(np.float64)
-        variance = _where_some_are_false(x + 1, 12.0 * m * (x - m))
+        n = N.astype(np.float64)
+        variance = _where_some_are_false(n + 1, 12.0 * m * (n - m))
         return np.where(m < N, 0.5, np.nan), np.where(m < N, variance, 0.0)
 
 
@@ -165,10 +161,8 @@ def _rank_sum_distribution(N: int, m: int) -> Atoms:
     for i in range(1, m + 1):
         new = [np.ones(1)]
         for j in range(1, n + 1):
-            both = np.zeros(i * j + 1)
-            both[: (i - 1) * j + 1] += i / (i + j) * rows[j]
-            both[i:] += j / (i + j) * new[j - 1]
-            new.append(both)
+            new.append(np.append(i / (i + j) * rows[j], np.zeros(j)))
+            new[j][i:] += j / (i + j) * new[j - 1]
         rows = new
     return np.arange(m * n + 1) / (m * n), rows[n]
 
@@ -177,28 +171,23 @@ def _rank_sum_distribution(N: int, m: int) -> Atoms:
 class Success(QueryKind):
     """[r_(1) <= k]."""
 
-    k: int
+    f: AtMost
     is_share = True
-
-    @property
-    def f(self) -> KnownTransform:  # type: ignore[override]
-        return AtMost(self.k)
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)
-        return _within(b, t, np.clip(self.k - o + 1, 0, b))
+        return _within(b, t, np.clip(self.f.k - o + 1, 0, b))
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        top = np.minimum(self.k, N)
+        top = np.minimum(self.f.k, N)
         hit = _within(N, m, top)
         miss = np.where(m == 1, (N - top) / N, np.exp(log_miss(N, m, top)))
         return hit, hit * miss
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
-        log_no_hit = _log_miss(N, m, min(self.k, N))
-        values, probability = np.array([0.0, 1.0]), np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
-        possible = probability > 0
-        return values[possible], probability[possible]
+        log_no_hit = _log_miss(N, m, min(self.f.k, N))
+        probability = np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
+        return np.flatnonzero(probability).astype(np.float64), probability[probability > 0]
 
 
 class FirstReciprocal(_Reciprocal):
@@ -209,8 +198,7 @@ class FirstReciprocal(_Reciprocal):
         one = (t == 1) | (t == b)  # the place is uniform, or known
         result = np.empty(len(o))
         result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one])
-        o, b, t = o[~one], b[~one], t[~one]
-        result[~one] = self._sums(o, b, t, self._top(o, b, t))
+        result[~one] = self._sums(o[~one], b[~one], t[~one])
         return result
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -219,12 +207,10 @@ class FirstReciprocal(_Reciprocal):
         one = m == 1
         mean[one], variance[one] = moments_by_candidates(self.f, N[one])
         N, m = N[~one], m[~one]
-        o = np.ones_like(N)
-        top = self._top(o, N, m)
-        center = self._sums(o, N, m, top)
-        near = self._sums(o, N, m, top, center)
-        mean[~one] = center
-        variance[~one] = np.where(m == N, 0.0, near + np.exp(log_miss(N, m, top)) * center**2)
+        blocks = np.ones_like(N), N, m
+        mean[~one] = center = self._sums(*blocks)
+        beyond = np.exp(log_miss(N, m, self._top(*blocks)))
+        variance[~one] = np.where(m == N, 0.0, self._sums(*blocks, center) + beyond * center**2)
         return mean, variance
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
@@ -241,21 +227,18 @@ class FirstReciprocal(_Reciprocal):
         top = np.minimum(b - t + 1, enough)
         return top if self.k is None else np.clip(self.k - o + 1, 0, top)
 
-    def _sums(
-        self, o: IntArray, b: IntArray, t: IntArray, top: IntArray, center: FloatArray | None = None
-    ) -> FloatArray:
+    def _sums(self, o: IntArray, b: IntArray, t: IntArray, center: FloatArray | None = None) -> FloatArray:
         """Sum over x = 1..top of P(X = x) / (o - 1 + x), or of P(X = x) (1 / (o - 1 + x) - center)^2."""
-        some = top > 0
-        sums = np.zeros(len(o))
-        o, b, t, top = o[some], b[some], t[some], top[some]
-        c = None if center is None else center[some]
 
         def terms(x: FloatArray, i: IntArray) -> FloatArray:
+            i = some[i]
             probability = np.exp(log_miss(b[i], t[i], x - 1)) * (t[i] / (b[i] - x + 1))
             value = 1 / (o[i] - 1 + x)
-            return probability * (value if c is None else (value - c[i]) ** 2)
+            return probability * (value if center is None else (value - center[i]) ** 2)
 
-        sums[some] = panel_means(terms, np.ones_like(top), top) * top
+        top, sums = self._top(o, b, t), np.zeros(len(o))
+        some = np.flatnonzero(top)
+        sums[some] = panel_means(terms, np.ones_like(some), top[some]) * top[some]
         return sums
 
 

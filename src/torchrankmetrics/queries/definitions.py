@@ -62,26 +62,25 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
-        better = True
+        kind, better = self.kind, self.higher_is_better
         if self.f is not None:
-            f = known(self.f)
-            if self.kind not in (None, MeanOf(f)):
+            kind = MeanOf(known(self.f))
+        if kind is None or self.kind not in (None, kind):
+            raise ValueError(
+                f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is, or another "
+                "kind=, and not both"
+            )
+        if better is None and self.f is not None:
+            far = np.array([1.0, float(_FAR)])
+            best, worst = apply_transform(self.f, far, num_candidates=np.full(2, _FAR)).tolist()
+            if best == worst:
                 raise ValueError(
-                    f"{shorten(self.name)} is either the mean of f= over the answers or of another kind=, not both"
+                    f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                 )
-            object.__setattr__(self, "kind", MeanOf(f))
-            if self.higher_is_better is None:
-                far = np.array([1.0, float(_FAR)])
-                best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
-                if best == worst:
-                    raise ValueError(
-                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
-                    )
-                better = best > worst
-        elif self.kind is None:
-            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
-        if self.higher_is_better is None:
-            object.__setattr__(self, "higher_is_better", better)
+            better = best > worst
+        own = {"kind": kind, "is_share": kind.is_share, "uses_candidates": kind.uses_candidates}
+        for name, value in {**own, "higher_is_better": better is None or better}.items():
+            object.__setattr__(self, name, value)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -167,9 +166,9 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         if not self.is_mean_of_f:
             return self._median_moments(sample, used)
         mean, variance, optimum = self.kind.moments(sample)
-        share = in_range(sample.weight[used])
-        share /= math.fsum((share * sample.count[used]).tolist())
-        squared = _sum(share * share * sample.count[used], variance[used])
+        weight, count = in_range(sample.weight[used]), sample.count[used]
+        share = weight / math.fsum((weight * count).tolist())
+        squared = _sum(share * share * count, variance[used])
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
     def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
@@ -184,13 +183,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         (N, m), count = distinct_rows((sample.known_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)
 
-    def moments_of_counts(
-        self,
-        num_candidates: npt.ArrayLike,
-        num_answers: npt.ArrayLike,
-        weight: npt.ArrayLike | None,
-        expectation: "ExpectationProvider",
-    ) -> Moments:
+    def moments_of_counts(self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any) -> Moments:
         return self.null_moments(QuerySample.of_counts(num_candidates, num_answers, weight))
 
     def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
@@ -204,7 +197,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.values(sample, "expected" if rank_type == "realistic" else rank_type)
 
     def mean_limits(self, sample: QuerySample) -> tuple[float, float]:
-        low, high = self._bounds("base")
+        low, high = self.kind.limits
         return -math.inf if low is None else low, math.inf if high is None else high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
@@ -241,16 +234,6 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.aggregation == "mean"
 
     has_expected = has_p_value = is_mean_of_f
-
-    @property
-    def is_share(self) -> bool:  # type: ignore[override]
-        """Whether the value is a share of queries: success at k."""
-        return self.kind.is_share
-
-    @property
-    def uses_candidates(self) -> bool:  # type: ignore[override]
-        """Whether the base value depends on the number of candidates."""
-        return self.kind.uses_candidates
 
 
 _FAR = 1 << 20  # where the direction of a metric is read off
@@ -294,7 +277,7 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
+    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(AtMost(k)))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:

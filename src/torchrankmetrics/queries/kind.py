@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,27 +26,14 @@ class QueryKind:
 
     Under random ranking the places of the m relevant items are a uniform m-subset of 1..N. A block of ties is a small
     query under random ranking, so a constant scorer has the null mean.
-
-    Attributes:
-        f: with one relevant item, at rank r, the value is ``scale`` f(r).
-        is_share: its mean is a share of queries.
-        uses_candidates: whether the value depends on the number of candidates.
-        is_graded: the value depends on the gains of the relevant items.
-        limits: lowest and highest value; None: no bound, or an unknown one.
     """
 
-    f: KnownTransform
-    is_share: ClassVar[bool] = False
-    uses_candidates: ClassVar[bool] = False
-    is_graded: ClassVar[bool] = False
-
-    @property
-    def scale(self) -> float:
-        return 1.0
-
-    @property
-    def limits(self) -> tuple[float | None, float | None]:
-        return 0.0, 1.0
+    f: KnownTransform  # with one relevant item, at rank r, the value is scale * f(r)
+    is_share: ClassVar[bool] = False  # of queries
+    uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
+    is_graded: ClassVar[bool] = False  # whether it depends on the gains of the relevant items
+    scale: float = 1.0
+    limits: tuple[float | None, float | None] = 0.0, 1.0  # of values; None: no bound, or an unknown one
 
     def values(self, sample: QuerySample) -> FloatArray:
         """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""
@@ -84,12 +70,10 @@ class QueryKind:
         few = min(m, N - m)
         if 2**few > _ENUMERATED or math.comb(N, few) > min(_ENUMERATED, most):
             return None
-        chosen: Iterable[tuple[int, ...]] = itertools.combinations(range(1, N + 1), m)
-        if gain is not None:
-            if math.perm(N, m) > _ENUMERATED:
-                return None
-            chosen = itertools.permutations(range(1, N + 1), m)
-        ranks = np.array(list(chosen), dtype=np.int64)
+        if gain is not None and math.perm(N, m) > _ENUMERATED:
+            return None
+        choose = itertools.combinations if gain is None else itertools.permutations
+        ranks = np.array(list(choose(range(1, N + 1), m)), dtype=np.int64)
         gains = None if gain is None else np.tile(gain, (len(ranks), 1))
         values, count = np.unique(self.values(QuerySample.ranked(ranks, N, gains)), return_counts=True)
         return values, count / len(ranks)
@@ -98,9 +82,8 @@ class QueryKind:
 @functools.lru_cache(maxsize=512)
 def _cached_moments(kind: QueryKind, *pairs: bytes) -> tuple[FloatArray, FloatArray, FloatArray]:
     N, m = (np.frombuffer(part, dtype=np.int64) for part in pairs)
-    if not len(N):
-        return np.empty(0), np.empty(0), np.empty(0)
-    return *kind.null_moments(N, m), kind.optimum(N, m)
+    empty = np.empty(0)
+    return (*kind.null_moments(N, m), kind.optimum(N, m)) if len(N) else (empty, empty, empty)
 
 
 @dataclass(frozen=True)
@@ -149,9 +132,8 @@ class Cut(KnownTransform):
         return share * mean, share * (variance + rest * mean**2)
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
-        inside = np.clip(self.k - low + 1, 0, high - low + 1)
+        inside, means = np.clip(self.k - low + 1, 0, high - low + 1), np.zeros(len(low))
         overlaps = inside > 0
-        means = np.zeros(len(low))
         means[overlaps] = self.f.block_means(low[overlaps], (low + inside - 1)[overlaps])
         return means * (inside / (high - low + 1))
 
@@ -163,8 +145,7 @@ def up_to(f: KnownTransform, k: int | None) -> KnownTransform:
 
 def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
     """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
-    means = np.empty(len(low))
-    single = low == high
+    means, single = np.empty(len(low)), low == high
     several = ~single
     N = (None, None) if num_candidates is None else (num_candidates[single], num_candidates[several])
     means[single] = apply_transform(f, low[single].astype(np.float64), num_candidates=N[0])
@@ -175,9 +156,9 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates
 
 def moments_by_candidates(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     """Null mean and variance of f of one rank, (u,) float64 twice, for (u,) int64 in any order."""
-    distinct, index = np.unique(N, return_inverse=True)
     if not len(N):
         return np.empty(0), np.empty(0)
+    distinct, index = np.unique(N, return_inverse=True)
     mean, variance = f.null_moments(distinct)
     return mean[index], variance[index]
 
@@ -190,11 +171,11 @@ class MeanOf(QueryKind):
     divisor: int | None = None
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> float:  # type: ignore[override]
         return 1 / (self.divisor or 1)
 
     @property
-    def limits(self) -> tuple[float | None, float | None]:
+    def limits(self) -> tuple[float | None, float | None]:  # type: ignore[override]
         return (0.0, 1.0) if self.f.is_share or self.divisor else (None, None)
 
     @property
@@ -220,8 +201,7 @@ class MeanOf(QueryKind):
         return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        mean, variance = np.full(len(N), np.nan), np.zeros(len(N))
-        used = self.has_value(N, m)
+        mean, variance, used = np.full(len(N), np.nan), np.zeros(len(N)), self.has_value(N, m)
         mean[used], variance[used] = moments_by_candidates(self.f, N[used])
         share = m / self._divisor(m)  # 1 for a mean
         scale = share**2 * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
@@ -272,11 +252,11 @@ class DiscountedGain(QueryKind):
     is_graded = True
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> float:  # type: ignore[override]
         return 1 / float(self.f.values(np.ones(1))[0]) if self.is_normalized else 1.0
 
     @property
-    def limits(self) -> tuple[float | None, float | None]:
+    def limits(self) -> tuple[float | None, float | None]:  # type: ignore[override]
         return 0.0, 1.0 if self.is_normalized else None
 
     def values(self, sample: QuerySample) -> FloatArray:
@@ -289,8 +269,6 @@ class DiscountedGain(QueryKind):
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
         """From N, and the sum and the sum of squares of the gains."""
-        if not len(sample):
-            return np.empty(0), np.empty(0), np.empty(0)
         N, m, largest = sample.known_candidates, sample.num_answers, _largest(sample)
         mean, variance = moments_by_candidates(self.f, N)
         starts, query, gain, number = sample.levels

@@ -36,37 +36,24 @@ class QuerySample(Sample):
     Ranks are raw: the other relevant items of a query stay among its candidates. Which places of a block the relevant
     items have is open, every choice equally likely. Every query has a block. Relevant items of one block with different
     gains are one block for each gain, the largest first.
-
-    Attributes:
-        starts: (Q + 1,) int64; the blocks of query q are ``starts[q]:starts[q + 1]``, ascending.
-        optimistic: (blocks,) int64, the first place of a block.
-        pessimistic: (blocks,) int64, the last one.
-        answers: (blocks,) int64 >= 1, number of relevant items in the block.
-        num_candidates: (Q,) int64, N, all relevant items included; -1 if it is unknown.
-        weight: (Q,) float64 >= 0, of ONE query.
-        count: (Q,) int64 > 0, number of equal queries of the entry.
-        side, group: (Q,) int64, as the columns of rows; empty if unknown.
-        row: (Q,) int64, index of the row of a relevant item among the rows that the queries were read from; or empty.
-        gain: (blocks,) float64 > 0, relevance label of the relevant items; None: all are 1.
     """
 
-    starts: IntArray
-    optimistic: IntArray
-    pessimistic: IntArray
-    answers: IntArray
-    num_candidates: IntArray
-    weight: FloatArray
-    count: IntArray
-    side: IntArray = field(default_factory=_unknown)
+    starts: IntArray  # (Q + 1,) the blocks of query q are starts[q]:starts[q + 1], ascending
+    optimistic: IntArray  # (blocks,) first place of a block
+    pessimistic: IntArray  # (blocks,) last place
+    answers: IntArray  # (blocks,) number of relevant items in the block, >= 1
+    num_candidates: IntArray  # (Q,) N, all relevant items included; -1 if it is unknown
+    weight: FloatArray  # (Q,) of ONE query, >= 0
+    count: IntArray  # (Q,) number of equal queries of the entry, > 0
+    side: IntArray = field(default_factory=_unknown)  # (Q,) as the column of rows; empty if unknown
     group: IntArray = field(default_factory=_unknown)
-    row: IntArray = field(default_factory=_unknown)
-    gain: FloatArray | None = None
+    row: IntArray = field(default_factory=_unknown)  # (Q,) a row of the query among those that it was read from
+    gain: FloatArray | None = None  # (blocks,) relevance label of the relevant items, > 0; None: all are 1
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
         """Queries whose relevant items are anywhere among the first places: a constant scorer, or the perfect one."""
-        size = len(places)
-        ones = np.ones(size, dtype=np.int64)
+        size, ones = len(places), np.ones(len(places), dtype=np.int64)
         return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
 
     @classmethod
@@ -91,10 +78,9 @@ class QuerySample(Sample):
     @classmethod
     def ranked(cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None) -> "QuerySample":
         """Queries with equal m and N, from ranks (Q, m) without ties, ascending unless they have gains (Q, m)."""
-        size, m = ranks.shape
-        one, flat = np.ones(size, dtype=np.int64), ranks.ravel()
-        starts, ones = np.arange(size + 1) * m, np.ones(size * m, dtype=np.int64)
-        gain = None if gain is None else gain.ravel()
+        (size, m), flat = ranks.shape, ranks.ravel()
+        one, gain = np.ones(size, dtype=np.int64), None if gain is None else gain.ravel()
+        starts, ones = np.arange(size + 1) * m, np.ones_like(flat)
         return cls(starts, flat, flat, ones, one * num_candidates, np.ones(size), one, gain=gain)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
@@ -109,11 +95,9 @@ class QuerySample(Sample):
             passed = np.cumsum(self.answers) - self.answers
             first = np.maximum.accumulate(np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0))
             above = passed - passed[first]
-        if rank_type == "optimistic":
-            low = self.optimistic + above
-            return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
-        high = self.pessimistic - above
-        return replace(self, optimistic=high - self.answers + 1, pessimistic=high)
+        low, high = self.optimistic + above, self.pessimistic - above
+        low = low if rank_type == "optimistic" else high - self.answers + 1
+        return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
 
     def relevant(self, threshold: float) -> "QuerySample":
         """The queries with an item of at least this gain; only such items are relevant, and their gains are 1."""

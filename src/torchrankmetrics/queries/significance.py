@@ -14,7 +14,7 @@ from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.null.tails.distribution import Atoms, ListedSummands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.queries.sample import QuerySample, changes
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
@@ -58,16 +58,12 @@ class Entries(NamedTuple):
 class QueryPValue:
     """P(a mean over queries at least as good as the observed one) under random ranking.
 
-    Attributes:
-        log_p: its natural logarithm, in [-inf, 0].
-        samples: 0 if it was computed; else the number B of simulated outcomes. If at least 10 are as good as the
-            observed one, p is (1 + their number) / (1 + B).
-        log_error: standard error of ``log_p`` if it is estimated by importance sampling; else None.
+    If at least 10 of B simulated outcomes are as good as the observed one, p is (1 + their number) / (1 + B).
     """
 
-    log_p: float
-    samples: int = 0
-    log_error: float | None = None
+    log_p: float  # natural logarithm, in [-inf, 0]
+    samples: int = 0  # number B of simulated outcomes; 0 if p was computed
+    log_error: float | None = None  # standard error of log_p if it is estimated by importance sampling
 
     @property
     def p(self) -> float:
@@ -77,24 +73,16 @@ class QueryPValue:
     @property
     def standard_error(self) -> float:
         """Of the simulation; 0 without one."""
-        if self.log_error is not None:
-            return self.p * self.log_error
-        return math.sqrt(self.p * (1 - self.p) / self.samples) if self.samples else 0.0
+        if self.log_error is None:
+            return math.sqrt(self.p * (1 - self.p) / self.samples) if self.samples else 0.0
+        return self.p * self.log_error
 
 
 def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: int = 10_000) -> QueryPValue:
     """Compute the probability under random ranking of a mean over queries at least as good as the sample's.
 
-    The value is computed from pessimistic ranks: each relevant item is last in its tie block. So P(p <= a) <= a for
-    every tie structure, if moving a relevant item up never makes the metric worse.
-
-    Computed from the distribution of one query for recall, precision, success, the first hit and R-precision. For
-    other metrics it is computed if every query has one relevant item or so few candidates that its distribution can be
-    listed (AUC: up to 2048 pairs). Otherwise at most ``samples`` outcomes are simulated, fewer where they take more
-    than 2^25 ranks.
-
-    Raises:
-        ValueError: if no query has a value.
+    Each relevant item is last in its tie block: P(p <= a) <= a for every tie structure, if moving a relevant item up
+    never makes the metric worse. Without exact distributions of all queries, outcomes are simulated.
     """
     value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
     if math.isnan(value):
@@ -131,9 +119,9 @@ def _entries(definition: "QueryDefinition", sample: QuerySample) -> Entries:
     of_gains, gains = _distinct_gains(sample, definition.kind.is_graded)
     columns = (sample.known_candidates[used], sample.num_answers[used], of_gains[used], in_range(sample.weight[used]))
     (N, m, of_gains, weight), count = distinct_rows(columns, sample.count[used])
-    index: dict[tuple[int, int, int], int] = {}
-    shape = [index.setdefault(key, len(index)) for key in zip(N.tolist(), m.tolist(), of_gains.tolist(), strict=True)]
-    return Entries([Shape(*key[:2], gains[key[2]]) for key in index], np.array(shape), weight, count)
+    new = changes(N, m, of_gains)
+    about = zip(N[new].tolist(), m[new].tolist(), of_gains[new].tolist(), strict=True)
+    return Entries([Shape(n, k, gains[i]) for n, k, i in about], np.cumsum(new) - 1, weight, count)
 
 
 def _distinct_gains(sample: QuerySample, is_graded: bool) -> tuple[IntArray, list[FloatArray | None]]:
@@ -142,14 +130,13 @@ def _distinct_gains(sample: QuerySample, is_graded: bool) -> tuple[IntArray, lis
         return np.zeros(len(sample), dtype=np.int64), [None]
     starts, _, gain, number = sample.levels
     found: dict[bytes, int] = {}
-    of = np.zeros(len(sample), dtype=np.int64)
+    of: list[int] = []
     gains: list[FloatArray | None] = []
-    for query, begin, end in zip(range(len(sample)), starts, np.append(starts[1:], len(gain)), strict=True):
-        own, times = gain[begin:end], number[begin:end]
-        of[query] = found.setdefault(own.tobytes() + times.tobytes(), len(found))
-        if of[query] == len(gains):
+    for own, times in zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True):
+        of.append(found.setdefault(own.tobytes() + times.tobytes(), len(found)))
+        if of[-1] == len(gains):
             gains.append(None if (own == 1).all() else np.repeat(own, times))
-    return of, gains
+    return np.array(of), gains
 
 
 def _distributions(kind: QueryKind, entries: Entries) -> Sequence[Atoms] | None:
@@ -243,10 +230,8 @@ def tilted_tail(kind: QueryKind, entries: Entries, least: float) -> tuple[float,
         x, w = lists[i]
         tilted = np.exp(t * v * (x - x[-1]))
         moved[i] += c * w * (tilted / np.average(tilted, weights=w) - 1)
-    variance = sum(
-        float((one**2).mean()) / len(one) / float(w.mean()) ** 2 for one, (_, w) in zip(moved, lists, strict=True)
-    )
-    return min(log_p, 0.0), math.sqrt(variance)
+    errors = [(one**2).mean() / len(one) / w.mean() ** 2 for one, (_, w) in zip(moved, lists, strict=True)]
+    return min(log_p, 0.0), math.sqrt(sum(errors))
 
 
 def _near_the_top(random: np.random.Generator, N: int, m: int, size: int, coarse: bool) -> tuple[IntArray, FloatArray]:

@@ -75,7 +75,7 @@ class RankAccumulator:
             tasks = read_tasks(target, exclude, (B, shard.total), true.device)
             if true.shape != tasks.column.shape:
                 raise ValueError(f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got {tuple(true.shape)}")
-            if agreement is not None:
+            if not shard.is_whole:
                 agreement.settings = settings_of(tasks, true, B, shard)
         self._begin(tasks, true, shard, B, backend)
 
@@ -87,17 +87,13 @@ class RankAccumulator:
         return self
 
     def _begin(self, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> None:
-        row, column, excluded = tasks.row, tasks.column, tasks.excluded
-        self._others = None
-        if not shard.is_whole:
-            self._others = excluded.num_others(tasks.row_of_each, column, num_rows, 0, shard.total)
+        row, column = tasks.row, tasks.column
         # copies: the caller may write to the arguments between two chunks
         self._tasks = tasks._replace(row=row if row is None else row.clone(), column=column.clone())
         self._true = shard.gather_from_owner(true.detach().clone(), column)
         self._shard, self._num_rows, self._backend = shard, num_rows, backend
         self._seen = shard.first
-        # of the columns that are still to come
-        here = (excluded.split(shard.first)[1] if shard.first else excluded).split(len(shard))[0]
+        here = tasks.excluded.between(shard.first, shard.last)
         cells, columns = (None if part is None else part.clone() for part in (here.cells, here.columns))
         self._excluded = Excluded(here.slices, cells, columns)
         self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
@@ -127,11 +123,11 @@ class RankAccumulator:
             return
         column = self._tasks.column
         column = torch.where((column >= left) & (column < right), column - left, -1)
-        excluded, rest = self._excluded.split(right - left)
+        excluded = self._excluded.between(left - self._shard.first, right - self._shard.first)
         counts = count(scores.detach(), true, self._tasks.row, column, excluded, backend=self._backend)
         # a new tensor: a tensor of inference mode must not be written to outside of it
         self._counts = self._counts + counts
-        self._excluded, self._seen = rest, right
+        self._seen = right
 
     @eager
     def compute(self) -> Ranks:
@@ -145,7 +141,7 @@ class RankAccumulator:
     def rank(self, chunks: Iterable[Tensor]) -> Ranks:
         """Update with chunks, and compute; an error in a chunk is raised on all processes of the group."""
         if self._total is None:
-            with self._shard.counting(self._others) as counting:
+            with self._shard.agreeing():
                 for chunk in chunks:
                     self.update(chunk)
                 if self._seen != self._shard.last:
@@ -153,8 +149,7 @@ class RankAccumulator:
                         f"compute needs all {len(self._shard)} columns; update has been given "
                         f"{self._seen - self._shard.first}"
                     )
-                counting.counts = self._counts
-            self._total = counting.counts
+            self._total = self._shard.all_sum(self._counts)
         return from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 
@@ -175,6 +170,5 @@ def rank_shard(scores: Tensor, target: Target, excluded: Excluded, shard: Shard,
         true = found.new_zeros(len(column))
         true[is_local] = found
         true = true.view(scores.dtype)
-        if agreement is not None:
-            agreement.settings = settings_of(tasks, true, len(scores), shard)
+        agreement.settings = settings_of(tasks, true, len(scores), shard)
     return RankAccumulator.of(tasks, true, shard, len(scores), backend).rank([scores])

@@ -244,7 +244,7 @@ def _rank_by_product(
         with shard.agreeing() as agreement:
             tasks = read_tasks(target, exclude, (B, shard.total), queries.device)
             row, column = tasks.row_of_each, shard.local(tasks.column)
-            if agreement is None:
+            if shard.is_whole:
                 true = product.scores_of_pairs(row, column)
             else:
                 is_local = column >= 0

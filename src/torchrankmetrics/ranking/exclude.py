@@ -35,12 +35,13 @@ class ExcludedSlices:
     def __len__(self) -> int:
         return len(self.start)
 
-    def split(self, column: int) -> "tuple[ExcludedSlices, ExcludedSlices]":
-        """Split every row before a column by bisection; the second part counts columns from there."""
+    def between(self, left: int, right: int) -> "ExcludedSlices":
+        """Find the columns in [left, right) of every row, counted from ``left``."""
         end = self.start + self.length
-        place = self._bisect(self.start, end, column + self.first)
-        left = replace(self, length=place - self.start, longest=min(self.longest, column))
-        return left, replace(self, start=place, length=end - place, first=self.first + column)
+        start = self._bisect(self.start, end, left + self.first) if left else self.start
+        length = self._bisect(start, end, right + self.first) - start
+        longest = min(self.longest, right - left)
+        return replace(self, start=start, length=length, longest=longest, first=self.first + left)
 
     def contain(self, row: Tensor, column: Tensor) -> Tensor:
         """Find which cells (row, column), int64 (n,) each, are excluded, bool (n,), without a synchronization."""
@@ -103,19 +104,17 @@ class Excluded(NamedTuple):
             return torch.zeros_like(column, dtype=torch.bool)
         return self.slices.contain(row, column)
 
-    def split(self, column: int) -> "tuple[Excluded, Excluded]":
-        """Split before a column; the second part counts columns from there. Nothing is copied."""
-        before, rest = (None, None) if self.slices is None else self.slices.split(column)
-        cells, columns = self.cells, self.columns
-        left, right = slice(None, column), slice(column, None)
-        return (
-            Excluded(before, None if cells is None else cells[:, left], None if columns is None else columns[left]),
-            Excluded(rest, None if cells is None else cells[:, right], None if columns is None else columns[right]),
+    def between(self, left: int, right: int) -> "Excluded":
+        """Return the part in columns [left, right), counted from ``left``. Nothing is copied."""
+        return Excluded(
+            None if self.slices is None else self.slices.between(left, right),
+            None if self.cells is None else self.cells[:, left:right],
+            None if self.columns is None else self.columns[left:right],
         )
 
     def num_others(self, row: Tensor, column: Tensor, num_rows: int, left: int, right: int) -> Tensor:
         """Count the candidates of each task in columns [left, right) except its target, int64 (P,)."""
-        part = self.split(left)[1].split(right - left)[0]
+        part = self.between(left, right)
         number = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
         if part.matrix is not None:
             number += num_excluded(part.matrix)

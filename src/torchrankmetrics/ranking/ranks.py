@@ -164,7 +164,7 @@ class Ranks:
             first = int(wrong.nonzero()[0])
             raise ValueError(
                 "the estimate needs a sampled negative in every task, and num_candidates of all candidates, the "
-                f"sampled and the true one included; task {first} has {int(negatives[first])} negatives, "
+                f"sampled and the true one included; task {first} has {max(int(negatives[first]), 0)} negatives, "
                 f"num_candidates={int(full[first])}"
             )
         return 1 + (self.realistic - 1) * (full - 1) / negatives
@@ -173,7 +173,8 @@ class Ranks:
         return self.columns.shape[1]
 
     def __repr__(self) -> str:
-        parts = (f"{name}={_short(getattr(self, name))}" for name in ("optimistic", "pessimistic", "num_candidates"))
+        known = () if (self.num_candidates == fault.UNKNOWN).all() else ("num_candidates",)
+        parts = (f"{name}={_short(getattr(self, name))}" for name in ("optimistic", "pessimistic", *known))
         return f"Ranks({', '.join(parts)})"
 
     def _check_values(self, N: Tensor) -> None:
@@ -188,7 +189,8 @@ class Ranks:
                     first = int(wrong.nonzero()[0])
                     error, text = fault.ERRORS[kind]
                     o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
-                    raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={n}")
+                    among = "unknown" if n == _MOST else n
+                    raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={among}")
         else:
             self.flags = sum(wrong * kind for wrong, kind in faults)  # type: ignore[assignment]
 

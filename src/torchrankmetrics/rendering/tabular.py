@@ -13,9 +13,8 @@ Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequenc
 ROW = "row"  # as the metric of a column: its values are in units of the metric that the row names
 _RATIOS = {"normalized": "normalized ", "z": "z of ", "p": "p of "}
 _SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
-_SHARES |= {"hits": "Hits", "recall": "Recall", "precision": "Precision", "success": "Success", "imr": "IMR"}
-_SHARES |= {"r_precision": "R-Precision", "tie_rate": "tie rate", "igmr": "IGMR"}
-_SHARES |= {"inverse_median_rank": "1/median rank"}
+_SHARES |= {name: name.title() for name in ("hits", "recall", "precision", "success")} | {"tie_rate": "tie rate"}
+_SHARES |= {"imr": "IMR", "igmr": "IGMR", "r_precision": "R-Precision", "inverse_median_rank": "1/median rank"}
 _RANKS = {"mr": "MR", "amr": "AMR", "gmr": "GMR", "hmr": "HMR", "first_mr": "first MR", "median_rank": "median rank"}
 _KEY = re.compile(
     r"((?:head_|tail_|relation_)?(?:optimistic_|pessimistic_|expected_)?(?:macro_)?)"
@@ -26,12 +25,12 @@ _KEY = re.compile(
 def paper_name(key: str) -> str:
     """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10; other keys as they are."""
     match = _KEY.fullmatch(key)
-    name = match and (_SHARES | _RANKS).get(match[3])
-    if not match or not name:
+    if not match or match[3] not in _SHARES | _RANKS:
         return key
     view = "adjusted " if match[2] == "adjusted" else _RATIOS.get(match[2], "")
     cut = f"@{match[4]}" if match[4] else ""
-    return f"{view}{name}{cut}" + (f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else "")
+    tasks = f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else ""
+    return f"{view}{(_SHARES | _RANKS)[match[3]]}{cut}{tasks}"
 
 
 def _is_share(key: str) -> bool:
@@ -45,9 +44,7 @@ def name_of(number: int, names: Names, argument: str = "names", kind: str = "gro
     if names is None:
         return number
     if isinstance(names, str):
-        raise TypeError(
-            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shorten(names)}"
-        )
+        raise TypeError(f"{argument} must be a dict of id -> name, or names by id; got the string {shorten(names)}")
     if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
         raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")
     return names[number]
@@ -84,9 +81,8 @@ Cell = Plain | Styled
 class Column:
     """One column: its unique name in machine formats, and how its cells are printed.
 
-    ``heading`` (default: the name, or the metric as papers print it) is below ``above``, which neighbors share. A
-    ``key`` identifies the rows and is repeated if a wide table breaks into blocks. ``digits`` are decimals of a float
-    in units of ``metric`` (ROW: of the metric in the column "metric"); ``audience`` leaves it out for the others.
+    ``heading`` is below ``above``, which neighbors share. A ``key`` is repeated in the blocks of a wide table.
+    ``digits`` are decimals of a float in units of ``metric`` (ROW: of the metric in the column "metric").
     """
 
     name: str
@@ -125,14 +121,13 @@ class Tabular:
 
     def programs(self) -> dict[str, list[Plain]]:
         """Columns of machine formats by name; after p-values a column of their logarithms."""
-        found: dict[str, list[Plain]] = {}
-        logarithms: dict[str, list[Plain]] = {}
+        found, logarithms = dict[str, list[Plain]](), dict[str, list[Plain]]()
         for i, column in enumerate(self.columns):
             if column.audience != "people":
                 cells = found[column.name] = [_value(row[i]) for row in self.rows]
                 if any(isinstance(cell, PValue) for cell in cells):
                     name = "log10_p" if column.name in ("p", "value") else f"log10_p_{column.name}"
-                    logarithms[name] = [cell.log10 if isinstance(cell, PValue) else None for cell in cells]
+                    logarithms[name] = [getattr(cell, "log10", None) for cell in cells]
         return found | logarithms
 
     def printed(
@@ -147,17 +142,19 @@ class Tabular:
             if column.audience == "programs":
                 continue
             title = column.name if column.heading is None else column.heading
-            if column.metric not in ("", ROW) and title in (column.metric, paper_name(column.metric)):
-                title = title if labels is None else names.get(column.metric, paper_name(column.metric))
+            paper = paper_name(column.metric)
+            if labels is not None and column.metric not in ("", ROW) and title in (column.metric, paper):
+                title = names.get(column.metric, paper)
             cells = []
             for row in self.rows:
-                cell, of = row[i], column.metric
+                raw, of = row[i], column.metric
+                cell = raw if isinstance(raw, Styled) else Styled(raw)
                 if of == ROW:
                     of = "" if metric is None else str(_value(row[metric]))
                 text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
                 if labels is not None and column.key:
                     text = names.get(text, paper_name(text) if i == metric else text)
-                cells.append((text, cell.bold, cell.mark) if isinstance(cell, Styled) else (text, False, ""))
+                cells.append((text, cell.bold, cell.mark))
             title, above = (visible(names.get(text, text)) for text in (title, column.above))
             is_number = any(isinstance(_value(row[i]), int | float) for row in self.rows)
             found.append(Printed(title, above, column.key, is_number, cells))
@@ -168,18 +165,16 @@ def _value(cell: Cell) -> Plain:
     return cell.value if isinstance(cell, Styled) else cell
 
 
-def _text(cell: Cell, decimals: int, chosen: int | None, percent: bool) -> str:
+def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str:
     """A cell as text; ``chosen`` decimals replace those of the column and of the cell."""
-    value, ends = _value(cell), []
+    value, ends = cell.value, [] if math.isnan(cell.low) else [cell.low, cell.high]
     if isinstance(value, PValue):
         return probability_text(value.log10)
     if value is None or value != value:
         return "-"
     if not isinstance(value, float):
         return visible(str(value))
-    if isinstance(cell, Styled):
-        decimals = decimals if cell.digits is None else cell.digits
-        ends = [] if math.isnan(cell.low) else [cell.low, cell.high]
+    decimals = decimals if cell.digits is None else cell.digits
     if not ends and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
         return f"{value:.3g}"  # few significant digits would remain
     decimals = max(decimals - 2 * percent, 0) if chosen is None else chosen

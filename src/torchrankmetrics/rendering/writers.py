@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -21,15 +20,15 @@ def to_text(table: Tabular, width: int | None = None) -> str:
     """Write aligned columns; a table wider than ``width`` breaks into blocks that repeat the keys."""
     columns = [(one, _lines(one)) for one in table.printed()]
     keys = [column for column in columns if column[0].is_key]
-    blocks = [keys[:]]
+    blocks = [keys]
     for column in columns:
         if not column[0].is_key:
             wide = sum(_width(lines[1]) + len(_GAP) for _, lines in [*blocks[-1], column]) - len(_GAP)
             if width is not None and wide > width and len(blocks[-1]) > len(keys):
-                blocks.append(keys[:])
-            blocks[-1].append(column)
+                blocks.append(keys)
+            blocks[-1] = [*blocks[-1], column]
     texts = "\n\n".join(map(_block, blocks))
-    return "\n".join([texts, *([""] if len(blocks) > 1 else []), *map(visible, table.notes)])
+    return "\n".join([texts, *[""] * (len(blocks) > 1), *map(visible, table.notes)])
 
 
 def _width(text: str) -> int:
@@ -39,15 +38,13 @@ def _width(text: str) -> int:
 
 def _lines(column: Printed) -> list[str]:
     """Heading, rule and cells of a column, all as wide as the widest."""
-    behind = [("*" if bold else "") + mark for _, bold, mark in column.cells]
+    behind = ["*" * bold + mark for _, bold, mark in column.cells]
     tail = max(map(len, behind), default=0) if column.is_number else 0
-    texts = [
-        ("*" if bold else "") + text + end.ljust(tail)
-        for (text, bold, _), end in zip(column.cells, behind, strict=True)
-    ]
-    width = max(map(_width, [column.title, *texts]))
-    pads = [(" " * (width - _width(text)), text) for text in (column.title, *texts)]
-    head, *body = (pad + text if column.is_number else text + pad for pad, text in pads)
+    cells = zip(column.cells, behind, strict=True)
+    texts = [column.title, *("*" * bold + text + end.ljust(tail) for (text, bold, _), end in cells)]
+    width = max(map(_width, texts))
+    pads = [" " * (width - _width(text)) for text in texts]
+    head, *body = (pad + text if column.is_number else text + pad for pad, text in zip(pads, texts, strict=True))
     return [head, "-" * width, *body]
 
 
@@ -107,9 +104,9 @@ def to_latex(table: Tabular, caption: str | None = None, label: str | None = Non
         lines += [] if label is None else [rf"\label{{{label}}}"]
     lines += [rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}", r"\toprule"]
     if spans := _spans(columns):
-        heads = [_latex(text) for text, _ in spans]
-        wide = [rf"\multicolumn{{{n}}}{{c}}{{{head}}}" for head, (_, n) in zip(heads, spans, strict=True)]
-        lines.append(line(head if n == 1 else one for head, one, (_, n) in zip(heads, wide, spans, strict=True)))
+        lines.append(
+            line(_latex(text) if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{_latex(text)}}}" for text, n in spans)
+        )
         ends = accumulate(n for _, n in spans)
         rules = [rf"\cmidrule(lr){{{end - n + 1}-{end}}}" for (text, n), end in zip(spans, ends, strict=True) if text]
         lines.append(" ".join(rules))
@@ -181,10 +178,7 @@ def to_csv(table: Tabular) -> str:
 
 def to_json(table: Tabular) -> str:
     """Write a JSON list of one object per row, with all digits; NaN and infinity become null."""
-
-    def cell(value: Plain) -> Plain:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
     columns = table.programs()
-    rows = [dict(zip(columns, map(cell, row), strict=True)) for row in zip(*columns.values(), strict=True)]
-    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    strict = json.loads(json.dumps(rows), parse_constant=lambda name: None)
+    return json.dumps(strict, indent=2, ensure_ascii=False) + "\n"

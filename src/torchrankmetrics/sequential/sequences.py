@@ -7,6 +7,7 @@ of the values is weighted by size. The derivations are in docs/mathematics.md, "
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.validation import check_int, one_number, shorten
@@ -42,14 +44,13 @@ class Drawn:
     @cached_property
     def left(self) -> FloatArray:
         """(t + 1,) sizes that are left before each draw and after the last."""
-        left: FloatArray = self.total - np.concatenate([np.zeros(1), np.cumsum(self.sizes)])
-        return left
+        return np.asarray(self.total - np.concatenate([np.zeros(1), np.cumsum(self.sizes)]))
 
     @property
     def certain(self) -> tuple[float, float]:
         """Bounds of the mean for any values of the units not drawn, widened by rounding errors."""
-        seen, left = float(self.seen[-1]), float(self.left[-1])
-        return max(0.0, seen / self.total - _ZERO), min(1.0, (seen + left) / self.total + _ZERO)
+        seen, most = float(self.seen[-1]), float(self.seen[-1] + self.left[-1])
+        return max(0.0, seen / self.total - _ZERO), min(1.0, most / self.total + _ZERO)
 
     @property
     def estimate(self) -> float:
@@ -115,24 +116,10 @@ class Hypothesis:
     """
 
     def __init__(
-        self,
-        metric: MetricLike,
-        alpha: float,
-        paired: bool,
-        threshold: float | None,
-        half_width: float | None,
-        num_candidates: int | None,
+        self, metric: MetricLike, alpha: float, paired: bool, threshold: Any, half_width: Any, num_candidates: Any
     ) -> None:
-        level = one_number(alpha)
-        if level is None or not 0 < level < 1:
-            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {shorten(alpha)}")
-        self.alpha, self.threshold, self.half_width = float(level), one_number(threshold), one_number(half_width)
-        for name, given, number in (
-            ("threshold", threshold, self.threshold),
-            ("half_width", half_width, self.half_width),
-        ):
-            if given is not None and (number is None or not math.isfinite(number)):
-                raise ValueError(f"{name} must be a finite number or None, got {shorten(given)}")
+        self.alpha = float(check_confidence_level(alpha, "alpha", 0.05))
+        self.threshold, self.half_width = _finite("threshold", threshold), _finite("half_width", half_width)
         if threshold is not None and half_width is not None:
             raise ValueError("threshold and half_width must not both be given")
         if self.half_width is not None and self.half_width <= 0:
@@ -144,22 +131,19 @@ class Hypothesis:
         definition = measure.definition.of_tasks
         if definition is None or not definition.is_mean_of_f:
             raise ValueError(f"{measure.key!r} is not a mean over tasks: {_USE_BOUNDED}")
-        if (measure.view, measure.average) != ("base", "micro"):
+        if (measure.view, measure.average, measure.side) != ("base", "micro", "both"):
             raise ValueError(
-                f"{measure.key!r} must be requested in its base view and micro average, {definition.name!r}: which of "
-                "two models is better on the same tasks is the same in every view"
+                f"{measure.key!r} must be requested in its base view and micro average, and not of one side: use "
+                f"{definition.name!r}, with tasks of that side only; in every view the same model is better"
             )
-        if measure.side != "both":
-            raise ValueError(f"{measure.key!r} is of one side: pass tasks of that side only, and {definition.name!r}")
         self._definition, self._limits = definition, _limits(definition, num_candidates, measure.key)
         low, high = self._limits
-        if paired:
-            low, high = low - high, high - low
+        low, high = (low - high, high - low) if paired else (low, high)
         self.low, self.width = low, high - low
         if self.threshold is not None and not low <= self.threshold <= high:
+            what = "differences" if paired else "values"
             raise ValueError(
-                f"threshold must lie in [{low:g}, {high:g}], as {'differences' if paired else 'values'} of "
-                f"{measure.key!r} do; got {shorten(threshold)}"
+                f"threshold must lie in [{low:g}, {high:g}], as {what} of {measure.key!r} do; got {shorten(threshold)}"
             )
         if is_better and measure.higher_is_better is None:
             raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
@@ -202,16 +186,22 @@ class Hypothesis:
         """Return the answer for the exact value or difference."""
         if self.half_width is not None:
             return None
-        if self.threshold is not None:
-            return value >= self.threshold
-        return value > 0 if self._larger_is_true else value < 0
+        reached = value > 0 if self.threshold is None else value >= self.threshold
+        return reached if self._larger_is_true else value < 0
+
+
+def _finite(name: str, given: Any) -> float | None:
+    number = one_number(given)
+    if given is not None and (number is None or not math.isfinite(number)):
+        raise ValueError(f"{name} must be a finite number or None, got {shorten(given)}")
+    return number
 
 
 def _limits(definition: RankDefinition, num_candidates: int | None, key: str) -> tuple[float, float]:
     """Lowest and highest f of a metric on all ranks among so many candidates; None: any number of candidates."""
-    f = known(definition.f)
-    if num_candidates is not None:
-        num_candidates = check_int("num_candidates", num_candidates, 1, 1 << 62)
+    f, N = known(definition.f), num_candidates
+    if N is not None:
+        N = check_int("num_candidates", N, 1, 1 << 62)
     if f.is_share or (f.uses_candidates and f.smooth):
         return 0.0, 1.0  # hits, and the share of candidates below
     if f.uses_candidates:
@@ -219,10 +209,10 @@ def _limits(definition: RankDefinition, num_candidates: int | None, key: str) ->
             f"{key!r} has no known bounds, because its f depends on the number of candidates: {_USE_BOUNDED}"
         )
     ends = np.array([math.inf])
-    if f.smooth and (num_candidates is not None or f.has_limit):  # monotone
-        ends = f.values(np.array([1.0, num_candidates or math.inf]))
-    elif num_candidates is not None and num_candidates <= _MAX_ENUMERATED:
-        ends = apply_transform(f, np.arange(2, 2 * num_candidates + 1) / 2.0)  # realistic ranks are halves, too
+    if f.smooth and (N is not None or f.has_limit):  # monotone
+        ends = f.values(np.array([1.0, N or math.inf]))
+    elif N is not None and N <= _MAX_ENUMERATED:
+        ends = apply_transform(f, np.arange(2, 2 * N + 1) / 2.0)  # realistic ranks are halves, too
     if not np.isfinite(ends).all():
         raise ValueError(
             f"{key!r} is not bounded: {_USE_BOUNDED}; or pass num_candidates, the largest number of candidates of any "

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ from torchrankmetrics.sequential.sequences import Drawn, Hypothesis, betting_int
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shorten
-
-if TYPE_CHECKING:  # torch may be built without
-    from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +101,8 @@ class SequentialResult:
 class QueryOrder:
     """Queries drawn without replacement, each with the odds of its number of tasks among those left.
 
-    Attributes:
-        queries: (Q,) int64, the index of each drawn query among the sorted, distinct ones.
-        tasks: (n,) int64, indices of the tasks, query after query.
-        border: (Q + 1,) int64, where the tasks of each drawn query begin, and the last ones end.
+    ``queries`` (Q,) are indices of the sorted, distinct queries in this order, ``tasks`` (n,) their tasks, query after
+    query, and ``border`` (Q + 1,) is where the tasks of each query begin, and the last ones end.
     """
 
     def __init__(self, query: IntArray, seed: int) -> None:
@@ -146,9 +141,8 @@ class Ranked:
         found, rows = cls(size, sides), table.compact().rows.cpu().numpy()
         found.put(found.index(rows, "sample_id of baseline"), rows)
         if len(table) and not (table.is_partial or found.there.all()):
-            raise ValueError(
-                f"baseline lacks {int((~found.there).sum())} of {size} tasks, and is not marked as a sample"
-            )
+            lacking = int((~found.there).sum())
+            raise ValueError(f"baseline lacks {lacking} of {size} tasks, and is not marked as a sample")
         return found
 
     def index(self, rows: Rows, name: str) -> IntArray:
@@ -161,12 +155,9 @@ class Ranked:
         if not self.sides:
             return ids
         if not np.isin(side, self.sides).all():
-            raise ValueError(
-                f"baseline has tasks of sides that are not ranked here: {shorten(np.unique(side).tolist())}"
-            )
-        begin = np.zeros(max(self.sides) + 1, np.int64)
-        begin[self.sides] = number * np.arange(len(self.sides))
-        return ids + begin[side]
+            found = shorten(np.unique(side).tolist())
+            raise ValueError(f"baseline has tasks of sides that are not ranked here: {found}")
+        return np.asarray(ids + number * (side[:, None] == self.sides).argmax(1))
 
     @property
     def most_candidates(self) -> int | None:
@@ -197,7 +188,7 @@ class SequentialTest:
         hypothesis: Hypothesis,
         baseline: Ranked | None,
         seed: int,
-        process_group: "ProcessGroup | None",
+        process_group: Any,
         sides: Sequence[int] = (),
         extends: bool = False,
     ) -> None:
@@ -222,14 +213,12 @@ class SequentialTest:
         """Whether it is decided, or the ranks of the other model end."""
         if self._is_decided or self.baseline is None or self._extends:
             return self._is_decided
-        following = self.order.of(self.num_queries, self.num_queries + 1)
-        return not self.baseline.there[following].all()
+        return not self.baseline.there[self.order.of(self.num_queries, self.num_queries + 1)].all()
 
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Yield indices of drawn queries that this process ranks next: at least one, even if it was ranked before."""
-        first, rank, size = self.num_queries, 0, 1
-        if self._communicator is not None:
-            rank, size = self._communicator.rank, len(self._communicator)
+        first, group = self.num_queries, self._communicator
+        rank, size = (0, 1) if group is None else (group.rank, len(group))
         while first < len(self.order):  # a loader may request batches ahead of the updates
             if self.is_over and not (complete and self.hypothesis.answer(self._drawn)):
                 break
@@ -277,30 +266,17 @@ class SequentialTest:
     @property
     def decision(self) -> SequentialResult:
         """The result so far."""
-        hypothesis, drawn = self.hypothesis, self._drawn
+        hypothesis, drawn, number = self.hypothesis, self._drawn, self.num_queries
         table, baseline = self.ranked.table(), None if self.baseline is None else self.baseline.table()
-        if self.num_queries == len(self.order):  # to the last bit the value of ``evaluate``
+        if number == len(self.order):  # to the last bit the value of ``evaluate``
             values = [hypothesis.measure.base(Analysis([one.rows])) for one in (table, baseline) if one is not None]
             estimate = low = high = values[0] if baseline is None else values[0] - values[1]
             answer = hypothesis.exact_answer(estimate)
         else:
-            ends = betting_interval(drawn, hypothesis.alpha)
-            low, high, estimate = (hypothesis.low + hypothesis.width * end for end in (*ends, drawn.estimate))
+            ends = *betting_interval(drawn, hypothesis.alpha), drawn.estimate
+            low, high, estimate = (hypothesis.low + hypothesis.width * end for end in ends)
             answer = hypothesis.answer(drawn)
-        return SequentialResult(
-            metric=hypothesis.measure.key,
-            answer=answer,
-            is_decided=self._is_decided,
-            estimate=estimate,
-            low=low,
-            high=high,
-            alpha=hypothesis.alpha,
-            threshold=hypothesis.threshold,
-            half_width=hypothesis.half_width,
-            num_tasks=int(self.order.border[self.num_queries]),
-            total_tasks=len(self.ranked.there),
-            num_queries=self.num_queries,
-            total_queries=len(self.order),
-            table=table,
-            baseline=baseline,
-        )
+        about = hypothesis.alpha, hypothesis.threshold, hypothesis.half_width
+        sizes = int(self.order.border[number]), len(self.ranked.there), number, len(self.order)
+        found = hypothesis.measure.key, answer, self._is_decided, estimate, low, high
+        return SequentialResult(*found, *about, *sizes, table, baseline)

@@ -143,5 +143,5 @@ def rank_sequentially(
                 test.add_baseline(rank(others, test.order.queries[lacking], tqdm(disable=True)))
             test.add(rank(sides, test.order.queries[places], bar))
     decision = test.decision
-    warn_of_distances(decision.table.ranks, higher_is_better)
+    warn_of_distances(decision.table, higher_is_better)
     return decision

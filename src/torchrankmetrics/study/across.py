@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.inference.standard_errors import student_interval
 from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
@@ -19,6 +21,14 @@ from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
+
+
+_LEGEND = (
+    "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
+    "datasets on which no model has a better value; won: significantly better than every other model; better than "
+    "random: all runs are significantly better than random ranking"
+)
+_HERE = "these datasets"
 
 
 class Average(NamedTuple):
@@ -63,8 +73,7 @@ class Averages(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         columns = [
-            Column("metric", key=True),
-            Column("model", key=True),
+            *(Column(name, key=True) for name in ("metric", "model")),
             *(Column(name, audience="programs") for name in ("mean", "low", "high")),
             Column("interval", "mean over datasets", audience="people", metric=ROW),
             Column("mean_rank", "mean rank", digits=2),
@@ -84,29 +93,26 @@ class Averages(Rendered):
 
 
 def averages(table: StudyTable) -> Averages:
-    """Average a table over its datasets; ValueError as ``_complete``."""
+    """Average a table over its datasets; ValueError without any, and for a metric without a direction."""
     rows: dict[tuple[str, str], Average] = {}
     rate = f"{100 * (1 - table.confidence_level):.3g}%"
-    notes = [
-        "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
-        f"datasets on which no model has a better value; won: significantly better than every other model; better than "
-        f"random: all runs are significantly better than random ranking (Holm's method, family-wise error rate {rate})."
-    ]
+    notes = [f"{_LEGEND} (Holm's method, family-wise error rate {rate})."]
     for one in table.measures:
         chosen, values, left_out = _complete(table, one)
-        ranks = rankdata(-values if one.higher_is_better else values, axis=1)
-        leading = values == (values.max if one.higher_is_better else values.min)(1, keepdims=True)
+        falling = -values if one.higher_is_better else values
+        ranks, leading = rankdata(falling, axis=1), falling == falling.min(1, keepdims=True)
+        bottom, top = one.bounds
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            rows[one.key, model] = Average(
-                *_interval(values[:, i], table.confidence_level, one.bounds),
-                mean_rank=float(ranks[:, i].mean()),
-                best=int(leading[:, i].sum()),
-                won=sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0,
-                beyond_chance=sum(tested) if tested else None,
-                num_datasets=len(chosen),
-            )
+            mean, low, high = float(values[:, i].mean()), math.nan, math.nan
+            if len(chosen) > 1:
+                error = float(values[:, i].std(ddof=1)) / math.sqrt(len(chosen))
+                low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
+            ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
+            won = sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0
+            best, beyond = int(leading[:, i].sum()), sum(tested) if tested else None
+            rows[one.key, model] = Average(mean, *ends, float(ranks[:, i].mean()), best, won, beyond, len(chosen))
         notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
         if left_out:
             notes.append(f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value.")
@@ -114,21 +120,17 @@ def averages(table: StudyTable) -> Averages:
 
 
 def _complete(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
-    """Datasets on which every model has a value, these values (datasets, models), and the other datasets.
-
-    Raises:
-        ValueError: if there are none, and for a metric without a direction.
-    """
+    """Datasets on which every model has a value, these values (datasets, models), and the other datasets."""
     if one.higher_is_better is None:
         raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
-    values = {data: [table.value(one.key, model, data) for model in table.models] for data in table.datasets}
-    chosen = [data for data, row in values.items() if not np.isnan(row).any()]
-    if not chosen:
-        raise ValueError(
-            f"no dataset has {one.key!r} of all models: {', '.join(table.models)}; make a study of models that share "
-            "datasets"
-        )
-    return chosen, np.array([values[data] for data in chosen]), [data for data in values if data not in chosen]
+    values = np.array([[table.value(one.key, model, data) for model in table.models] for data in table.datasets])
+    known = ~np.isnan(values).any(1)
+    if not known.any():
+        models = ", ".join(table.models)
+        remedy = "make a study of models that share datasets"
+        raise ValueError(f"no dataset has {one.key!r} of all models: {models}; {remedy}")
+    chosen, left_out = (list(compress(table.datasets, rows)) for rows in (known, ~known))
+    return chosen, values[known], left_out
 
 
 def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> str:
@@ -136,28 +138,14 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
     if one.view == "z_score":
         return "not comparable between datasets: z grows with the number of tasks."
     if one.view != "adjusted_index":
-        known = [table.results[one.key, data].chance for data in chosen]
-        chances = sorted(value for value in known if not math.isnan(value))
-        ends = dict.fromkeys(f"{value:.3g}" for value in (*chances[:1], *chances[-1:]))
+        chances = [value for data in chosen if not math.isnan(value := table.results[one.key, data].chance)]
+        ends = dict.fromkeys(f"{end(chances):.3g}" for end in (min, max) if chances)
         spread = f" (random ranking: {' to '.join(ends)})" if ends else ""
         return f"not comparable between datasets: the value depends on the number of candidates{spread}."
     if one.definition.name in ("auc", "mr"):
         weight = "weigh the same" if one.definition.name == "auc" else "weigh by their numbers of candidates"
         return f"comparable if candidates are sampled uniformly; the tasks of a dataset {weight}."
     return "0 is random ranking and 1 is perfect on every dataset; other values decrease with the number of candidates."
-
-
-def _interval(
-    values: FloatArray, confidence_level: float, bounds: tuple[float | None, float | None]
-) -> tuple[float, float, float]:
-    """Mean with its Student's interval, cut to possible values."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
-    low, high = (-math.inf if bounds[0] is None else bounds[0]), (math.inf if bounds[1] is None else bounds[1])
-    return mean, max(mean - half, low), min(mean + half, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +157,12 @@ class Ranking(Rendered):
     ranks: MeanRanks
     left_out: tuple[str, ...]
 
+    @property
+    def about(self) -> str:
+        """Caption of the figure."""
+        what = f"Mean ranks by {paper_name(self.metric)} over {self.ranks.num_datasets} datasets; a bar joins models"
+        return f"{what} that are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
+
     def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the critical difference, see ``plots.critical_difference``."""
         return critical_difference(self.models, self.ranks, ax=ax)
@@ -176,16 +170,14 @@ class Ranking(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         found = self.ranks
-        rows = [
-            (model, mean, "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique))
-            for i, (model, mean) in enumerate(zip(self.models, found.mean, strict=True))
-        ]
-        rows.sort(key=lambda row: row[1])
-        notes = [
-            f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best. Friedman: "
-            f"p = {found.p_value:.2g}. Nemenyi: models that share a letter (less than {found.critical_difference:.2f} "
-            f"apart) are not significantly different at {100 * (1 - found.confidence_level):.3g}%."
-        ]
+        rows = []
+        for i in np.argsort(found.mean, kind="stable").tolist():
+            letters = "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique)
+            rows.append((self.models[i], found.mean[i], letters))
+        about = f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best."
+        apart = f"models that share a letter (less than {found.critical_difference:.2f} apart)"
+        test = f"not significantly different at {100 * (1 - found.confidence_level):.3g}%."
+        notes = [f"{about} Friedman: p = {found.p_value:.2g}. Nemenyi: {apart} are {test}"]
         if self.left_out:
             notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
         columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
@@ -196,16 +188,11 @@ def ranking(table: StudyTable) -> Ranking:
     """Rank the models of a table on every dataset by its first metric; ValueError for less than 2 x 2 values."""
     one = table.measures[0]
     chosen, values, left_out = _complete(table, one)
-    if len(chosen) < 2 or len(table.models) < 2:
-        raise ValueError(
-            "mean ranks need at least 2 models and 2 datasets with values of all of them, got "
-            f"{len(table.models)} and {len(chosen)}"
-        )
+    if min(values.shape) < 2:
+        needed = "at least 2 models and 2 datasets with values of all of them"
+        raise ValueError(f"mean ranks need {needed}, got {len(table.models)} and {len(chosen)}")
     ranks = mean_ranks(values, higher_is_better=bool(one.higher_is_better), confidence_level=table.confidence_level)
     return Ranking(one.key, table.models, ranks, tuple(left_out))
-
-
-_HERE = "these datasets"
 
 
 class DatasetDifference(NamedTuple):
@@ -222,15 +209,9 @@ class DatasetDifference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Differences(Rendered):
-    """Difference of two models over datasets.
+    """Difference of the models ``a`` and ``b`` over datasets, on which the two cannot be compared if ``left_out``.
 
-    Attributes:
-        a, b, metric: names.
-        rows: one per dataset.
-        here: mean over these datasets, for other test tasks (and seeds); the datasets are fixed.
-        confidence_level: of the intervals.
-        higher_is_better: direction of the metric.
-        left_out: datasets on which the two cannot be compared.
+    ``rows`` has one per dataset, and ``here`` is their mean for other test tasks (and seeds) of the same datasets.
     """
 
     a: str
@@ -244,10 +225,10 @@ class Differences(Rendered):
 
     def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the differences and their mean, see ``plots.differences``."""
-        ends = {row.dataset: (row.difference, row.low, row.high) for row in self.rows}
-        mean = {_HERE: (self.here.difference, self.here.low, self.here.high)}
+        rows = {row.dataset: row[1:4] for row in self.rows}
         better = f"{'right' if self.higher_is_better else 'left'} is better for {self.a}"
-        return draw_differences(ends, mean, f"{paper_name(self.metric)}: {self.a} − {self.b} ({better})", ax=ax)
+        label = f"{paper_name(self.metric)}: {self.a} − {self.b} ({better})"
+        return draw_differences(rows, {_HERE: self.here[1:4]}, label, ax=ax)
 
     @property
     def about(self) -> str:
@@ -281,24 +262,24 @@ def differences(
     a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], confidence_level: float
 ) -> Differences:
     """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
-    pairs = {name: result.pairs[a, b] for name, result in results.items() if (a, b) in result.pairs}
+    pairs = {}
     for name, result in results.items():
-        if (b, a) in result.pairs:
+        if (a, b) in result.pairs:
+            pairs[name] = result.pairs[a, b]
+        elif (b, a) in result.pairs:
             value, low, high, *rest = result.pairs[b, a]
             pairs[name] = (-value, -high, -low, *rest)
     if not pairs:
-        raise ValueError(
-            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: the metric must be a mean "
-            "over tasks with a direction, and both need runs on the same tasks"
-        )
+        needed = "the metric must be a mean over tasks with a direction, and both need runs on the same tasks"
+        raise ValueError(f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}")
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
-    rows = [
+    rows = tuple(
         DatasetDifference(name, value, low, high, error, p, p_adjusted)
         for (name, (value, low, high, error, _, p)), p_adjusted in zip(pairs.items(), adjusted, strict=True)
-    ]
+    )
     mean = DatasetDifference(_HERE, *_mean_of(list(pairs.values()), confidence_level), math.nan)
     left_out = tuple(name for name in results if name not in pairs)
-    return Differences(a, b, one.key, tuple(rows), mean, confidence_level, bool(one.higher_is_better), left_out)
+    return Differences(a, b, one.key, rows, mean, confidence_level, bool(one.higher_is_better), left_out)
 
 
 def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[float, float, float, float, float]:
@@ -313,5 +294,5 @@ def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[f
         is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
         return mean, mean, mean, 0.0, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
     freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
-    half = float(student.ppf((1 + confidence_level) / 2, freedom)) * error
-    return mean, mean - half, mean + half, error, float(2 * student.sf(abs(mean) / error, freedom))
+    ends = student_interval(mean, error, freedom, confidence_level)
+    return mean, *ends, error, float(2 * student.sf(abs(mean) / error, freedom))

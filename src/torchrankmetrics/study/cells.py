@@ -15,14 +15,12 @@ from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels
-from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, units_of, wilson
+from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, student_interval, units_of, wilson
 from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
-from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.study.runs import DataSet, LoadedRun
-from torchrankmetrics.table.columns import used
 
 _RESAMPLES = 2000  # for metrics without a standard error
 
@@ -64,16 +62,10 @@ class Cell:
 class DatasetResult:
     """A measure on a dataset.
 
-    Attributes:
-        cells: by model.
-        chance: expectation under random ranking; NaN if it is unknown.
-        tested: models on the same tasks, which are compared.
-        remark: why models on the same tasks are not compared; "" if they are.
-        models: the values of the tested models by task; None without at least two.
-        slope: derivative of the view by the base value.
-        is_exact: whether they are shares of single runs, which have exact tests.
-        pairs: difference a - b of their pairs, as (difference, low, high, standard error, degrees of freedom, p);
-            intervals and p-values are not adjusted.
+    ``cells`` are by model, and ``chance`` is the expectation under random ranking. ``tested`` models are on the same
+    tasks, and ``models`` has their values by task (None without at least two); ``remark``: why they are not compared.
+    ``slope`` is the derivative of the view by the base value. ``is_exact``: they are shares of single runs, which have
+    exact tests. ``pairs`` are differences a - b as (difference, low, high, standard error, degrees of freedom, p).
     """
 
     cells: Mapping[str, Cell]
@@ -95,30 +87,21 @@ class DatasetResult:
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
-    """Compute a measure for all models of a dataset.
-
-    Raises:
-        ValueError: if the tasks lack a group or a sample id that the average or the clusters need, or the positions
-            that a query metric needs.
-    """
+    """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
     definition = measure.definition
     if definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
-    slope, chance = 1.0, math.nan
+    slope, chance, aligned = 1.0, math.nan, dict[str, list[LoadedRun]]()
     try:
-        sample = _sample(dataset.reference, measure)
-        has_tasks = len(sample.weight) > 0
-        if measure.view != "base" and has_tasks:
-            slope = view_slope(definition, measure.view, measure.moments(sample))
-    except (ExpectationUnavailableError, UnknownCandidatesError):
-        return DatasetResult(
-            {model: _cell(runs, measure, None, confidence_level, cluster) for model, runs in dataset.models.items()}
-        )
-    with suppress(ExpectationUnavailableError, UnknownCandidatesError):
-        if definition.has_null and has_tasks:
+        sample, _ = _sample(dataset.reference, measure, None)
+        if len(sample.weight) and definition.is_function_of_mean(measure.rank_type):
+            aligned = dataset.aligned
+        if len(sample.weight) and definition.has_null:
             moments = measure.moments(sample)
+            slope = view_slope(definition, measure.view, moments)
             chance = apply_view(definition, measure.view, moments.mean, moments)
-    aligned = dataset.aligned if definition.is_function_of_mean(measure.rank_type) and has_tasks else {}
+    except (ExpectationUnavailableError, UnknownCandidatesError):
+        aligned = aligned if measure.view == "base" else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
     cells = {}
@@ -126,114 +109,97 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         place = (models, tested.index(model)) if models is not None and model in tested else None
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)
     if models is None or len(tested) < 2 or measure.higher_is_better is None:
-        return DatasetResult(cells, chance, tested, remark, None, slope)
+        return DatasetResult(cells, chance, tested, remark)
     is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary
     pairs: dict[tuple[str, str], tuple[float, ...]] = {}
     result = DatasetResult(cells, chance, tested, remark, models, slope, is_exact, pairs)
     for a, b in combinations(range(len(tested)), 2):
         found = models.difference(a, b, confidence_level)
-        ends = found.low, found.high
-        if is_exact:
-            ends = share_difference(*models.units.discordant(a, b), confidence_level)
-        low, high = sorted(end * slope for end in ends)
+        exact = share_difference(*models.units.discordant(a, b), confidence_level) if is_exact else None
+        low, high = sorted(end * slope for end in exact or (found.low, found.high))
         error = found.standard_error * abs(slope)
         pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, result.p_value(a, b))
     return result
 
 
-def _sample(run: LoadedRun, measure: Measure) -> Sample:
-    if (definition := measure.definition.of_tasks) is None:
-        return measure.sample(run.analysis)
-    return sample_of(run.rows[used(run.rows, measure.side, definition.min_candidates)], measure.average)
-
-
-def _keys(run: LoadedRun, measure: Measure, cluster: str | None) -> IntArray | None:
-    if cluster is None:
-        return None
-    if (definition := measure.definition.of_tasks) is None:
-        return clusters_of_queries(run.analysis, measure, cluster)
-    return named_clusters(run.rows, cluster)[used(run.rows, measure.side, definition.min_candidates)]
+def _sample(run: LoadedRun, measure: Measure, cluster: str | None) -> tuple[Sample, IntArray | None]:
+    """The tasks or queries of a run, and their clusters."""
+    definition = measure.definition
+    if definition.of_tasks is None:
+        keys = None if cluster is None else clusters_of_queries(run.analysis, measure, cluster)
+        return measure.sample(run.analysis), keys
+    (sample,), chosen = definition.sample(PairedSource([run.rows]), measure.side, measure.average)
+    return sample, None if cluster is None else named_clusters(run.rows, cluster)[chosen]
 
 
 def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
     """All runs of models on the same tasks, None for a single task; or the reason why their queries differ."""
-    if not models:
+    rows, definition = [run.rows for runs in models for run in runs], measure.definition
+    if not rows:
         return None, ""
-    rows = [run.rows for runs in models for run in runs]
     try:
-        samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
+        samples, chosen = definition.sample(PairedSource(rows), measure.side, measure.average)
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
-        values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
+        values = np.stack([definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
         units = units_of(values, samples[0].weight, samples[0].count, keys)
     except ValueError as error:
-        if measure.definition.of_tasks is not None:
+        if definition.of_tasks is not None:
             raise
         return None, str(error)
-    return SeededModels(units, tuple(map(len, models)), measure.definition.g) if units.size > 1 else None, ""
+    return SeededModels(units, tuple(map(len, models)), definition.g) if units.size > 1 else None, ""
 
 
 def _cell(
-    runs: list[LoadedRun],
-    measure: Measure,
-    place: tuple[SeededModels, int] | None,
-    confidence_level: float,
-    cluster: str | None,
+    runs: list[LoadedRun], measure: Measure, place: tuple[SeededModels, int] | None, level: float, cluster: str | None
 ) -> Cell:
     """A model on a dataset; ``place``: the models on the same tasks, and its index among them."""
-    definition = measure.definition
+    definition, rank_type = measure.definition, measure.rank_type
     values = [measure.value_or_nan(run.analysis) for run in runs]
     cell = Cell(float(np.mean(values)), math.nan, math.nan, math.nan, tuple(run.run.seed for run in runs))
     if math.isnan(cell.value):
         return cell
-    is_mean = definition.is_function_of_mean(measure.rank_type)
-    sample, keys = _sample(runs[0], measure), _keys(runs[0], measure, cluster)
+    is_mean = definition.is_function_of_mean(rank_type)
+    sample, keys = _sample(runs[0], measure, cluster)
     if len(runs) == 1:
         method: Method = "normal" if is_mean else "bootstrap"
-        try:
-            own = estimate(definition, sample, measure.rank_type, confidence_level, method, keys, _RESAMPLES, 0)
-        except ValueError:  # extremes, and fewer than two tasks, have no interval
-            return cell
-        return _with_interval(cell, own.in_view(measure, sample))
+        with suppress(ValueError):  # extremes, and fewer than two tasks, have no interval
+            own = estimate(definition, sample, rank_type, level, method, keys, _RESAMPLES, 0)
+            return replace(cell, **own.in_view(measure, sample)._asdict())
+        return cell
     if place is None and is_mean and runs[0].tasks and len({run.tasks for run in runs}) == 1:
         alone, _ = _together([runs], measure, cluster)
         place = None if alone is None else (alone, 0)
     if place is None:
         # runs without common tasks, or a metric without a standard error: variance of seeds only
         error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-        half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
-        return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
-    models, found = place[0], place[0].mean(place[1], confidence_level)
+        low, high = student_interval(cell.value, error, len(values) - 1, level)
+        return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
+    models, found = place[0], place[0].mean(place[1], level)
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
     if definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
         # a share without spread has Wilson's interval for its number of tasks
         n = p * (1 - p) / total if total > 0 else models.units.effective
-        low, high = wilson(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
+        low, high = wilson(p, n, float(student.ppf((1 + level) / 2, found.freedom)))
         effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
     limits = definition.mean_limits(sample)
     if np.isfinite(limits).all():
         ends = sorted(apply_transform(definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
     own = Estimate(found.standard_error, low, high, effective_tasks).in_view(measure, sample)
-    return replace(_with_interval(cell, own), seed_share=found.split.seed_share)
+    return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
 
 
-def _with_interval(cell: Cell, own: Estimate) -> Cell:
-    return replace(
-        cell, low=own.low, high=own.high, standard_error=own.standard_error, effective_tasks=own.effective_tasks
-    )
-
-
-def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[str, list[float]]:
-    """P-values of all runs by model; upper bounds if these are at most ``enough``, because exact tails are slow."""
+def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str], float]:
+    """P-values of all runs by (model, seed); upper bounds where these are at most ``enough``: tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
     if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
-    found: dict[str, list[float]] = {}
+    found = {}
     for run in dataset.runs:
         z = z_score.value_or_nan(run.analysis)
         p = 1 / (1 + z * z) if z > 0 else 1.0  # Cantelli 1928
         if p > enough:
             p = p_value.value_or_nan(run.analysis)
-        found.setdefault(run.run.model, []).append(1.0 if math.isnan(p) else p)
+        found[run.run.model, run.run.seed] = 1.0 if math.isnan(p) else p
     return found

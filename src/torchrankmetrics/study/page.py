@@ -6,17 +6,17 @@ import json
 import platform
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name, writers
-from torchrankmetrics.study.across import Averages, Differences, Ranking
+from torchrankmetrics.study.across import ranking
 from torchrankmetrics.study.runs import LoadedRun
-from torchrankmetrics.study.tables import WITHIN
+from torchrankmetrics.study.tables import WITHIN, Rows, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.version import __version__
 
@@ -30,41 +30,26 @@ _GRID = 4  # more distributions than this are small multiples
 
 
 class Page:
-    """Results of a page; ``averages``, ``ranking`` and ``differences`` are None if they are undefined."""
+    """Results of a page; ``across`` has averages, ranks and differences, unless they are undefined."""
 
-    def __init__(
-        self,
-        study: "RankStudy",
-        measures: list[Measure],
-        confidence_level: float,
-        cluster: str | None,
-        margin: float | None,
-    ) -> None:
-        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
-        self.study, self.table = study, study.table(measures, margin=margin, **options)
-        self.averages: Averages | None = None
-        self.ranking: Ranking | None = None
-        self.differences: Differences | None = None
-        models, datasets = self.table.models, self.table.datasets
-        self.drawn = models[:_MOST_MODELS]
-        directed = [one for one in self.table.measures if one.higher_is_better is not None]
-        if len(datasets) > 1 and len(models) > 1 and directed:
-            has_ranks = all(facts.tie_rates for facts in self.table.facts.values())
+    def __init__(self, study: "RankStudy", table: StudyTable) -> None:
+        self.study, self.table, self.drawn = study, table, table.models[:_MOST_MODELS]
+        self.across: dict[str, Any] = {}
+        directed = [one for one in table.measures if one.higher_is_better is not None]
+        if len(table.datasets) > 1 and len(table.models) > 1 and directed:
+            options: dict[str, Any] = {"confidence_level": table.confidence_level, "cluster": table.cluster}
+            has_ranks = all(facts.tie_rates for facts in table.facts.values())
             with suppress(ValueError):  # no dataset with values of all models
-                self.averages = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
+                self.across["averages"] = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
             with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
-                self.ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
-                mean = dict(zip(models, self.ranking.ranks.mean, strict=True))
-                best = sorted(models, key=mean.__getitem__)
-                self.drawn = tuple(model for model in models if model in best[:_MOST_MODELS])
-                self.differences = study.difference(best[0], best[1], directed[0], **options)
-        rows: Any = "datasets" if len(datasets) > len(models) else "models"
-        self.tables: dict[str, Tabular] = {}
-        for one in self.table.measures:
-            part = self.table.only([one]).with_layout(rows=rows)
-            self.tables[f"values {one.key}"] = replace(part.tabular(), notes=part.legend)
-        across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
-        self.tables |= {name: table.tabular() for name, table in across.items() if table is not None}
+                ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
+                best = [str(model) for model, *_ in ranks.tabular().rows]  # by mean rank
+                self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
+                self.across["differences"] = study.difference(best[0], best[1], directed[0], **options)
+        rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"
+        parts = {f"values {one.key}": table.only([one]).with_layout(rows=rows) for one in table.measures}
+        self.tables = {name: replace(part.tabular(), notes=part.legend) for name, part in parts.items()}
+        self.tables |= {name: result.tabular() for name, result in self.across.items()}
         self.tables["protocol"] = self._protocol()
 
     def _protocol(self) -> Tabular:
@@ -88,49 +73,32 @@ class Page:
             found.append(f"more than a tenth of the targets have the score of another candidate on {', '.join(tied)}")
         for (key, model, data), cell in table.cells.items():
             if cell.is_better_than_random is False:
+                value = f"{model} on {data}: {paper_name(key)} {cell.value:.3f}"
                 chance = table.results[key, data].chance
-                found.append(
-                    f"{model} on {data}: {paper_name(key)} {cell.value:.3f} is not significantly better than random "
-                    f"ranking ({chance:.3f})"
-                )
+                found.append(f"{value} is not significantly better than random ranking ({chance:.3f})")
         return [*found, *table.doubts]
 
     def html(self, title: str) -> str:
         """Write the page; ImportError without matplotlib."""
-        table, number, manifest = self.table, 0, self.manifest()
+        table, numbers, manifest = self.table, count(1), self.manifest()
 
         def figure(drawn: list[Any], caption: str) -> dict[str, Any]:
-            nonlocal number
-            number += 1
+            number = next(numbers)
             parts = [to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)]
             return {"svgs": parts, "caption": f"Figure {number}. {caption}"}
 
         few = f" Only the {len(self.drawn)} models with the best mean rank." * (self.drawn != table.models)
         level = f"{100 * table.confidence_level:g}%"
-        values = [
-            figure(
-                [table.only([one], self.drawn).plot()],
-                f"{paper_name(one.key)} with {level} intervals; bars mark random ranking.{few}",
-            )
-            for one in table.measures
-        ]
-        across = []
-        if self.ranking is not None:
-            caption = (
-                f"Mean ranks by {paper_name(self.ranking.metric)} over {self.ranking.ranks.num_datasets} datasets; a "
-                "bar joins models that are not significantly different with the datasets as the sample (Friedman, "
-                "Nemenyi)."
-            )
-            across.append(figure([self.ranking.plot()], caption))
-        if self.differences is not None:
-            across.append(figure([self.differences.plot()], self.differences.about))
+        about = f"with {level} intervals; bars mark random ranking.{few}"
+        names = {one.key: paper_name(one.key) for one in table.measures}
+        part = table.only(table.measures, self.drawn)
         return writers.render(
             "study/page.html",
             title=title,
             page=self,
-            names={one.key: paper_name(one.key) for one in table.measures},
-            values=values,
-            across=across,
+            names=names,
+            values=[figure([part.plot(key)], f"{name} {about}") for key, name in names.items()],
+            across=[figure([one.plot()], one.about) for name, one in self.across.items() if name != "averages"],
             distributions=[figure(*drawn) for drawn in self._distributions()],
             undrawn=[m for m in table.models if m not in self.drawn] + list(table.datasets[_MOST_CURVES:]),
             level=level,
@@ -158,15 +126,11 @@ class Page:
         table, study = self.table, self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
+        options = {name: getattr(table, name) for name in ("confidence_level", "cluster", "margin")}
         return {
             "manifest": VERSION,
             "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
-            "options": {
-                "metrics": [one.key for one in table.measures],
-                "confidence_level": table.confidence_level,
-                "cluster": table.cluster,
-                "margin": table.margin,
-            },
+            "options": {"metrics": [one.key for one in table.measures]} | options,
             "models": study.models,
             "datasets": study.datasets,
             "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],
@@ -191,13 +155,9 @@ def _file(read: LoadedRun) -> dict[str, Any]:
     else:
         content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
         columns = Columns(analysis.rows)
-        protocol = {
-            "tasks": int(columns.count.sum()),
-            "sides": [str(side) for side in analysis.sides],
-            "candidates": [int(columns.num_candidates.min()), int(columns.num_candidates.max())],
-            "sampled": analysis.num_sampled,
-            "nan": analysis.num_nan,
-            "groups": len(np.unique(columns.group[columns.group != ABSENT])),
-            "sample_ids": bool((columns.sample_id != ABSENT).all()),
-        }
+        N, group, ids = columns.num_candidates, columns.group, columns.sample_id
+        protocol = {"tasks": int(columns.count.sum()), "sides": [str(side) for side in analysis.sides]}
+        protocol |= {"candidates": [int(N.min()), int(N.max())], "sampled": analysis.num_sampled}
+        protocol["nan"] = analysis.num_nan
+        protocol |= {"groups": len(np.unique(group[group != ABSENT])), "sample_ids": bool((ids != ABSENT).all())}
     return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}

@@ -12,7 +12,6 @@ from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.pairing import Values, known_measure, value_measure, value_rows
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
@@ -28,19 +27,15 @@ def measures_of(metrics: Metrics, view: View | None, foreign: Collection[str] = 
     """Read the metrics of a table, some of which may be ``foreign`` names of given values."""
     if view is not None:
         check_choice("view", view, VIEWS)
-    selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
     if foreign and not isinstance(metrics, Mapping):
         entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
         metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
-    measures = list(selection.measures(metrics).values())
+    measures = list(Selection(view or "base").measures(metrics).values())
     if not measures:
         raise ValueError("metrics is empty: name at least one")
-    for measure in measures:
-        if not measure.is_estimate:
-            raise ValueError(
-                f"{measure.key!r} has no mean over seeds and datasets: use a metric in view base, normalized, "
-                "adjusted_index or z_score"
-            )
+    if wrong := [measure.key for measure in measures if not measure.is_estimate]:
+        views = "base, normalized, adjusted_index or z_score"
+        raise ValueError(f"{wrong[0]!r} has no mean over seeds and datasets: use a metric in view {views}")
     return measures
 
 
@@ -60,8 +55,7 @@ class RankStudy:
 
     def __init__(self) -> None:
         self.runs: dict[tuple[str, str, str], Run] = {}
-        self._models: dict[str, None] = {}  # in their order
-        self._datasets: dict[str, None] = {}
+        self._first: dict[str, list[str]] = {"model": [], "dataset": []}  # names to list first
         self._loaded: dict[str, dict[str, DataSet]] = {}  # the least recently used first
         self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
         self._foreign: set[str] = set()  # names of given values that are not metrics of the package
@@ -81,10 +75,9 @@ class RankStudy:
             TypeError: if ``table`` contains no ranks.
             ValueError: if it has no ranking tasks, or the study has a run of the same names.
         """
-        source, num_rows = source_of(table)
-        file = source.as_posix() if isinstance(source, Path) else None
-        if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
-            file = Path(file).name
+        (source, num_rows), file = source_of(table), None
+        if isinstance(source, Path):
+            file = source.name if source.is_absolute() or ".." in source.parts else source.as_posix()
         self._add(Run(str(model), str(dataset), str(seed), source, file, num_rows))
 
     def add_values(self, values: Values, *, metric: str, model: str, dataset: str, seed: int | str = 0) -> None:
@@ -142,11 +135,10 @@ class RankStudy:
         study, default = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
         for name in names:
             check_choice("names", name, FIELDS)
-        files = [(default | fields, path, below) for path, below, fields in find_files(pattern)]
-        study.arrange(*(sorted({fields[part] for fields, *_ in files}, key=natural) for part in FIELDS[:2]))
-        for fields, path, below in files:
-            model, dataset, seed = (fields[part] for part in FIELDS)
+        for path, below, fields in find_files(pattern):
+            model, dataset, seed = ((default | fields)[part] for part in FIELDS)
             study._add(Run(model, dataset, seed, path, below, source_of(path)[1]))
+        study.arrange(sorted(study.models, key=natural), sorted(study.datasets, key=natural))
         return study
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
@@ -156,10 +148,9 @@ class RankStudy:
             models (sequence of str, default ()): names of models to list first.
             datasets (sequence of str, default ()): names of datasets to list first.
         """
-        self._models = dict.fromkeys([*models, *self._models])
-        self._datasets = dict.fromkeys([*datasets, *self._datasets])
-        for name in self._datasets:
-            self._forget(name)
+        self._first["model"][:0], self._first["dataset"][:0] = models, datasets
+        self._loaded.clear()
+        self._results.clear()
 
     def _add(self, run: Run) -> None:
         if not run.num_rows:
@@ -170,19 +161,21 @@ class RankStudy:
         if any(one.dataset == run.dataset and bool(one.values) != bool(run.values) for one in self.runs.values()):
             raise ValueError(f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the other kind")
         self.runs[key] = run
-        self._models.setdefault(run.model)
-        self._datasets.setdefault(run.dataset)
         self._forget(run.dataset)
 
     @property
     def models(self) -> list[str]:
         """The models in the order of ``add`` or ``arrange``; of files in natural order."""
-        return [name for name in self._models if any(run.model == name for run in self.runs.values())]
+        return self._names("model")
 
     @property
     def datasets(self) -> list[str]:
         """The datasets, likewise."""
-        return [name for name in self._datasets if any(run.dataset == name for run in self.runs.values())]
+        return self._names("dataset")
+
+    def _names(self, field: str) -> list[str]:
+        names = dict.fromkeys(getattr(run, field) for run in self.runs.values())
+        return [name for name in dict.fromkeys([*self._first[field], *names]) if name in names]
 
     @property
     def seeds(self) -> list[str]:
@@ -237,15 +230,13 @@ class RankStudy:
         """The runs of a dataset by the metric of their values; the metric of ranks is ""."""
         check_choice("dataset", name, self.datasets)
         if (found := self._loaded.pop(name, None)) is None:
-            order = {model: i for i, model in enumerate(self.models)}
             runs = [run for run in self.runs.values() if run.dataset == name]
-            found = DataSet.load(sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
+            order = self.models.index
+            found = DataSet.load(sorted(runs, key=lambda run: (order(run.model), natural(run.seed))))
         self._loaded[name] = found
-        while (
-            len(self._loaded) > 1
-            and sum(r.num_rows for r in self.runs.values() if r.dataset in self._loaded) > _MOST_ROWS
-        ):
-            del self._loaded[next(iter(self._loaded))]
+        for oldest in list(self._loaded)[:-1]:
+            if sum(run.num_rows for run in self.runs.values() if run.dataset in self._loaded) > _MOST_ROWS:
+                del self._loaded[oldest]
         return found
 
     def _part(self, name: str, measure: Measure) -> tuple[DataSet, Measure]:
@@ -253,13 +244,10 @@ class RankStudy:
         parts = self._parts(name)
         if "" in parts:
             return parts[""], measure
-        if measure.key not in parts:
-            raise ValueError(
-                f"no values of {shorten(measure.key)} were added, available: {', '.join(parts)}; other metrics and "
-                "views need ranks"
-            )
-        rows = [run.rows for run in parts[measure.key].runs]
-        return parts[measure.key], value_measure(measure.key, rows)
+        if (part := parts.get(measure.key)) is None:
+            known = f"available: {', '.join(parts)}; other metrics and views need ranks"
+            raise ValueError(f"no values of {shorten(measure.key)} were added, {known}")
+        return part, value_measure(measure.key, [run.rows for run in part.runs])
 
     def table(
         self,
@@ -306,18 +294,9 @@ class RankStudy:
                 p_random[measure.key, name] = against_random(*self._part(name, measure), alpha / len(self.runs))
             facts[name] = self.dataset(name).facts
             warnings[name] = [note for part in self._parts(name).values() for note in part.notes(self.seeds)]
-        return StudyTable(
-            measures=tuple(measures),
-            models=tuple(self.models),
-            datasets=tuple(self.datasets),
-            cells=marked_cells(measures, results, p_random, alpha, margin),
-            results=results,
-            facts=facts,
-            warnings=warnings,
-            confidence_level=confidence_level,
-            cluster=cluster,
-            margin=margin,
-        )
+        cells, models, datasets = marked_cells(measures, results, p_random, alpha, margin), self.models, self.datasets
+        options = (confidence_level, cluster, margin)
+        return StudyTable(tuple(measures), tuple(models), tuple(datasets), cells, results, facts, warnings, *options)
 
     def summary(
         self,
@@ -422,11 +401,9 @@ class RankStudy:
             ImportError: without matplotlib.
             OSError, ValueError: as ``table``, and if the path or the cache directory of matplotlib is not writable.
         """
-        if not isinstance(title, str):
-            raise TypeError(f"title must be a str, got {type(title).__name__}")
-        measures = measures_of(metrics, view, self._foreign)
         pyplot()  # raises now instead of after the computation
-        content = Page(self, measures, confidence_level, cluster, margin).html(title)
+        table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster, margin=margin)
+        content = Page(self, table).html(title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))

@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrankmetrics.definitions.protocol import Average, Side, ValueSample
+from torchrankmetrics.definitions.protocol import Side, ValueSample
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.inference.pairing import (
@@ -28,7 +28,7 @@ from torchrankmetrics.inference.pairing import (
 )
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import ABSENT, Columns, Rows
+from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.table.files import num_stored_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten, truncate
@@ -38,12 +38,9 @@ _PART = re.compile(r"\{(\w*)\}|\*")
 
 
 def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[str, str]]]:
-    """Find the files and the folders *.parquet of a pattern, in natural order (seed 2 before seed 10).
+    """Files of a pattern in natural order: path, path below the folder that the pattern begins with, and its fields.
 
     A field and ``*`` match anything except "/", and as much as they can; a repeated field matches the same text.
-
-    Returns:
-        path of each file, the same below the folder that the pattern begins with, and the values of the fields.
     """
     base, rest = _split(pattern)
     literals, fields = _PART.split(rest)[::2], _PART.split(rest)[1::2]
@@ -57,21 +54,18 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
         if (match := re.fullmatch(expression, below))
         and ((base / below).is_file() or below.endswith(".parquet"))  # Dask and Spark write folders
     ]
-    if not found and not base.is_dir():
-        raise ValueError(f"no file matches {shorten(os.fspath(pattern))}: the directory {str(base)!r} does not exist")
     if not found:
+        start = f"no file matches {shorten(os.fspath(pattern))}"
+        if not base.is_dir():
+            raise ValueError(f"{start}: the directory {str(base)!r} does not exist")
         names = sorted((entry.name + "/" * entry.is_dir() for entry in base.iterdir()), key=natural)
-        listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        raise ValueError(f"no file matches {shorten(os.fspath(pattern))}; {str(base)!r} contains {listed or 'nothing'}")
+        listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        raise ValueError(f"{start}; {str(base)!r} contains {listed or 'nothing'}")
     return sorted(found, key=lambda one: natural(one[1]))
 
 
 def paths_of(pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]) -> list[tuple[Path, str]]:
-    """Path of the file of each run (model, dataset, seed), and the same below the folder that the pattern begins with.
-
-    Raises:
-        ValueError: if two runs would have one file, or a name cannot be part of a path.
-    """
+    """Path of the file of each run (model, dataset, seed), and the same below the folder of the pattern."""
     base, rest = _split(pattern)
     if "*" in rest:
         raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
@@ -80,34 +74,27 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]) -> 
             raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
     below = [rest.format(**dict(zip(FIELDS, names, strict=True))) for names in runs]
     if len(set(below)) < len(runs):
-        raise ValueError(
-            "pattern must contain the fields that distinguish the runs, as runs/{dataset}/{model}/{seed}.npz does; got "
-            f"{pattern}"
-        )
+        example = "runs/{dataset}/{model}/{seed}.npz"
+        raise ValueError(f"pattern must contain the fields that distinguish the runs, as {example} does; got {pattern}")
     return [(base / name, name) for name in below]
 
 
 def _split(pattern: str | os.PathLike[str]) -> tuple[Path, str]:
     """Split a pattern into the folder that it begins with and the rest."""
     text = os.fspath(pattern)
-    names = [name for name in _PART.split(text)[1::2] if name is not None]
-    unknown = [name for name in names if name not in FIELDS]
+    first, *parts = _PART.split(text)
+    names = [name for name in parts[::2] if name is not None]
+    unknown = [f"the unknown field {{{truncate(name)}}}" for name in names if name not in FIELDS]
     if unknown or not names:
-        got = f"the unknown field {{{truncate(unknown[0])}}}" if unknown else "no field"
-        raise ValueError(
-            f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shorten(text)}"
-        )
-    folder = text[: text.rfind("/", 0, len(_PART.split(text)[0])) + 1]
+        expected = "{dataset}, {model} and {seed}, at least one"
+        raise ValueError(f"pattern may name {expected}; got {(unknown or ['no field'])[0]} in {shorten(text)}")
+    folder = first[: first.rfind("/") + 1]
     return Path(folder or "."), text[len(folder) :]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Ranks of a model on a dataset with a seed, or values of its queries by metric.
-
-    ``source`` is a table or the path of its file, and ``file`` that path relative to a folder that readers have as well
-    (None without a file).
-    """
+    """Ranks of a model on a dataset with a seed, or values of its queries by metric; ``file``: path below a folder."""
 
     model: str
     dataset: str
@@ -138,85 +125,65 @@ def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     else:  # results of PyKEEN's pipeline, and of its evaluators
         table = getattr(getattr(ranks, "metric_results", ranks), "table", None)  # type: ignore[assignment]
     if not isinstance(table, RankTable):
-        raise TypeError(
-            "table must be a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a "
-            f"file that RankTable.save wrote; got {type(ranks).__name__}"
-        )
+        expected = "a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a file"
+        raise TypeError(f"table must be {expected} that RankTable.save wrote; got {type(ranks).__name__}")
     return table, len(table)
 
 
-class _GivenValues:
-    """Values of a metric of one run, with the methods of ``Analysis`` that a study calls."""
+class _GivenValues(PairedSource):
+    """Values of a metric of one run, with the attributes of ``Analysis`` that a study reads."""
 
     sides: tuple[Side, ...] = ()
     num_nan = num_sampled = 0
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> ValueSample:
+    def sample(self, *options: Any) -> ValueSample:  # type: ignore[override]
         """The values."""
-        samples, _ = PairedSource([self.rows]).sample(side, average, min_candidates)
+        samples, _ = super().sample(*options)
         sample: ValueSample = samples[0]
         return sample
 
-    def once(self, key: Hashable, compute: Any, *arguments: Hashable) -> Any:
+    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Compute a result."""
-        return compute(*arguments)
+        return compute()
 
 
-@dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """A run that was read, with warnings from reading it.
+    """A run that was read, with warnings from reading it; of values of queries those of a metric.
 
-    ``analysis`` has its canonical rows and results computed from them, and ``ordered`` its rows in the order of the
-    tasks that all runs share, None if the order is not known. Runs with the same digest ``tasks`` of all columns except
+    ``analysis`` has its canonical rows and results computed from them, and ``rows`` are in the order of the tasks that
+    all runs share, or canonical if the order is not known. Runs with the same digest ``tasks`` of all columns except
     the ranks are aligned row by row; it is "" without an order.
     """
 
-    run: Run
-    analysis: Analysis
-    ordered: Rows | None
-    tasks: str
-    notes: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> Rows:
-        """Its rows, in the common order if there is one."""
-        return self.analysis.rows if self.ordered is None else self.ordered
+    def __init__(self, run: Run, metric: str = "") -> None:
+        self.run, self.tasks, self.notes = run, "", list[str]()
+        if metric:
+            (self.rows,) = value_rows([run.values[metric]], [run.label])
+            self.tasks = repr(sorted(map(str, run.values[metric])))
+            self.analysis: Analysis = _GivenValues([self.rows])  # type: ignore[assignment]
+            return
+        table = run.load()
+        check_complete(table, run.label)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RankMetricWarning)
+            self.analysis = Analysis([table.rows])
+            self.rows, has_order = self.analysis.table_rows, True
+            if (Columns(self.analysis.rows).sample_id == ABSENT).any():
+                try:
+                    self.rows = paired_rows([table], [run.label])[0][0]
+                except ValueError:
+                    self.rows, has_order = self.analysis.rows, False
+        self.notes += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, RankMetricWarning))
+        if has_order:
+            about, digest = Columns(self.rows), hashlib.blake2b(digest_size=16)
+            for column in (about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits):
+                digest.update(column.tobytes())
+            self.tasks = digest.hexdigest()
 
     @property
     def table(self) -> RankTable:
         """Its ranks, in canonical order."""
         return RankTable(torch.tensor(self.analysis.table_rows, device="cpu"))
-
-
-def _load_ranks(run: Run) -> LoadedRun:
-    """Read a run and put its tasks in order: by (side, sample id), or as they are if the table is not sorted."""
-    table = run.load()
-    check_complete(table, run.label)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RankMetricWarning)
-        analysis = Analysis([table.rows])
-        ordered: Rows | None = analysis.table_rows
-        if (Columns(analysis.rows).sample_id == ABSENT).any():
-            try:
-                ordered = paired_rows([table], [run.label])[0][0]
-            except ValueError:
-                ordered = None
-    notes = tuple(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)))
-    digest = hashlib.blake2b(digest_size=16)
-    if ordered is not None:
-        about = Columns(ordered)
-        for column in (about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits):
-            digest.update(column.tobytes())
-    return LoadedRun(run, analysis, ordered, "" if ordered is None else digest.hexdigest(), notes)
-
-
-def _load_values(run: Run, metric: str) -> LoadedRun:
-    (rows,) = value_rows([run.values[metric]], [run.label])
-    tasks = repr(sorted(map(str, run.values[metric])))
-    return LoadedRun(run, _GivenValues(rows), rows, tasks)  # type: ignore[arg-type]
 
 
 class Facts(NamedTuple):
@@ -232,16 +199,16 @@ class Facts(NamedTuple):
         """Range of the numbers of candidates; "" if unknown."""
         return f"{self.fewest} to {self.most}" if self.fewest < self.most else str(self.most or "")
 
-    def __str__(self) -> str:
-        if not self.tie_rates:
-            return f"{self.tasks} queries"
-        return f"{self.tasks} tasks among {self.candidates or 'an unknown number of'} candidates, {self.ties}% ties"
-
     @property
     def ties(self) -> str:
         """Range of the shares of ties of the models, in percent."""
         low, high = (100 * end(self.tie_rates.values(), default=0.0) for end in (min, max))
         return f"{low:.1f} to {high:.1f}" if high - low >= 0.05 else f"{high:.1f}"
+
+    def __str__(self) -> str:
+        if not self.tie_rates:
+            return f"{self.tasks} queries"
+        return f"{self.tasks} tasks among {self.candidates or 'an unknown number of'} candidates, {self.ties}% ties"
 
 
 class DataSet:
@@ -254,19 +221,16 @@ class DataSet:
             self.models.setdefault(run.run.model, []).append(run)
         self.runs = [run for runs in self.models.values() for run in runs]
         # the tasks that most runs share
-        digests = Counter(run.tasks for run in self.runs if run.tasks)
-        tasks = digests.most_common(1)[0][0] if digests else ""
-        self.reference = next((run for run in self.runs if run.tasks == tasks), self.runs[0])
-        same = {model: all(run.tasks == tasks for run in runs) for model, runs in self.models.items()}
-        self.aligned = {model: runs for model, runs in self.models.items() if tasks and same[model]}
+        known = Counter(run.tasks for run in self.runs if run.tasks).most_common(1)
+        tasks = known[0][0] if known else ""
+        self.reference = next(run for run in self.runs if run.tasks == tasks)
+        self.aligned = {m: runs for m, runs in self.models.items() if tasks and {run.tasks for run in runs} == {tasks}}
 
     @classmethod
     def load(cls, runs: Sequence[Run]) -> dict[str, "DataSet"]:
         """Read the runs of a dataset: ranks, or values by metric; the metric of ranks is ""."""
-        metrics = dict.fromkeys(metric for run in runs for metric in run.values)
-        if not metrics:
-            return {"": cls([_load_ranks(run) for run in runs])}
-        return {key: cls([_load_values(run, key) for run in runs if key in run.values], key) for key in metrics}
+        metrics = dict.fromkeys(metric for run in runs for metric in run.values or [""])
+        return {key: cls([LoadedRun(run, key) for run in runs if not key or key in run.values], key) for key in metrics}
 
     @cached_property
     def facts(self) -> Facts:
@@ -275,15 +239,14 @@ class DataSet:
             return Facts(max(len(run.rows) for run in self.runs), 0, 0, {})
         sample = self.reference.analysis.sample()
         counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
-        samples = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
-        ties = {model: sum(one.tie_mass / one.total for one in found) / len(found) for model, found in samples.items()}
+        ties = {}
+        for model, runs in self.models.items():
+            found = [run.analysis.sample() for run in runs]
+            ties[model] = sum(one.tie_mass / one.total for one in found) / len(found)
         return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
-        """Reasons to doubt a model, each once after the names of its models.
-
-        Models that are not compared, missing seeds, NaN, sampled candidates, and warnings from reading.
-        """
+        """Reasons to doubt a model, each once after the names of its models."""
         found: dict[str, list[str]] = {}
         for model, runs in self.models.items():
             reasons = []
@@ -294,10 +257,8 @@ class DataSet:
             if nan := sum(run.analysis.num_nan for run in runs):
                 reasons.append(f"NaN scores in {nan} tasks, which never help")
             if sampled := sum(run.analysis.num_sampled for run in runs):
-                reasons.append(
-                    f"ranked among sampled candidates in {sampled} tasks: only mr and auc estimate the values among "
-                    "all candidates"
-                )
+                limit = "only mr and auc estimate the values among all candidates"
+                reasons.append(f"ranked among sampled candidates in {sampled} tasks: {limit}")
             reasons += dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
             if not self.metric and any(int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs):
                 reasons.append("all tasks have a single candidate")
@@ -310,15 +271,11 @@ class DataSet:
             return f"the queries with {self.metric} differ from those of most models"
         reference = self.reference
         odd = next(run for run in runs if run.tasks != reference.tasks or not run.tasks)
-        pair, names = (
-            ([odd], ["the run"])
-            if odd is reference
-            else ([reference, odd], [f"{reference.run.model}, seed {reference.run.seed},", "this run"])
-        )
         try:
             with warnings.catch_warnings():  # they were recorded when the runs were read
                 warnings.simplefilter("ignore", RankMetricWarning)
-                paired_rows([run.run.load() for run in pair], names)
+                first = f"{reference.run.model}, seed {reference.run.seed},"
+                paired_rows([reference.run.load(), odd.run.load()], [first, "this run"])
         except ValueError as error:
             return str(error)
         return "the order of the tasks is not known"

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, get_args
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm, one_sided
@@ -24,8 +26,10 @@ _RECORD = (
     "better_than_random chance num_tasks min_candidates max_candidates tie_rate"
 )
 Rows = Literal["models", "datasets"]
-Results = Mapping[tuple[str, str], DatasetResult]  # by key of the metric and dataset
-Cells = dict[tuple[str, str, str], Cell]  # by key of the metric, model and dataset
+Pair = tuple[str, str]
+Results = Mapping[Pair, DatasetResult]  # by key of the metric and dataset
+Place = tuple[str, str, str]  # key of the metric, model and dataset
+Cells = dict[Place, Cell]
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -101,20 +105,18 @@ class StudyTable(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes of printed tables."""
         by_model, several = self.rows == "models", len(self.measures) > 1
-        outer, inner = (self.models, self.datasets) if by_model else (self.datasets, self.models)
+        models = [*self.models, None]  # the last is random ranking
+        outer: Sequence[str | None] = models if by_model else self.datasets
+        inner: Sequence[str | None] = self.datasets if by_model else models
         columns = [Column("model" if by_model else "dataset", key=True)]
-        for name in inner if by_model else [*inner, "chance"]:
-            for one in self.measures:
-                heading, above = (paper_name(one.key), name) if several else (name, "")
-                columns.append(Column(f"{name} {one.key}", heading, above, digits=3, metric=one.key))
-        p_baseline = self._p_baseline()
+        for name, one in product(inner, self.measures):
+            title = name or "chance"
+            heading, above = (paper_name(one.key), title) if several else (title, "")
+            columns.append(Column(f"{title} {one.key}", heading, above, digits=3, metric=one.key))
         lines: list[list[Entry]] = []
         for name in outer:
-            places = [(name, other) if by_model else (other, name) for other in inner]
-            line = [self._entry(one, *place, p_baseline) for place in places for one in self.measures]
-            lines.append([name, *line, *([] if by_model else (self._chance(one, name) for one in self.measures))])
-        if by_model:
-            lines.append(["chance", *(self._chance(one, data) for data in self.datasets for one in self.measures)])
+            places: Any = [(name, other) if by_model else (other, name) for other in inner]
+            lines.append([name or "chance", *(self._entry(one, *place) for place in places for one in self.measures)])
         return Tabular(columns, lines, self.notes)
 
     @property
@@ -130,26 +132,19 @@ class StudyTable(Rendered):
         cells = [cell for (key, model, _), cell in self.cells.items() if key in keys and model in self.models]
         several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
-        number, found, bold = self.num_tests, [], "Bold: best of its dataset."
+        found, bold = [], "Bold: best of its dataset."
         if self.intervals:
-            over = "tasks and training seeds" if several else "test tasks"
+            values, over = ("Means over seeds", "tasks and training seeds") if several else ("Values", "test tasks")
             unit = "" if self.cluster is None else f", clustered by {self.cluster}"
-            values = "Means over seeds" if several else "Values"
             found.append(f"{values} with {100 * self.confidence_level:g}% intervals over {over}{unit}.")
         elif several:
             found.append("Means over seeds.")
-        if number and self.baseline is None and not self.stars:
-            found.append(
-                f"{bold} {EQUAL}: not significantly different from the best ({rate}, {number} pairwise comparisons)."
-            )
-        elif number:
-            number = number if self.baseline is None else len(self._p_baseline())
-            levels = ", ".join(map(str, _STARS))
-            test = f"p ≤ {levels}, adjusted by Holm's method for" if self.stars else f"{rate},"
-            found.append(
-                f"{bold} {'*, **, ***' if self.stars else '*'}: significantly different from "
-                f"{self.baseline_name or 'the best'} ({test} {number} pairwise comparisons)."
-            )
+        number = self.num_tests if self.baseline is None else len(self._p_baseline)
+        mark = "*, **, ***:" if self.stars else f"{EQUAL}: not" if self.baseline is None else "*:"
+        test = f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for" if self.stars else f"{rate},"
+        if self.num_tests:
+            other = self.baseline_name or "the best"
+            found.append(f"{bold} {mark} significantly different from {other} ({test} {number} pairwise comparisons).")
         elif any(cell.best for cell in cells):
             found.append(bold)
         if any(cell.is_better_than_random is False for cell in cells):
@@ -167,68 +162,55 @@ class StudyTable(Rendered):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Reasons why models are not compared, and intervals that rest on too few tasks."""
-        found = [
-            f"{key} on {data}: not compared, as {one.remark}."
-            for (key, data), one in self.results.items()
-            if one.remark
-        ]
+        notes = {f"{key} on {data}": one.remark for (key, data), one in self.results.items() if one.remark}
+        remarks = [f"{where}: not compared, as {remark}." for where, remark in notes.items()]
         few = [place for place, cell in self.cells.items() if cell.effective_tasks < LEAST_EFFECTIVE_TASKS]
-        if few:
-            listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
-            listed += f" and {len(few) - 5} more" * (len(few) > 5)
-            least = f"{LEAST_EFFECTIVE_TASKS:g}"
-            found.append(f"Intervals from fewer than {least} effective tasks may miss the true value: {listed}.")
-        return tuple(found)
+        if not few:
+            return tuple(remarks)
+        listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
+        listed += f" and {len(few) - 5} more" * (len(few) > 5)
+        least = f"Intervals from fewer than {LEAST_EFFECTIVE_TASKS:g} effective tasks"
+        return *remarks, f"{least} may miss the true value: {listed}."
 
     def records(self) -> Tabular:
         """A row per model, dataset and metric, with all numbers."""
         margin = ["p_within"] * (self.margin is not None)
-        lines: list[tuple[Entry, ...]] = []
-        for data, facts in self.facts.items():
-            for one in self.measures:
-                for model in self.models:
-                    cell = self.cell(model, data, one.key)
-                    values: tuple[Entry, ...] = (None,) * 11
-                    if cell is not None:
-                        values = (
-                            cell.value,
-                            cell.low,
-                            cell.high,
-                            cell.standard_error,
-                            len(cell.seeds),
-                            cell.seed_share,
-                        )
-                        better = cell.is_better_than_random
-                        values += (int(cell.best), cell.p_best, *(cell.rank or (None, None)))
-                        values += (None if better is None else int(better),)
-                    chance = self.results[one.key, data].chance
-                    known = (facts.tasks, facts.fewest or None, facts.most or None, facts.tie_rates.get(model))
-                    within = [None if cell is None else cell.p_within for _ in margin]
-                    lines.append((model, data, one.key, *values, chance, *known, *within))
+        lines: list[list[Entry]] = []
+        for data, one, model in product(self.facts, self.measures, self.models):
+            facts, cell = self.facts[data], self.cell(model, data, one.key)
+            line: list[Entry] = [model, data, one.key]
+            if cell is None:
+                line += [None] * 11
+            else:
+                line += [cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share]
+                better = None if cell.is_better_than_random is None else int(cell.is_better_than_random)
+                line += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
+            line += [self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None]
+            within = [None if cell is None else cell.p_within] * len(margin)
+            lines.append([*line, facts.tie_rates.get(model), *within])
         return Tabular.named([*_RECORD.split(), *margin], lines, self.notes, keys=3)
 
-    def _entry(self, one: Measure, model: str, data: str, p_baseline: Mapping[tuple[str, str, str], float]) -> Entry:
-        cell, alpha = self.cell(model, data, one.key), 1 - self.confidence_level
-        if cell is None:
+    def _entry(self, one: Measure, model: str | None, data: str) -> Entry:
+        """A printed cell; without a model that of random ranking."""
+        values = [abs(cell.value) for (key, _, name), cell in self.cells.items() if (key, name) == (one.key, data)]
+        largest = max((value for value in values if math.isfinite(value)), default=0.0)
+        digits = 3 if largest < 10 else 2 if largest < 100 else 1
+        if model is None:
+            return Styled(self.results[one.key, data].chance, digits=digits)
+        if (cell := self.cell(model, data, one.key)) is None:
             return None
+        alpha = 1 - self.confidence_level
         ends = (cell.low, cell.high) if self.intervals else (math.nan, math.nan)
         if self.baseline is None and not self.stars:
             mark = EQUAL * (not cell.best and cell.p_best > alpha)
         else:
-            p = cell.p_best if self.baseline is None else p_baseline.get((one.key, model, data), math.nan)
+            p = cell.p_best if self.baseline is None else self._p_baseline.get((one.key, model, data), math.nan)
             mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= alpha))
         mark += RANDOM * (cell.is_better_than_random is False) + WITHIN * (cell.p_within <= alpha + 1e-12)
-        return Styled(cell.value, *ends, digits=self._digits(one, data), bold=cell.best, mark=mark)
+        return Styled(cell.value, *ends, digits=digits, bold=cell.best, mark=mark)
 
-    def _chance(self, one: Measure, data: str) -> Entry:
-        return Styled(self.results[one.key, data].chance, digits=self._digits(one, data))
-
-    def _digits(self, one: Measure, data: str) -> int:
-        values = [abs(cell.value) for (key, _, name), cell in self.cells.items() if (key, name) == (one.key, data)]
-        largest = max((value for value in values if math.isfinite(value)), default=0.0)
-        return 3 if largest < 10 else 2 if largest < 100 else 1
-
-    def _p_baseline(self) -> dict[tuple[str, str, str], float]:
+    @cached_property
+    def _p_baseline(self) -> dict[Place, float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
         return _holm(
             {
@@ -242,14 +224,12 @@ class StudyTable(Rendered):
 
 def check_margin(margin: float | None) -> float | None:
     """Validate a margin: None, or a number above 0."""
-    if margin is None:
-        return None
     number = one_number(margin)
-    if number is None:
+    if margin is not None and number is None:
         raise TypeError(f"margin must be a number or None, got {shorten(margin)} of type {type(margin).__name__}")
-    if not 0 < number < math.inf:
+    if number is not None and not 0 < number < math.inf:
         raise ValueError(f"margin must be above 0 and finite, in the units of the metrics; got {margin}")
-    return float(number)
+    return None if number is None else float(number)
 
 
 def _holm(p: Mapping[Key, float]) -> dict[Key, float]:
@@ -260,39 +240,30 @@ def _holm(p: Mapping[Key, float]) -> dict[Key, float]:
 def marked_cells(
     measures: Sequence[Measure],
     results: Results,
-    p_random: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
+    p_random: Mapping[Pair, Mapping[Pair, float]],
     alpha: float,
     margin: float | None,
 ) -> Cells:
     """Test all pairs of models as one family, each metric against random ranking, and all models for the margin."""
     p_pairs = _holm({(place, pair): values[-1] for place, one in results.items() for pair, values in one.pairs.items()})
     directions = {measure.key: measure.higher_is_better for measure in measures}
+    better: dict[Place, bool] = {}
+    for key in directions:
+        runs = {(*run, data): p for (k, data), found in p_random.items() if k == key for run, p in found.items()}
+        for (model, _, data), p in _holm(runs).items():
+            better[key, model, data] = p <= alpha and better.get((key, model, data), True)
+    within = {} if margin is None else _p_within(results, directions, margin)
     cells: Cells = {}
     for (key, data), one in results.items():
         adjusted = {pair: p_pairs[(key, data), pair] for pair in one.pairs}
-        cells |= {(key, model, data): cell for model, cell in _ranked(one, adjusted, directions[key], alpha).items()}
-    for key in directions:
-        runs = {
-            (model, data, i): p
-            for (k, data), found in p_random.items()
-            for model, ps in found.items()
-            for i, p in enumerate(ps)
-            if k == key
-        }
-        for (model, data, _), p in _holm(runs).items():
-            cell = cells[key, model, data]
-            if not math.isnan(cell.value):
-                better = p <= alpha and cell.is_better_than_random is not False
-                cells[key, model, data] = replace(cell, is_better_than_random=better)
-    if margin is not None:
-        for place, p in _p_within(results, directions, margin).items():
-            cells[place] = replace(cells[place], p_within=p)
+        for model, cell in _ranked(one, adjusted, directions[key], alpha).items():
+            place = key, model, data
+            known = None if math.isnan(cell.value) else better.get(place)
+            cells[place] = replace(cell, is_better_than_random=known, p_within=within.get(place, math.nan))
     return cells
 
 
-def _ranked(
-    one: DatasetResult, adjusted: Mapping[tuple[str, str], float], higher: bool | None, alpha: float
-) -> dict[str, Cell]:
+def _ranked(one: DatasetResult, adjusted: Mapping[Pair, float], higher: bool | None, alpha: float) -> dict[str, Cell]:
     """The cells of a dataset with the best ones, tests against them, and the ranks that remain possible."""
     cells = dict(one.cells)
     comparable = one.tested if len(one.tested) > 1 else tuple(cells)
@@ -303,21 +274,14 @@ def _ranked(
     best = [name for name, value in values.items() if value == top]
     cells |= {name: replace(cells[name], best=True) for name in best}
     for name in one.tested if one.pairs else ():
-        p_best, ahead, behind = 1.0, 0, 0
-        for pair, p in adjusted.items():
-            if name in pair:
-                other = pair[pair[0] == name]
-                is_better = (cells[name].value > cells[other].value) == higher
-                ahead += p <= alpha and is_better
-                behind += p <= alpha and not is_better
-                p_best = p if other == best[0] and name not in best else p_best
-        cells[name] = replace(cells[name], p_best=p_best, rank=(1 + behind, len(one.tested) - ahead))
+        p = {pair[pair[0] == name]: p for pair, p in adjusted.items() if name in pair}
+        ahead = [(cells[name].value > cells[other].value) == higher for other in p if p[other] <= alpha]
+        rank = 1 + ahead.count(False), len(one.tested) - ahead.count(True)
+        cells[name] = replace(cells[name], p_best=1.0 if name in best else p[best[0]], rank=rank)
     return cells
 
 
-def _p_within(
-    results: Results, directions: Mapping[str, bool | None], margin: float
-) -> dict[tuple[str, str, str], float]:
+def _p_within(results: Results, directions: Mapping[str, bool | None], margin: float) -> dict[Place, float]:
     """P-values of "some other model is better by the margin or more", by (metric, model, dataset).
 
     The largest p-value over the other models counts, whichever of them is the best (an intersection-union test);
@@ -332,9 +296,9 @@ def _p_within(
         sign = 1 if directions[key] else -1
         values = one.models.value * one.slope * sign  # up to a constant, higher is better
         for i, model in enumerate(one.tested):
+            others = [j for j in range(len(one.tested)) if j != i]
+            tests = [one.p_value(i, j, -sign * margin) for j in others]
             found[key, model, data] = max(
-                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0)[0]
-                for j in range(len(one.tested))
-                if j != i
+                one_sided(float(values[i] - values[j]), margin, p, 1.0)[0] for j, p in zip(others, tests, strict=True)
             )
     return _holm({place: p for place, p in found.items() if not math.isnan(p)})

@@ -13,10 +13,9 @@ from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.pairing import known_measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.study.page import VERSION, Page, manifest_text
-from torchrankmetrics.study.rank_study import RankStudy, measures_of
+from torchrankmetrics.study.rank_study import RankStudy
 from torchrankmetrics.study.runs import Run, source_of
 from torchrankmetrics.validation import shorten, truncate
 
@@ -72,29 +71,26 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     if not base.is_dir():
         raise ValueError(f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}")
     page, study = _manifest(Path(report)), RankStudy()
-    selection = Selection(VIEWS, "realistic", "both", DEFAULT_EXPECTATION)  # the page names the view
-    known = {one.key: one for one in selection.measures(metrics).values()}
+    known = Selection(VIEWS).measures(metrics)  # the page names the view
     try:
         options, numbers = page["options"], [one for _, one in _entries(page["tables"]) if isinstance(one, int | float)]
         measures = [known.get(key, key) for key in options["metrics"]]
         runs = [(str(one["model"]), str(one["dataset"]), str(one["seed"]), one["file"]) for one in page["files"]]
         order = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
-        plain = check_confidence_level(options["confidence_level"]), options["cluster"], options["margin"]
+        tests = {"confidence_level": check_confidence_level(options["confidence_level"]), "cluster": options["cluster"]}
+        tests["margin"] = options["margin"]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
     if unknown := [one for one in measures if isinstance(one, str) and known_measure(one) is None]:
         raise ValueError(f"the page is of the metric {unknown[0]!r}, which is user-defined: pass it in metrics=")
-    differing: list[_Difference] = [one for run in runs for one in _add_file(study, base, *run)]
+    differing = [one for run in runs for one in _add_file(study, base, *run)]
     notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
     if differing:
         notes.append("No number was computed again, because files are missing or damaged.")
     else:
         study.arrange(*order)
-        ours, theirs = (
-            json.loads(manifest_text(Page(study, measures_of(measures, None), *plain).manifest())),
-            dict(_entries(page)),
-        )
-        computed = dict(_entries(ours))
+        ours = json.loads(manifest_text(Page(study, study.table(measures, **tests)).manifest()))
+        computed, theirs = dict(_entries(ours)), dict(_entries(page))
         for path in dict.fromkeys([*computed, *theirs]):
             a, b = theirs.get(path, "missing"), computed.get(path, "missing")
             if not _is_same(path[-1], a, b):
@@ -140,19 +136,17 @@ def _add_file(study: RankStudy, base: Path, model: str, dataset: str, seed: str,
 
 def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Everything in a value of JSON by its path; rows of tables have their labels in it, other entries their place."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _entries(one, (*path, key))
-    elif isinstance(value, list):
-        labels = [
-            " ".join(str(one[key]) for key in _LABELS if key in one) if isinstance(one, dict) else "" for one in value
-        ]
+    if isinstance(value, list):
+        rows = [one if isinstance(one, dict) else {} for one in value]
+        labels = [" ".join(str(row[key]) for key in _LABELS if key in row) for row in rows]
         if not all(labels) or len(set(labels)) < len(labels):
             labels = [str(i) for i in range(1, len(value) + 1)]
-        for label, one in zip(labels, value, strict=True):
-            yield from _entries(one, (*path, label))
-    else:
+        value = dict(zip(labels, value, strict=True))
+    if not isinstance(value, dict):
         yield path, value
+        return
+    for key, one in value.items():
+        yield from _entries(one, (*path, key))
 
 
 def _is_same(key: str, page: Any, files: Any) -> bool:

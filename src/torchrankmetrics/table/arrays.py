@@ -1,5 +1,6 @@
 """Rows as plain arrays by name, and from columns of text."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,7 +15,7 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, ONE, SIDE_BITS, SIDE_WORDS, WIDTH, Columns, check_side_codes
-from torchrankmetrics.validation import truncate
+from torchrankmetrics.validation import shorten, truncate
 
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
@@ -165,7 +166,8 @@ def of_text(values: Array, column: str) -> Array:
             numbers: Array = text.astype(dtype)
             break
     else:
-        raise ValueError(f"{column} must hold numbers{hint}")
+        row = next((i for i, word in enumerate(text.tolist()) if not _is_number(word)), 0)
+        raise ValueError(f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}")
     if column not in _FLOATS and numbers.dtype == np.float64:
         wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
         if wrong.any():
@@ -173,3 +175,10 @@ def of_text(values: Array, column: str) -> Array:
             raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint * (column == 'rank')}")
         numbers = numbers.astype(np.int64)
     return numbers.astype(bool) if column in FLAGS and np.isin(numbers, (0, 1)).all() else numbers
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return math.isfinite(float(word))
+    except ValueError:
+        return False

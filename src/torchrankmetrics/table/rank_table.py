@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # methods import what computes values: building rows loads ne
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.measure import Measure
-    from torchrankmetrics.metrics.registry import Metrics
+    from torchrankmetrics.metrics.registry import MetricLike, Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
 
@@ -343,6 +343,31 @@ class RankTable(HasRows):
         from torchrankmetrics.metrics.breakdown import break_down
 
         return break_down(Analysis([self.rows], partial=True), _measures(metrics).values(), names)
+
+    def query_values(self, metric: "MetricLike") -> dict[int, float]:
+        """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
+
+        Args:
+            metric (str, QueryDefinition or RankMetric): a metric in its base view, such as "ndcg@10".
+
+        Raises:
+            ValueError: for other metrics, and if queries have no ``query`` or the same one on several sides.
+        """
+        from torchrankmetrics.metrics.analysis import Analysis
+        from torchrankmetrics.metrics.registry import as_measure
+        from torchrankmetrics.table.queries import of_side, queries_of
+
+        measure, rows = as_measure(metric), Analysis([self.rows]).table_rows
+        definition: Any = measure.definition
+        if measure.view != "base" or definition.entries_are_rows:
+            raise ValueError(f"metric must be a metric of queries in its base view, got {measure.key!r}")
+        queries = definition.read(queries_of(rows))
+        chosen = definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, measure.side)
+        names = Columns(rows).query[queries.row[chosen]]
+        if (names < 0).any() or len(np.unique(names)) < len(names):
+            raise ValueError("query must name every query: pass query= to every update, and a metric of one side")
+        values = definition.unit_values(queries, measure.rank_type)[chosen]
+        return dict(zip(names.tolist(), values.tolist(), strict=True))
 
     def confidence_intervals(
         self,

@@ -192,7 +192,8 @@ class Summands:
             e = at_mass = size * np.exp(np.minimum(t * x, 0.0)) * (0.5 if sign else 1.0)
             if wide.any():  # a wide cell is the integral of exp(z x): its ends, divided by z
                 end = x + sign * (half - half / math.sqrt(3))
-                at_end = size * np.exp(np.minimum(t * end, 0.0)) * sign / np.where(wide, 2 * half, 1.0)
+                # an end may be beyond the largest x of its row; cells that a group leaves out must not overflow
+                at_end = size * np.exp(np.minimum(t * end, 600.0)) * sign / np.where(wide, 2 * half, 1.0)
                 at_mass = np.where(wide & (half * t > _WIDE), at_end / t, e)
                 x, e = np.where(wide, end, x), np.where(wide, at_end, e)
             mass += self._sums(at_mass)

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.shards import Shard, Table
+from torchrankmetrics.ranking.shards import Shard
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
 
+Table = tuple[Tensor, Tensor | None]
+"""Embeddings (n, d) and their biases (n,)."""
 Fill = Callable[[Tensor, slice, float], None]
 """Writes a value into cells of scores (rows, n), which are some columns of a tile."""
 INT8, FLOAT32, FLOAT64 = torch.int8, torch.float32, torch.float64
@@ -245,21 +247,18 @@ class ExcludedTiles:
     Attributes:
         own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
         others: int64 (P,), the candidates of a task in this shard, its true one left out.
-        total: int64 (P,), the same of all shards.
     """
 
     def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, part: Shard) -> None:
-        self._part = (excluded.split(part.first)[1] if part.first else excluded).split(len(part))[0]
+        self._part = excluded.between(part.first, part.last)
         self._last = slice(0, len(part)), self._part
         self.own = excluded.lists(row, column)
-        self.others = self.total = excluded.num_others(row, column, num_rows, part.first, part.last)
-        if not part.is_whole:
-            self.total = excluded.num_others(row, column, num_rows, 0, part.total)
+        self.others = excluded.num_others(row, column, num_rows, part.first, part.last)
 
     def of(self, tile: slice, rows: Tensor) -> Fill:
         """Return a function that overwrites the excluded scores of some rows, int64, ascending, and a tile."""
         if self._last[0] != tile:
-            self._last = tile, self._part.split(tile.start)[1].split(tile.stop - tile.start)[0]
+            self._last = tile, self._part.between(tile.start, tile.stop)
         excluded = self._last[1]
         slices, of_all = excluded.slices, excluded.columns
         cells = None if excluded.cells is None else excluded.cells[rows]

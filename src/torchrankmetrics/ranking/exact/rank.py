@@ -235,15 +235,18 @@ def rank_exactly(
                 column = column[order]
             excluded = ExcludedTiles(tasks.excluded, row, column, len(queries), shard)
             own = candidates.embeddings, candidates.bias
-            if agreement is not None:
+            if not shard.is_whole:
                 agreement.settings = {
                     "candidates": (own[0].dtype, own[0].shape[1:]),
                     "bias": None if own[1] is None else own[1].dtype,
                     "queries": queries,
                     **tasks.fingerprint(shard.total),
                 }
-        table, place = shard.rows(column, own)
-        with shard.counting(excluded.total) as counting:
+        table, place = own, column
+        if not shard.is_whole:
+            bias = None if own[1] is None else shard.rows_of(own[1], column)
+            table, place = (shard.rows_of(own[0], column), bias), torch.arange(len(column), device=column.device)
+        with shard.agreeing():
             problem = Problem(
                 Queries(queries.detach().resolve_neg()),
                 candidates,
@@ -260,8 +263,8 @@ def rank_exactly(
             width = max(1, min(chunk_size or _WIDTH, N))
             first = min(width, _FIRST) if ladder[0] == INT8 else width
             tiles = tiles_of(candidates, similarity, width, first, is_reused)
-            counting.counts = Cascade(problem, tiles, ladder).counts()
-    counts = counting.counts
+            counts = Cascade(problem, tiles, ladder).counts()
+        counts = shard.all_sum(counts)
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
     return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
