@@ -98,7 +98,7 @@ def test_names_stand_in_every_table_and_file(tmp_path):
     assert repr(answers) == f"TopAnswers({len(answers)} queries, sides: tail, head)"
     with pytest.raises(ValueError, match="relations must have a name for every id that occurs; id 2 has none"):
         answers.named(entities, ["a", "b"]).to_csv()
-    with pytest.raises(TypeError, match="entities must be a dict of id -> name, or a sequence"):
+    with pytest.raises(TypeError, match="entities must be a dict of id -> name"):
         answers.named("abc").to_csv()
 
 
