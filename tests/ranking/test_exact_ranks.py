@@ -14,7 +14,6 @@ from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
 from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
-from torchrankmetrics.ranking.exact.counting import choose_intervals
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -182,16 +181,6 @@ def test_biases_that_vanish_in_float64_are_distinguished_for_queries_of_zeros():
     assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [2]
 
 
-def test_scores_that_float64_cannot_order_are_ordered():
-    queries = torch.tensor([[1e30, 1.0, 1.0]])
-    candidates = torch.tensor([[1.0, 2.0, -1.0], [1.0, 3.0, -1.0]])
-    assert float(queries.double() @ candidates[0].double()) == float(queries.double() @ candidates[1].double())
-    for target, expected in ((0, 2), (1, 1)):
-        for dtype in (torch.float32, torch.float64):
-            ranks = rank_embeddings(queries.to(dtype), candidates.to(dtype), torch.tensor([target]))
-            assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [expected]
-
-
 def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     requested = []
@@ -235,49 +224,7 @@ def test_products_of_reduced_precision_are_not_trusted():
         torch.set_float32_matmul_precision(before)
 
 
-@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-@pytest.mark.parametrize(("d", "share"), [(130, 0.1), (64, 0.4), (200, 1.0)])
-def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
-    generator = torch.Generator().manual_seed(d)
-    queries, candidates = (torch.randn(n, d, generator=generator).round() for n in (7, 3001))  # exact in any order
-    scores, row = queries @ candidates.T, torch.tensor([0, 0, 3, 6])
-    width = scores[row].abs().quantile(share, 1)
-    compiled, plain = (choose_intervals(queries, backend) for backend in ("numba", "torch"))
-    counters = [way.counter((row, -width, width), 3001) for way in (compiled, plain)]
-    for counter in counters:
-        for left in range(0, 3001, 1300):
-            counter.add(scores[:, left : left + 1300], left)
-    found = [counter.found() for counter in counters]
-    assert int(found[0].inside.sum()) == len(found[0].task) > 0
-    pairs_of = [sorted(zip(one.task.tolist(), one.column.tolist(), strict=True)) for one in found]
-    assert pairs_of[0] == pairs_of[1]
-    assert all(torch.equal(one, other) for one, other in zip(found[0][:2], found[1][:2], strict=True))
-    tasks = row, torch.tensor([5, -1, 3000, 7]), -width.double(), torch.zeros(4, dtype=torch.float64)
-    given = (queries, candidates), (None, None), tasks, found[0].task, found[0].column
-    above, open_ = plain.compare(*given)
-    assert above.any()
-    assert open_.any()
-    assert not open_.all()
-    again = compiled.compare(*given)
-    assert torch.equal(again[0], above)
-    assert torch.equal(again[1], open_)
-
-
 class TestPrecisions:
-    def test_less_than_float32_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
-        from torchrankmetrics.ranking.exact import levels as module
-
-        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: True)
-        usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
-        for width, number in ((64, 64), (128, 1000), (1 << 16, 1000)):
-            assert rank.precisions(width, number, **usual) == [INT8, *single]
-        # beyond 2^16 numbers a sum may exceed int32
-        for width, number, other in ((63, 1000, {}), (64, 63, {}), (1 << 17, 1000, {}), (64, 1000, {"on_cpu": False})):
-            assert rank.precisions(width, number, **usual | other) == single
-        assert rank.precisions(64, 1000, **usual | {"compiled": False}) == single
-        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: False)
-        assert rank.precisions(64, 1000, **usual) == single
-
     def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
 
@@ -295,27 +242,6 @@ class TestPrecisions:
         assert not module._int8_pays.__wrapped__(64, 1)
 
 
-@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-@pytest.mark.parametrize(("shift", "most"), [(4.0, INT8), (0.0, FLOAT32)])
-def test_a_task_goes_on_in_the_precision_that_decides_enough_of_the_first_tile(monkeypatch, shift, most):
-    generator = torch.Generator().manual_seed(3)
-    queries, candidates = torch.randn(1100, 128, generator=generator), torch.randn(9000, 128, generator=generator)
-    candidates[:1100] = shift / 11 * queries + (0 if shift else 1) * candidates[:1100]
-    counted = dict.fromkeys((INT8, FLOAT32), 0)
-
-    def count(self, tile, task, level, listed, before=cascade.Cascade._count_some):
-        counted[level.dtype] += len(task) * len(tile)
-        return before(self, tile, task, level, listed)
-
-    monkeypatch.setattr(cascade.Cascade, "_count_some", count)
-    monkeypatch.setattr(rank, "precisions", lambda *args, **more: [INT8, FLOAT32, FLOAT64])
-    ranks = rank_embeddings(queries, candidates, torch.arange(1100))
-    scores = queries.double() @ candidates.double().T
-    assert torch.equal(ranks.optimistic, 1 + (scores > scores.diagonal()[:, None]).sum(1))
-    assert counted[most] > 0.8 * 1100 * 9000
-    assert sum(counted.values()) < 1.2 * 1100 * 9000
-
-
 def test_candidates_are_read_once_and_rejected_when_they_have_changed():
     embeddings, bias = torch.randn(50, 8), torch.randn(50)
     stored = Candidates(embeddings, bias)
@@ -327,55 +253,6 @@ def test_candidates_are_read_once_and_rejected_when_they_have_changed():
         embeddings.mul_(2)
     with pytest.raises(ValueError, match="Candidates have changed since"):
         rank_embeddings(queries, stored, target)
-
-
-Q, E, T = torch.ones(1, 2), torch.ones(4, 2), torch.tensor([1])
-BAD = {
-    "no floats": (lambda: Candidates(E.long()), TypeError, "candidates must be floats, got torch.int64"),
-    "empty": (lambda: rank_embeddings(Q, Candidates(E[:0]), T), ValueError, r"candidates \(N, d\) with N >= 1, got"),
-    "bias shape": (lambda: Candidates(E, torch.ones(3)), ValueError, r"bias must be \(N,\) = \(4,\), got \(3,\)"),
-    "bias type": (
-        lambda: rank_embeddings(Q, E, T, bias=[0.0] * 4),
-        TypeError,
-        "bias must be a torch.Tensor or an array .*, got list",
-    ),
-    "bias twice": (lambda: rank_embeddings(Q, Candidates(E), T, bias=torch.ones(4)), ValueError, "hold their own"),
-    "bias of cosine": (
-        lambda: rank_embeddings(Q, E, T, bias=torch.ones(4), similarity="cosine"),
-        ValueError,
-        "with similarity cosine it must be None",
-    ),
-    "l1": (lambda: rank_embeddings(Q, E, T, similarity="l1", arithmetic="exact"), ValueError, 'use "product" for l1'),
-    "arithmetic": (
-        lambda: rank_embeddings(Q, E, T, arithmetic="fast"),
-        ValueError,
-        "arithmetic must be one of 'exact'",
-    ),
-    "dtypes": (lambda: rank_embeddings(Q, Candidates(E.double()), T), TypeError, "share a floating dtype"),
-    "backend": (lambda: rank_embeddings(Q, E, T, backend="fast"), ValueError, "backend must be one of"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    call, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        call()
-
-
-@pytest.mark.parametrize("similarity", ["dot", "l2", "l1"])
-def test_a_bias_is_added_by_the_product_too(similarity):
-    generator = torch.Generator().manual_seed(2)
-    queries, candidates = (torch.randint(-3, 4, (n, 4), generator=generator).float() for n in (5, 30))
-    bias = torch.randint(-3, 4, (30,), generator=generator).float()
-    difference = (queries[:, None] - candidates).abs()
-    scores = {"dot": queries @ candidates.T, "l2": -difference.square().sum(2), "l1": -difference.sum(2)}[similarity]
-    expected = reference.ranks((scores + bias).tolist(), list(enumerate(range(5))))
-    for arithmetic in ("product", None):
-        ranks = rank_embeddings(
-            queries, candidates, torch.arange(5), similarity=similarity, bias=bias, arithmetic=arithmetic, chunk_size=7
-        )
-        assert flagged_lines(ranks) == expected
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")

@@ -106,18 +106,6 @@ def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
             ENTRY_POINTS[point](scores, target, values)
 
 
-@pytest.mark.filterwarnings("ignore:relevant items of one query")
-def test_two_rows_are_read_as_any_other_number_of_rows():
-    scores = torch.tensor([[5.0, 4, 3, 2, 1]]).repeat(5, 1)
-    columns = [torch.tensor([0, 4]), torch.tensor([1]), torch.tensor([2]), torch.tensor([3, 4]), torch.tensor([4])]
-    whole, split = RankCollection(["mr", "count"]), RankCollection(["mr", "count"])
-    whole.update(scores, columns)
-    split.update(scores[:3], columns[:3])
-    split.update(scores[3:], columns[3:])
-    assert whole.compute() == split.compute()
-    assert split.compute()["count"] == 7
-
-
 LABELS = [[0, 3, 0, 0.5, 0], [0, 0, 1, 0, 0]]
 GRADED = {
     "float": torch.tensor(LABELS),

@@ -1,97 +1,32 @@
 """Ranks: what it takes, and ranks among sampled negatives against plain loops."""
 
+import itertools
 import math
 
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 
 import reference_ranks as reference
 from fuzzing import cases
-from torchrankmetrics import Ranks
+from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, evaluate
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.ranks import trusted
+from torchrankmetrics.ranking.arrays import unique_rows
 
 VALUES = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 2.0, math.inf, math.nan])
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
-def test_realistic_is_the_mean_of_the_two():
-    ranks = Ranks(torch.tensor([1, 2, 3]), torch.tensor([1, 5, 4]), torch.tensor([9, 14, 4]))
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_ranks_of_any_integer_type_become_int64_with_their_mean_and_one_number_serves_all(dtype):
+    ranks = Ranks(torch.tensor([1, 2, 3], dtype=dtype), torch.tensor([1, 5, 4], dtype=dtype), torch.tensor([9, 14, 4]))
     assert ranks.realistic.tolist() == [1.0, 3.5, 3.5]
     assert ranks.realistic.dtype == torch.float64
-    assert len(ranks) == 3
-
-
-def test_no_pessimistic_means_no_ties_and_one_number_serves_all():
-    ranks = Ranks([3, 1], None, 7)
-    assert ranks.pessimistic.tolist() == [3, 1]
-    assert ranks.num_candidates.tolist() == [7, 7]
-
-
-def test_an_empty_batch_is_fine():
-    for empty in ([], torch.tensor([]), torch.empty(0, dtype=torch.int32)):
-        ranks = Ranks(empty, None, 5)
-        assert len(ranks) == 0
-        assert ranks.optimistic.dtype == ranks.num_candidates.dtype == torch.int64
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
-def test_integers_of_any_type_become_int64(dtype):
-    ranks = Ranks(torch.tensor([2], dtype=dtype), torch.tensor([3], dtype=dtype), torch.tensor([4], dtype=dtype))
     assert {x.dtype for x in (ranks.optimistic, ranks.pessimistic, ranks.num_candidates)} == {torch.int64}
-
-
-BAD = {
-    "float ranks": (([1.5], None, 5), TypeError, "optimistic.*float64"),
-    "bool ranks": ((torch.tensor([True]), None, 5), TypeError, "optimistic.*bool"),
-    "list of bools": (([True, True], None, 4), TypeError, "optimistic must hold integers, got torch.bool"),
-    "float pessimistic": (([1], [2.0], 5), TypeError, "pessimistic"),
-    "float candidates": (([1], [2], [5.0]), TypeError, "num_candidates"),
-    "float candidates for all": (([1], [2], 5.0), (TypeError, ValueError), "num_candidates"),
-    "two dimensions": (([[1]], None, 5), ValueError, r"optimistic.*\(1, 1\)"),
-    "shapes": (([1, 2], [2], 5), ValueError, r"pessimistic.*\(2,\).*\(1,\)"),
-    "shape of candidates": (([1, 2], [2, 3], [5]), ValueError, "num_candidates"),
-    "devices": (
-        (torch.tensor([1]), torch.empty(1, dtype=torch.int64, device="meta"), 5),
-        ValueError,
-        "pessimistic.*device",
-    ),
-    "rank 0": (([1, 0], None, 5), ValueError, "must lie between 1 and num_candidates; task 1 has optimistic=0"),
-    "rank above": (([1, 6], None, 5), ValueError, "must lie between 1 and num_candidates; task 1 has optimistic=6"),
-    "pessimistic above": (([1], [6], 5), ValueError, "must lie between .* pessimistic=6, num_candidates=5"),
-    "order": (([1, 3], [1, 2], 5), ValueError, "optimistic ranks must not be above pessimistic ranks; task 1"),
-    "zero candidates": (([1], None, 0), ValueError, "num_candidates must be at least 1"),
-    "zero candidates of one task": (([1, 1], None, [2, 0]), ValueError, "num_candidates must be at least 1.*; task 1"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    args, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        Ranks(*args)
-
-
-def test_on_an_accelerator_values_become_flags():
-    # the CPU raises; the same comparisons as flags are seen by letting the device test fail
-    class Elsewhere(torch.Tensor):
-        @property
-        def device(self):
-            return torch.device("cuda")
-
-    def column(*values):
-        return torch.tensor(values).as_subclass(Elsewhere)
-
-    ranks = trusted(torch.stack([column(1, 0, 3, 1), column(1, 1, 2, 1), column(1, 1, 3, 0)]), None)
-    ranks._check_values(ranks.num_candidates)
-    assert ranks.flags.tolist() == [
-        0,
-        fault.RANK_RANGE,
-        fault.RANK_ORDER,
-        fault.NO_CANDIDATES | fault.RANK_RANGE,
-    ]
+    assert Ranks([3, 1], None, 7).columns.tolist() == [[3, 1], [3, 1], [7, 7]]
+    for empty in ([], torch.tensor([]), torch.empty(0, dtype=dtype)):
+        assert (len(Ranks(empty, None, 5)), Ranks(empty, None, 5).optimistic.dtype) == (0, torch.int64)
 
 
 @cases(40, 1000)
@@ -109,17 +44,73 @@ def test_ranks_among_negatives_are_those_of_plain_loops(data, dtype, column_majo
     assert not any(part.requires_grad for part in parts)
 
 
-@pytest.mark.parametrize(
-    ("positive", "negatives", "error", "message"),
-    [
-        (torch.zeros(2, 1), torch.zeros(2, 3), ValueError, "positive"),
-        (torch.zeros(2), torch.zeros(3, 3), ValueError, r"negatives.*\(3, 3\)"),
-        (torch.zeros(2), torch.zeros(()), ValueError, "negatives"),
-        (torch.zeros(2), torch.zeros(2, 3).double(), TypeError, "dtype"),
-        (torch.zeros(2).cfloat(), torch.zeros(2, 3).cfloat(), TypeError, "real"),
-        (torch.zeros(2), torch.zeros(2, 3, device="meta"), ValueError, "device"),
-    ],
+def samples(scores, m):
+    """Every set of m negatives of a true candidate that stands first, each equally likely: one batch of ranks."""
+    negatives = torch.tensor(list(itertools.combinations(scores[1:], m)), dtype=torch.float32)
+    return Ranks.from_negatives(torch.full((len(negatives),), scores[0]), negatives)
+
+
+@pytest.mark.parametrize("m", [1, 3, 6])
+@pytest.mark.parametrize("scores", [[2.0, 5, 4, 1, 0, 3, 1], [2.0, 2, 2, 1, 4, 2, 5], [9.0, 0, 0, 0, 0, 0, 0]])
+def test_the_estimate_of_the_full_rank_is_unbiased(scores, m):
+    full = Ranks.from_negatives(torch.tensor(scores[:1]), torch.tensor([scores[1:]], dtype=torch.float32))
+    sampled = samples(scores, m)
+    assert len(sampled) == math.comb(6, m)
+    mean = sampled.full_rank_estimate(7).mean().item()
+    assert mean == pytest.approx(full.realistic.item(), rel=1e-14)
+    values = evaluate(sampled, metrics=["amri"])
+    assert values["amri"] == pytest.approx(evaluate(full, metrics=["amri"])["amri"], rel=1e-13, abs=1e-14)
+
+
+def test_the_estimate_takes_counts_per_task():
+    ranks = Ranks([1, 3, 2], [1, 4, 2], [5, 5, 11])
+    expected = [1.0, 1 + 2.5 * 99 / 4, 1 + 1 * 10 / 10]
+    assert ranks.full_rank_estimate(torch.tensor([9, 100, 11])).tolist() == expected
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+def test_the_printed_tables_say_that_candidates_were_sampled(storage, tmp_path):
+    note = "ranks are among sampled candidates: MRR, hits and similar metrics differ from the full candidate set"
+    collection = RankCollection(["mrr"], storage=storage)
+    collection.update(Ranks([1, 2], None, 5), group=0)
+    assert "sampled" not in str(collection.summary())
+    collection.update(samples([1.0, 2, 3, float("nan")], 2), group=1)
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        summary = str(collection.summary())
+    collection.table().save(tmp_path / "a.npz")
+    other = RankCollection(["mrr"])
+    other.update(RankTable.load(tmp_path / "a.npz").ranks)
+    assert f"3 {note}" in summary
+    assert "2 ranking tasks have NaN scores" in summary
+    assert f"3 {note}" in str(collection.breakdown())
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        assert note in str(other.summary())
+
+
+IDS = st.one_of(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1, 2**32, 0]))
+
+
+def agree(rows):
+    got, row = unique_rows(rows)
+    expected, place = torch.unique(rows, dim=0, return_inverse=True)
+    assert torch.equal(got, expected)
+    assert torch.equal(row, place)
+    assert (got.dtype, row.dtype) == (torch.int64, torch.int64)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 4).flatmap(
+        lambda k: st.lists(st.lists(IDS, min_size=k, max_size=k), max_size=40).map(lambda x: (x, k))
+    )
 )
-def test_bad_negatives_are_named(positive, negatives, error, message):
-    with pytest.raises(error, match=message):
-        Ranks.from_negatives(positive, negatives)
+def test_distinct_rows_are_those_of_torch(drawn):
+    rows, columns = drawn
+    agree(torch.tensor(rows, dtype=torch.int64).reshape(-1, columns))
+
+
+def test_rows_at_the_limits_of_one_number():
+    widest = torch.tensor([[0, 0], [2**32 - 1, 2**31 - 2], [2**32 - 1, 0], [0, 0]])  # 2^32 (2^31 - 1) < 2^63
+    agree(widest)
+    agree(widest + torch.tensor([5, -7]))
+    agree(torch.tensor([[0, 0], [2**32 - 1, 2**31 - 1], [0, 1], [1, 0], [0, 1]]))  # 2^63: one too many

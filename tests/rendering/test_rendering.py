@@ -69,13 +69,6 @@ def test_no_key_and_no_number_is_shortened_at_any_width(width, blocks):
         assert columns_of(block.splitlines()[0]) <= max(width, 37 + 20)
 
 
-def test_numbers_are_aligned_below_each_other_and_text_begins_together():
-    assert to_text(
-        Tabular.named(["metric", "value", "test"], [["mrr", 0.5, "t"], ["mean_rank", 12.25, None]], ["n"])
-    ) == ("metric       value  test\n---------  -------  ----\nmrr         0.5000  t\nmean_rank  12.2500  -\nn")
-    assert to_text(Tabular.named(["metric", "value"], [])) == "metric  value\n------  -----"
-
-
 def test_styles_and_headings_above_headings_in_text():
     assert to_text(STYLED) == (
         "        WN18RR            FB15k-237\n"
@@ -218,12 +211,16 @@ class Long(Rendered):
         return Tabular.named(["i", "square"], [(i, i * i) for i in range(1000)], ["squares"])
 
 
-def test_a_notebook_shows_the_first_rows_of_a_long_table_with_a_note():
+def test_a_notebook_shows_the_first_rows_of_a_long_table_with_a_note_and_a_page_stands_alone():
     rows = parsed(Long()._repr_html_())
     assert len(rows) == 1 + 100 + 1
     assert "".join(rows[-1]) == "the first 100 of 1000 rowssquares"
     assert len(parsed(Long().to_html())) == 1 + 1000 + 1
     assert len(Long().to_csv().splitlines()) == 1001
+    text = page("A & <b>", PAPER)
+    assert "<title>A &amp; &lt;b&gt;</title>" in text
+    body = text.replace("<!DOCTYPE html>", "").replace('<meta charset="utf-8">', "")
+    assert parsed(body)[1][:2] == ["Hits@10", "ours"]
 
 
 LATEX = shutil.which("pdflatex")
@@ -258,6 +255,9 @@ PAPER = Tabular(
 
 
 def test_papers_have_names_of_metrics_percent_and_digits():
+    names = ("amri", "tail_optimistic_macro_hits_at_10", "z_mr", "ndcg_at_5", "my_own_f", "adjusted_own")
+    expected = ["AMRI", "Hits@10 (tail, optimistic, macro)", "z of MR", "nDCG@5", "my_own_f", "adjusted_own"]
+    assert [paper_name(key) for key in names] == expected
     assert "hits_at_10  ours     0.5123  0.5000" in to_text(PAPER)
     style = {"percent": True, "digits": 1, "labels": {"ours": "This work"}}
     assert "| Hits@10 | This work | 51.2 | 0.5000 |" in to_markdown(PAPER, **style)
@@ -265,29 +265,3 @@ def test_papers_have_names_of_metrics_percent_and_digits():
     assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, percent=True, labels={"hits_at_10": "H10"})
     with pytest.raises(ValueError, match=r"models by datasets, as RankStudy\.table returns them"):
         Long().to_latex(baseline="ours")
-
-
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("mrr", "MRR"),
-        ("amri", "AMRI"),
-        ("tail_optimistic_macro_hits_at_10", "Hits@10 (tail, optimistic, macro)"),
-        ("adjusted_mrr", "adjusted MRR"),
-        ("z_mr", "z of MR"),
-        ("ndcg_at_5", "nDCG@5"),
-        ("my_own_f", "my_own_f"),
-        ("adjusted_own", "adjusted_own"),
-    ],
-)
-def test_metrics_are_named_as_papers_do(key, name):
-    assert paper_name(key) == name
-
-
-def test_a_page_of_a_table_stands_alone():
-    text = page("A & <b>", PAPER)
-    assert "<title>A &amp; &lt;b&gt;</title>" in text
-    assert parsed(text.replace("<!DOCTYPE html>", "").replace('<meta charset="utf-8">', ""))[1][:2] == [
-        "Hits@10",
-        "ours",
-    ]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from studies import SIZES, study_of, table_of
-from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, compare, rank_scores
+from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, rank_scores
 from torchrankmetrics.inference import equivalence, holm
 from torchrankmetrics.study import RankStudy
 
@@ -57,7 +57,7 @@ def test_marks_and_records_are_of_the_p_values() -> None:
     assert "p_within" not in study_of().table().to_pandas().columns
 
 
-@pytest.mark.parametrize("second", [3, 7])
+@pytest.mark.parametrize("second", [3, 6, 7])
 def test_a_difference_that_is_the_same_everywhere_is_no_surer_than_flips_of_signs(second: int) -> None:
     study = RankStudy()
     for model, rank in (("a", 6), ("b", second)):
@@ -65,12 +65,6 @@ def test_a_difference_that_is_the_same_everywhere_is_no_surer_than_flips_of_sign
         study.add(RankTable.from_ranks(ranks, sample_id=torch.arange(6)), model=model, dataset="d")
     table = study.table("mrr", margin=0.01)
     assert min(table.cell(model, "d").p_within for model in "ab") >= 2**-6
-
-
-def test_models_that_never_differ_are_no_surer_than_flips_of_signs() -> None:
-    study = study_of("a", datasets=("small",))
-    study.add(table_of("a", "small", 0), model="same", dataset="small")
-    assert study.table("mrr", margin=0.01).cell("same", "small").p_within == 2 * 2.0**-40
 
 
 @pytest.mark.parametrize(
@@ -115,18 +109,6 @@ def test_metrics_of_queries_have_queries_as_the_sample(cluster: str | None) -> N
         assert table.cell("2", "q", row.metric).p_within < 0.05
 
 
-def test_differences_of_metrics_of_queries_are_those_of_compare() -> None:
-    study = RankStudy()
-    for model in range(2):
-        for seed in range(2):
-            study.add(queries_of(model, seed), model=str(model), dataset="q", seed=seed)
-    for metric in ("ap", "recall@3"):
-        theirs = compare(*([queries_of(model, seed) for seed in range(2)] for model in range(2)), metric)
-        row = study.difference("0", "1", metric)["q"]
-        ours = (row.difference, row.low, row.high, row.p_value)
-        assert ours == pytest.approx((theirs.difference, theirs.low, theirs.high, theirs.p_value), rel=1e-9)
-
-
 def test_queries_with_other_answers_are_reported_and_not_compared() -> None:
     study, other = RankStudy(), queries_of(1, 0)
     columns = other.to_numpy()
@@ -137,10 +119,5 @@ def test_queries_with_other_answers_are_reported_and_not_compared() -> None:
     assert table.num_tests == 0
     assert "differ in which tasks are relevant items of one query" in "".join(table.notes)
     assert not np.isnan([table.cell("0", "q").low, table.cell("1", "q").high]).any()
-
-
-def test_queries_have_no_clusters_by_sample() -> None:
-    study = RankStudy()
-    study.add(queries_of(0, 0), model="0", dataset="q")
     with pytest.raises(ValueError, match="its units are queries"):
         study.table("ap", cluster="sample_id")

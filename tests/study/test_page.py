@@ -3,7 +3,6 @@
 import hashlib
 import html
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from studies import ULTRA, study_of, table_of
+from studies import study_of, table_of
 from torchrankmetrics import RankDefinition, RankMetric, RankTable
 from torchrankmetrics.cli import main
 from torchrankmetrics.study import RankStudy, verify
@@ -99,15 +98,6 @@ def spoil_rank(path: Path) -> None:
     RankTable.from_numpy(arrays).save(path)
 
 
-def test_a_single_changed_rank_is_found(copy: Path) -> None:
-    spoil_rank(copy / "runs" / "large" / "b" / "1.npz")
-    found = verify(copy / "report.html", copy / "runs")
-    assert not found
-    wrong = {where for where, *_ in found.differences}
-    assert [one for one in wrong if one.endswith("sha256")] == ["files: b large 1: sha256"]
-    assert "tables: values: mrr b large: value" in wrong
-
-
 def test_a_missing_table_is_found(copy: Path) -> None:
     (copy / "runs" / "small" / "a" / "0.npz").unlink()
     found = verify(copy / "report.html", copy / "runs")
@@ -146,11 +136,8 @@ def change(manifest: Any, path: tuple[Any, ...]) -> None:
         manifest[last] = not old if isinstance(old, bool) else old + (1 if isinstance(old, int) else "0")
 
 
-def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    study = study_of(seeds=2)
-    study.save(tmp_path / "runs" / PATTERN)
-    study.report(page, ["mrr", "hits@10"], margin=0.1)
+def test_a_changed_number_of_every_kind_is_found(copy: Path) -> None:
+    page = copy / "report.html"
     manifest = manifest_in(page)
     paths = [path for path in numbers_in(manifest) if path[0] in ("files", "tables")]
     kinds = {tuple(key for key in path if isinstance(key, str)): path for path in paths}
@@ -160,7 +147,7 @@ def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
     for path in kinds.values():
         change(manifest, path)
     forge(page, manifest)
-    assert len(verify(page, tmp_path / "runs").differences) == len(kinds)
+    assert len(verify(page, copy / "runs").differences) == len(kinds)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +204,8 @@ def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
     [
         (lambda manifest: manifest.update(manifest=4), "has version 4; this library reads 3"),
         (lambda manifest: manifest.pop("tables"), "is damaged: KeyError('tables')"),
-        (lambda manifest: manifest["files"][0].pop("file"), "is damaged: KeyError('file')"),
         (lambda manifest: manifest["files"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
-        (lambda manifest: manifest["files"][0].update(file="/etc/passwd"), "must be a path below the folder"),
         (lambda manifest: manifest["options"].update(metrics=["own"]), "which is user-defined: pass it in metrics="),
-        (lambda manifest: manifest["options"].update(confidence_level="0.95"), "confidence_level must be"),
     ],
 )
 def test_damaged_manifests_are_bad_input(
@@ -247,15 +231,11 @@ def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[st
     spoil_rank(copy / "runs" / "small" / "c" / "0.npz")
     assert main(arguments) == 1
     assert "files: c small 0: sha256" in capsys.readouterr().out
+    wrong = {where for where, *_ in verify(copy / "report.html", copy / "runs").differences}
+    assert [one for one in wrong if one.endswith("sha256")] == ["files: c small 0: sha256"]
+    assert "tables: values: mrr c small: value" in wrong
     for bad in ([copy / "runs", copy], [copy / "report.html", copy / "nowhere"]):
         assert main(["verify", *map(str, bad)]) == 2
-
-
-def test_tables_in_memory_cannot_be_verified(tmp_path: Path) -> None:
-    study = study_of(datasets=("small",))
-    study.report(tmp_path / "report.html", "mrr")
-    found = verify(tmp_path / "report.html", tmp_path)
-    assert {files for *_, files in found.differences} == {"no file"}
 
 
 def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_path: Path) -> None:
@@ -288,18 +268,8 @@ def test_a_page_of_unequal_models(tmp_path: Path) -> None:
     assert verify(tmp_path / "report.html", tmp_path)
 
 
-def test_many_distributions_are_small_multiples() -> None:
-    study = RankStudy()
-    for i in range(6):
-        study.add(table_of("a", "small", i), model="a", dataset=f"d{i}")
-    text = study.report(metrics="mrr")
-    assert text.count('<figure class="grid">') == 1
-    assert text.split('<figure class="grid">')[1].split("</figure>")[0].count("<svg") == 6
-
-
 # --- a browser --------------------------------------------------------------------------------------------------------
 
-browser = pytest.mark.skipif(BROWSER is None, reason="no chromium is installed: see CONTRIBUTING.md")
 # the layout inside the frame, sent to the page around it
 PROBE = """<script>
 const wide = [...document.querySelectorAll("body > *, section > *, figure > svg")].filter(
@@ -339,30 +309,14 @@ def brightness(color: str) -> int:
     return sum(map(int, re.findall(r"\d+", color)[:3]))
 
 
-@browser
-def test_a_browser_shows_the_page_without_scrolling_sideways(copy: Path) -> None:
+@pytest.mark.skipif(BROWSER is None, reason="no chromium is installed: see CONTRIBUTING.md")
+def test_a_browser_shows_the_page_without_scrolling_sideways_and_dark_if_it_is(copy: Path) -> None:
     for found, width in zip(seen(copy / "report.html", 400, 1200), (400, 1200), strict=True):
         assert found["svg"] == 7
         assert found["drawn"]
         assert found["scroll"] <= found["width"] == width
         assert (found["wide"], found["small"], found["filter"]) == ([], 0, "none")
         assert brightness(found["paper"]) > 700 > brightness(found["ink"])
-
-
-@browser
-def test_a_dark_browser_shows_a_dark_page(copy: Path) -> None:
     (dark,) = seen(copy / "report.html", 800, dark=True)
     assert brightness(dark["paper"]) < 100 < 600 < brightness(dark["ink"])
     assert "invert" in dark["filter"]
-
-
-@pytest.mark.skipif(not ULTRA.is_dir(), reason=f"the tables of ULTRA are not in {ULTRA}")
-def test_a_page_of_real_tables_agrees_with_them(tmp_path: Path) -> None:
-    graphs = sorted({path.name.partition(".")[0] for path in ULTRA.glob("*.npz")})
-    some = graphs if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else graphs[::4]
-    (tmp_path / "tables").mkdir()
-    for path in ULTRA.glob("*.npz"):
-        if path.name.partition(".")[0] in some:
-            (tmp_path / "tables" / path.name).symlink_to(path)
-    RankStudy.open(tmp_path / "tables" / "{dataset}.{model}.npz").report(tmp_path / "report.html")
-    assert verify(tmp_path / "report.html", tmp_path / "tables")

@@ -19,7 +19,6 @@ from hypothesis import given, strategies as st
 from command_line import table_of
 from fuzzing import cases
 from torchrankmetrics import Ranks, RankTable, evaluate
-from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking import flags
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, Columns
 
@@ -67,42 +66,30 @@ def test_arrays_and_files_give_the_same_rows(name, table, tmp_path_factory):
         assert torch.equal(back.rows, table.rows)
 
 
-def test_columns_that_say_nothing_are_left_out():
+def test_columns_that_say_nothing_are_left_out_and_arrays_are_copies():
     table = RankTable.from_ranks(Ranks([1, 2], None, 5))
     assert set(table.to_numpy()) == {"optimistic", "pessimistic", "num_candidates"}
-    full = RankTable.from_ranks(
-        Ranks.from_negatives(torch.tensor([0.0, float("nan")]), torch.zeros(2, 3)),
-        side="head",
-        group=1,
-        weight=2.0,
-        sample_id=torch.tensor([0, 1]),
-    )
+    sampled = Ranks.from_negatives(torch.tensor([0.0, float("nan")]), torch.zeros(2, 3))
+    full = RankTable.from_ranks(sampled, side="head", group=1, weight=2.0, sample_id=torch.tensor([0, 1]))
     arrays = RankTable.concatenate([full, table, table]).compact().to_numpy()
     assert " ".join(arrays) == "optimistic pessimistic num_candidates side group sample_id count weight nan sampled"
-    by_row = dict(zip(arrays["optimistic"][arrays["sampled"]], arrays["nan"][arrays["sampled"]], strict=True))
-    assert by_row == {1: False, 4: True}
-    assert sorted(arrays["group"]) == [ABSENT, ABSENT, 1, 1]
-    assert sorted(arrays["count"]) == [1, 1, 2, 2]
+    assert sorted(zip(*(arrays[name].tolist() for name in ("group", "count", "sampled", "nan")), strict=True)) == [
+        *([(ABSENT, 2, False, False)] * 2),
+        (1, 1, True, False),
+        (1, 1, True, True),
+    ]
     before = full.rows.clone()
     for array in full.to_numpy().values():
         array[:] = 1
     assert torch.equal(full.rows, before)
 
 
-def test_gains_are_part_of_a_task_of_a_query_and_ignored_by_metrics_of_ranking_tasks(tmp_path):
+def test_gains_are_part_of_a_task_of_a_query_and_ignored_by_metrics_of_ranking_tasks():
     arrays = {"optimistic": [2, 2, 5], "num_candidates": 9, "query": [1, 1, 2], "filtered": True}
     table, without = (RankTable.from_numpy({**arrays, **gain}) for gain in ({"gain": [2.0, 1.0, 0.0]}, {}))
-    table.save(tmp_path / "a.npz")
-    with np.load(tmp_path / "a.npz") as file:
-        assert int(file["rank_table_version"]) == 4
-    loaded = RankTable.load(tmp_path / "a.npz").compact()
-    assert loaded.to_numpy()["gain"].tolist() == [1.0, 2.0, 0.0]
+    assert table.compact().to_numpy()["gain"].tolist() == [1.0, 2.0, 0.0]
     assert len(without.compact()) == 2
-    single = RankTable.from_numpy({"optimistic": [2, 2], "num_candidates": 9, "gain": [2.0, 1.0]})
-    assert len(Analysis([single.rows]).rows) == 1
-    assert len(single.compact()) == 2
-    for one, other in ((table, without), (single, RankTable.from_numpy({"optimistic": [2, 2], "num_candidates": 9}))):
-        assert evaluate(one, metrics=["mrr", "z_gmr"]) == evaluate(other, metrics=["mrr", "z_gmr"])
+    assert evaluate(table, metrics=["mrr", "z_gmr"]) == evaluate(without, metrics=["mrr", "z_gmr"])
 
 
 def test_single_numbers_serve_all_rows():
@@ -145,32 +132,21 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
     ("change", "error", "message"),
     [
         ({"optimistic": [1.0, 2.0]}, TypeError, "optimistic must hold integers, got torch.float64"),
-        ({"group": [0.0, 1.0]}, TypeError, "group must hold integers, got torch.float64"),
         ({"side": ["head", "tail"]}, TypeError, "side must hold numbers"),
-        ({"count": [True, True]}, TypeError, "count must hold integers, got torch.bool"),
         ({"weight": ["a", "b"]}, TypeError, "weight must hold real numbers"),
-        ({"gain": ["a", "b"]}, TypeError, "gain must hold real numbers"),
-        ({"gain": [1, -1]}, ValueError, "gain must be finite and not negative; got -1.0 in row 1"),
-        ({"weight": [1j, 1]}, TypeError, "weight must hold real numbers"),
         ({"nan": [0, 1]}, TypeError, "nan must hold booleans, got int64"),
         ({"optimistic": 1}, ValueError, r"optimistic must be \(tasks,\), got shape \(\)"),
-        ({"optimistic": [[1, 2]]}, ValueError, r"optimistic must be \(tasks,\), got shape \(1, 2\)"),
         ({"pessimistic": [1]}, ValueError, r"pessimistic must be \(tasks,\) = \(2,\) as optimistic, got shape \(1,\)"),
-        ({"sample_id": 3}, ValueError, r"sample_id must be \(tasks,\) = \(2,\)"),
         ({"optimistic": [0, 1]}, ValueError, "between 1 and num_candidates; task 0 has optimistic=0"),
-        ({"pessimistic": [9, 9]}, ValueError, "between 1 and num_candidates"),
         ({"optimistic": [2, 2], "pessimistic": [1, 2]}, ValueError, "must not be above pessimistic"),
-        ({"num_candidates": 0}, ValueError, "num_candidates must be at least 1"),
         ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must be below 2\\^63"),
         (
             {"side": [0, 4]},
             ValueError,
             r"side must be 0 \(none\), 1 \(head\), 2 \(tail\) or 3 \(relation\); got 4 in row 1",
         ),
-        ({"side": [0, -1]}, ValueError, "side must be 0"),
         ({"weight": [1, -1]}, ValueError, "weight must be finite and not negative; got -1.0 in row 1"),
         ({"weight": [np.nan, 1]}, ValueError, "weight must be finite"),
-        ({"weight": [1, np.inf]}, ValueError, "weight must be finite"),
         ({"count": [1, 0]}, ValueError, "count must be at least 1; got 0 in row 1"),
         ({"count": [1, 2], "sample_id": [0, 1]}, ValueError, "count must be 1 in rows with a sample_id"),
         ({"relation": [1, 2]}, ValueError, "arrays must be among optimistic, .*; got 'relation'"),
@@ -233,19 +209,13 @@ def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
         "it is empty": b"",
         r"not an .npz, it starts with b'.x93NUMPY": npy(np.arange(3)),
         "version.*it has a": npz(a=np.arange(3)),
-        "it has nothing": npz(),
         r"version is 6; this library reads 1, 2, 3, 4, 5": npz(**{**whole, "rank_table_version": 6}),
-        "version is 1, but files of its columns have at least 2": npz(**{**whole, "query": np.array(3)}),
-        "version is 1, but files of its columns have at least 3": npz(**whole, partial=[True, False]),
         "version is 1, but files of its columns have at least 4": npz(**whole, gain=[1.0, 2.0]),
         "version is 1, but files of its columns have at least 5": npz(rank_table_version=1, optimistic=[1, 2]),
-        r"version is \[1 2\]; this library reads": npz(**{**whole, "rank_table_version": np.array([1, 2])}),
-        r"version is 1\.5": npz(**{**whole, "rank_table_version": 1.5}),
         "got 'extra'": npz(**whole, extra=[1, 2]),
         "'group' is not a whole array of numbers": npz(**{**whole, "group": pickled}),
         r"not an \.npz, it starts with b'.x80": pickle.dumps(Payload(trap)),
         "it has optimistic, readme.txt": buffer.getvalue(),
-        r"not an \.npz, it starts with b'side,mrr'": b"side,mrr\ntail,3\n",
     }
     for message, content in files.items():
         path.write_bytes(content)
@@ -411,30 +381,23 @@ def test_a_pipe_can_be_loaded_and_is_bounded(name, tmp_path):
 # --- the target path --------------------------------------------------------------------------------------------------
 
 
-def test_a_file_keeps_its_mode_and_a_new_one_gets_that_of_the_umask(tmp_path):
-    path = tmp_path / "a.npz"
+def test_a_file_keeps_its_mode_and_a_symbolic_link_its_target(tmp_path):
+    path = tmp_path / "deep" / "a.npz"
+    path.parent.mkdir()
     EMPTY.save(path)
-    (tmp_path / "other").write_text("")
-    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
-    for bits in (0o600, 0o664):
-        path.chmod(bits)
-        before = path.stat()
-        EMPTY.save(path)
-        assert stat.S_IMODE(path.stat().st_mode) == bits
-        assert path.stat().st_ino != before.st_ino  # replaced at once, not overwritten
-
-
-def test_the_target_of_a_symbolic_link_is_written(tmp_path):
-    (tmp_path / "deep").mkdir()
-    EMPTY.save(tmp_path / "deep" / "a.npz")
+    (tmp_path / "deep" / "other").write_text("")
+    assert path.stat().st_mode == (tmp_path / "deep" / "other").stat().st_mode  # of the umask
     (tmp_path / "link").symlink_to("second")
     (tmp_path / "second").symlink_to("deep/a.npz")
     (tmp_path / "dangling").symlink_to("deep/new.npz")
-    table = RankTable.from_ranks(Ranks([1, 3], None, 5))
+    path.chmod(0o664)
+    before = path.stat()
     for link, target in (("link", "a.npz"), ("dangling", "new.npz")):
-        table.save(tmp_path / link)
+        RankTable.from_ranks(Ranks([1, 3], None, 5)).save(tmp_path / link)
         assert (tmp_path / link).is_symlink()
         assert len(RankTable.load(tmp_path / "deep" / target)) == 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+    assert path.stat().st_ino != before.st_ino  # replaced at once, not overwritten
     assert sorted(os.listdir(tmp_path)) == ["dangling", "deep", "link", "second"]
 
 

@@ -1,11 +1,12 @@
 """`MetricDefinition`: what metrics of ranking tasks and metrics of queries both provide; metrics of given values."""
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
@@ -35,7 +36,7 @@ class SampleSource(Protocol):
         """Read the queries on which a query metric is defined."""
 
 
-class MetricDefinition(Generic[Own]):
+class MetricDefinition(ABC, Generic[Own]):
     """A metric of a sample of rows: its value, null moments, p-value, and the values of single tasks or queries."""
 
     name: str
@@ -53,15 +54,43 @@ class MetricDefinition(Generic[Own]):
     of_tasks: "RankDefinition | None" = None  # the definition itself if its mean is over ranking tasks
     entries_are_rows: bool = True  # whether each entry of a sample is one row, instead of the rows of a query
 
-    # what each kind of metric has for a sample of its own kind
-    sample: Callable[..., Any]  # (rows, side, average): the tasks or queries of a side on which it is defined
-    value: Callable[..., float]  # (sample, rank_type): base value, NaN without tasks or queries (a count is 0)
-    unit_values: Callable[..., FloatArray]  # (sample, rank_type): one per entry; g transforms their mean
-    # of metrics that are computed from ranks
-    null_moments: Callable[..., Moments]  # (sample, expectation): of the base value under random ranking
-    moments_of_counts: Callable[..., Moments]  # (num_candidates, num_answers, weight, expectation): without ranks
-    log_p_value: Callable[..., tuple[float, float]]  # (sample): natural logarithm, and error of the p-value
-    as_tasks: "Callable[..., tuple[RankDefinition, RankSample]]"  # (sample): ranking tasks of the same value
+    @abstractmethod
+    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
+        """Read the tasks or queries of a side on which the metric is defined."""
+
+    @abstractmethod
+    def value(self, sample: Own, rank_type: RankType = "realistic") -> float:
+        """Base value of a sample, NaN without tasks or queries (a count is 0)."""
+
+    @abstractmethod
+    def unit_values(self, sample: Own, rank_type: RankType) -> FloatArray:
+        """Values whose mean ``g`` transforms, one per entry of a sample; requires ``is_function_of_mean``."""
+
+    def null_moments(self, sample: Own, expectation: "ExpectationProvider") -> Moments:
+        """Mean and variance of the base value under random ranking."""
+        raise self._without_ranks
+
+    def moments_of_counts(
+        self,
+        num_candidates: npt.ArrayLike,
+        num_answers: npt.ArrayLike,
+        weight: npt.ArrayLike | None,
+        expectation: "ExpectationProvider",
+    ) -> Moments:
+        """Mean and variance under random ranking of tasks or queries of which only these columns are known."""
+        raise self._without_ranks
+
+    def log_p_value(self, sample: Own) -> tuple[float, float]:
+        """Natural logarithm of the p-value from pessimistic ranks, and the standard error of a simulated p-value."""
+        raise self._without_ranks
+
+    def as_tasks(self, sample: Own) -> "tuple[RankDefinition, RankSample]":
+        """Return a definition of ranking tasks and ranks that give the same value as the sample."""
+        raise self._without_ranks
+
+    @property
+    def _without_ranks(self) -> ValueError:
+        return ValueError(f"{self.name!r} has values of queries, not ranks")
 
     def mean_limits(self, sample: Own) -> tuple[float, float]:
         """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""

@@ -77,8 +77,9 @@ class Comparison(Rendered):
     @property
     def monte_carlo_error(self) -> float | None:
         """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
-        p, number = self.p_value, self.permutations
-        return p if p is None else 0.0 if number is None else math.sqrt(p * (1 - p) / number)
+        if self.p_value is None or self.permutations is None:
+            return None if self.p_value is None else 0.0
+        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""

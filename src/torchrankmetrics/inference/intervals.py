@@ -139,12 +139,14 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
     return keys
 
 
-def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
-    """Cluster of every row (size,) from an array; TypeError, ValueError unless it has one integer per row."""
-    array = as_ids(keys, "cluster").cpu().numpy()
-    if array.shape != (size,):
+def clusters_of(cluster: Cluster | None, rows: Rows, of: str) -> IntArray | None:
+    """Cluster of every row (n,) from a column or an array; TypeError, ValueError unless it has one integer per row."""
+    if cluster is None or isinstance(cluster, str):
+        return None if cluster is None else named_clusters(rows, cluster)
+    array = as_ids(cluster, "cluster").cpu().numpy()
+    if array.shape != (len(rows),):
         raise ValueError(
-            f"cluster must have one key per row of {of}, shape ({size},); got {array.shape}. "
+            f"cluster must have one key per row of {of}, shape ({len(rows)},); got {array.shape}. "
             "With sample ids: cluster = query_of[collection.table().sample_id]"
         )
     return array
@@ -153,7 +155,7 @@ def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
 def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
     """Clusters of rows with sample ids, in the order of the canonical rows, without repeats."""
     weighed = weights(rows) > 0
-    own = given_clusters(keys, len(rows), of)[weighed]
+    own = np.asarray(clusters_of(keys, rows, of))[weighed]
     tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
     _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
     if (own != own[first][index.reshape(-1)]).any():
@@ -175,16 +177,12 @@ def confidence_intervals(
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)
     check_int("seed", seed, 0)
-    keys = None
-    if isinstance(cluster, str):
-        keys = named_clusters(analysis.rows, cluster)
-    elif cluster is not None:
-        keys = given_clusters(cluster, len(analysis.rows), "table()")
-        if (Columns(analysis.rows).sample_id == ABSENT).any():
-            raise ValueError(
-                "cluster as an array needs a sample_id for every task, because rows without one are sorted and merged: "
-                "pass sample_id= to every update, or cluster='group'"
-            )
+    keys = clusters_of(cluster, analysis.rows, "table()")
+    if not isinstance(cluster, str | None) and (Columns(analysis.rows).sample_id == ABSENT).any():
+        raise ValueError(
+            "cluster as an array needs a sample_id for every task, because rows without one are sorted and merged: "
+            "pass sample_id= to every update, or cluster='group'"
+        )
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
     others = [repr(key) for key, one in estimated.items() if not one.definition.is_function_of_mean(one.rank_type)]
     if method == "normal" and others:

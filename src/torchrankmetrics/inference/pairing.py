@@ -11,7 +11,7 @@ import torch
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.definitions.sample import Sample
-from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
+from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, clusters_of
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import as_measure
@@ -149,13 +149,9 @@ def paired_rows(
                 "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
             )
         check_same_tasks(ordered[0], rows, names[0], name)
-    if cluster is None:
-        return ordered, None
-    if isinstance(cluster, str):
-        return ordered, named_clusters(ordered[0], cluster)
-    if by_id and not isinstance(runs[0], Collected):
-        return ordered, canonical_clusters(cluster, given[0], names[0])
-    return ordered, given_clusters(cluster, len(ordered[0]), names[0])
+    if by_id and not isinstance(runs[0], Collected) and not isinstance(cluster, str | None):
+        cluster = canonical_clusters(cluster, given[0], names[0])
+    return ordered, clusters_of(cluster, ordered[0], names[0])
 
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
@@ -176,12 +172,9 @@ def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
 
 def _lacking(name_a: str, a: Set[Any], name_b: str, b: Set[Any], show: Callable[[Any], str]) -> str:
     """Describe which entries of two sets are in one only."""
-    parts = []
-    for name, lost in ((name_a, b - a), (name_b, a - b)):
-        if lost:
-            more = ", ..." if len(lost) > _SHOWN else ""
-            parts.append(f"{name} lacks {len(lost)}: {', '.join(sorted(map(show, lost))[:_SHOWN])}{more}")
-    return "; ".join(parts)
+    lost = {name_a: sorted(map(show, b - a)), name_b: sorted(map(show, a - b))}
+    listed = {name: ", ".join(found[:_SHOWN]) + ", ..." * (len(found) > _SHOWN) for name, found in lost.items()}
+    return "; ".join(f"{name} lacks {len(found)}: {listed[name]}" for name, found in lost.items() if found)
 
 
 def _task(place: tuple[int, int]) -> str:

@@ -224,9 +224,13 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
         square, quantile = square * units.factor, student.ppf((1 + level) / 2, units.freedom)
     # without variance the sample size is the effective number of units
     n = p * (1 - p) / square if square > 0 else units.effective
-    ends = wilson(p, n, float(quantile))
-    poisson = [float(chi2.ppf(1 - level, 2 * few)) / 2 / n if 0 < few <= _FEW else 1.0 for few in (p * n, (1 - p) * n)]
-    return min(ends[0], poisson[0]), max(ends[1], 1 - poisson[1])
+    low, high = wilson(p, n, float(quantile))
+    hits, misses = p * n, (1 - p) * n
+    if 0 < hits <= _FEW:
+        low = min(low, float(chi2.ppf(1 - level, 2 * hits)) / 2 / n)
+    if 0 < misses <= _FEW:
+        high = max(high, 1 - float(chi2.ppf(1 - level, 2 * misses)) / 2 / n)
+    return low, high
 
 
 def wilson(p: float, n: float, z: float) -> tuple[float, float]:

@@ -209,7 +209,11 @@ class RankCollection(RowOwner, MetricCollection):
         self.rows.empty()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
-        """Add the rows of another collection, as if its updates had been made here."""
+        """Add the rows of another collection, as if its updates had been made here.
+
+        Args:
+            other (RankCollection): a collection with the same metrics.
+        """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
         rows = other._first.rows
@@ -226,7 +230,7 @@ class RankCollection(RowOwner, MetricCollection):
 
     @staticmethod
     def names() -> list[str]:
-        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``."""
+        """Return canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; views are prefixes."""
         return list(all_names())
 
     @property
@@ -254,29 +258,41 @@ class RankCollection(RowOwner, MetricCollection):
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
     def mode(self, metric: str) -> str:
-        """Return the direction of a metric, "max" or "min"; arguments as for ``monitor``."""
+        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
+
+        Args:
+            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
+        """
         return str(self.monitor(metric)["mode"])
 
     def table(self) -> "RankTable":
-        """All rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted. Synchronizes."""
+        """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
     def local_table(self) -> "RankTable":
-        """The rows of this process as a ``RankTable``, in the order of the updates (storage="counts": merged)."""
+        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged."""
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(self._first.rows.as_one(self._first.device))
 
     def summary(self) -> "Summary":
-        """Tabulate base value, adjusted index and z-score of every metric by side: print it, or read ``rows``."""
+        """Return a table of base value, adjusted index and z-score of every metric by side.
+
+        Returns:
+            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
+        """
         from torchrankmetrics.metrics.summary import summarize
 
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Error of every requested p-value by key: standard error if simulated, else width of its bracket."""
+        """Return the error of every requested p-value: standard error if simulated, else width of its bracket.
+
+        Returns:
+            Errors by metric key, float.
+        """
         analysis = self._synced_analysis()
         return {key: one.log_p_value(analysis)[1] for key, one in self.measures.items() if one.view == "p_value"}
 
@@ -285,6 +301,9 @@ class RankCollection(RowOwner, MetricCollection):
 
         Args:
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
+
+        Returns:
+            A table with one row per group.
         """
         from torchrankmetrics.metrics.breakdown import break_down
 

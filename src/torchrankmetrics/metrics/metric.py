@@ -224,8 +224,9 @@ class RankMetric(RowOwner, Metric):
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
         analysis = self.rows.analysis()
+        value = self.measure.value(analysis)
         analysis.warn_of_input()
-        return as_values([self.measure.value(analysis)], self.device)[0]
+        return as_values([value], self.device)[0]
 
     # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all blocks
     @torch.jit.unused
@@ -276,9 +277,11 @@ class RankMetric(RowOwner, Metric):
             num_answers (array-like, default 1): (queries,) integers from 1 to num_candidates, or one; for query metrics
                 only.
         """
-        given = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
-        arrays = (as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given)
-        return self.measure.definition.moments_of_counts(*arrays, self.measure.expectation)
+        given: Any = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
+        counts, answers, weights = (
+            as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given
+        )
+        return self.measure.definition.moments_of_counts(counts, answers, weights, self.measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""

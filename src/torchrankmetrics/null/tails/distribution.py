@@ -268,11 +268,12 @@ class RankSummands(Summands):
         self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
 
     def log_best(self, short: float) -> float | None:
-        """Log-probability of rank 1 in all tasks; None if other sums may be within ``short`` of it."""
-        first, second = self.values(np.array([1, 2]))
-        if self.first.any() or not (self.given[self.N > 1] * (first - second) > short).all():
+        """Log-probability of the best ranks in all tasks; None if other sums may be within ``short`` of them."""
+        most = int(self.values.jumps[0]) if self.values.is_step and len(self.values.jumps) else 1
+        best, next_best = self.values(np.array([most, most + 1]))
+        if self.first.any() or not (self.given[most < self.N] * (best - next_best) > short).all():
             return None
-        return -float(self.c @ np.log(self.N))
+        return float(self.c @ np.log(np.minimum(most, self.N) / self.N))
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""

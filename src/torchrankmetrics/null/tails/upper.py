@@ -145,12 +145,12 @@ def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None)
     few = sums.condensed()
     t = few.saddlepoint(s)
     near = exact = sums.cumulants(t)
+    if few is not sums and abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
+        t = sums.saddlepoint(s)
+        exact = sums.cumulants(t)
+    if not exact[2] > 0:
+        return -math.inf, 0.0
     if few is not sums:
-        if abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
-            t = sums.saddlepoint(s)
-            exact = sums.cumulants(t)
-        if not exact[2] > 0:
-            return -math.inf, 0.0
         near = few.cumulants(t)
         exact[4] += _beyond_third_order(sums, few, t, exact - near, math.sqrt(exact[2]))
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
