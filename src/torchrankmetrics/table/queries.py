@@ -207,7 +207,7 @@ def _blocks(
         "have answers of different gains next to each other, whose ranks leave the others out, so that their order is "
         "unknown: exclude must not list the answers",
     )
-    optimistic, pessimistic = optimistic[inside], pessimistic[inside]
+    optimistic, pessimistic, sizes = optimistic[inside], pessimistic[inside], np.diff(np.append(heads, len(part)))
     if broken.any():
         pieces = np.split(np.arange(len(part)), heads[1:])
         parts = [(optimistic[i], pessimistic[i], answers[i], gain[i]) for i in pieces]
@@ -215,8 +215,8 @@ def _blocks(
             own = pieces[i]
             parts[i] = _from_the_last(pessimistic[own], answers[own], gain[own])
         optimistic, pessimistic, answers, gain = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return optimistic, pessimistic, answers, gain, np.array([len(part[0]) for part in parts]), N
-    return optimistic, pessimistic, answers, gain, np.diff(np.append(heads, len(part))), N
+        sizes = np.array([len(part[0]) for part in parts])
+    return optimistic, pessimistic, answers, gain, sizes, N
 
 
 def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows, Rows, Rows, FloatArray]:
