@@ -72,7 +72,7 @@ ATTEMPTS = {
     "top_k": (lambda: evaluate(SCORES, TARGET, top_k=10), "a cut is part of a name"),
     "labels": (lambda: updated(SCORES, 2 * RELEVANT), r"must be pairs .* got .* pass labels as target\.float\(\)"),
     "two labels": (lambda: updated(SCORES[:2], RELEVANT[:2]), r"must be pairs .* pass labels as target\.float\(\)"),
-    "bool lists": (lambda: updated(SCORES, RELEVANT.bool().tolist()), r"columns, got bool.*labels \(B, N\)"),
+    "bool lists": (lambda: updated(SCORES, RELEVANT.bool().tolist()), r"got \[False, True.*labels \(B, N\)"),
     "pairs": (lambda: updated(SCORES, torch.tensor([[0, 1], [1, 2], [2, 3]])), r"must be pairs .*\(2, P\).*target\.T"),
     "direction": (
         lambda: updated(-SCORES, TARGET, higher_is_better=False),

@@ -74,8 +74,6 @@ FOREIGN = {
     "cut header": (lambda c: c[:1000], "header is damaged or cut"),
     "newer": (lambda c: changed(c, b"triples 2\n", b"triples 3\n"), "it has version 3; this library reads 1, 2"),
     "other order": (lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()), f"its numbers are {OTHER}-endian"),
-    "no side": (lambda c: changed(c, b'"tail"', b'"nail"'), "its header is inconsistent"),
-    "nested": (lambda c: changed(c, c[33 : HEADER - 32], b"[" * 4000), "its header is inconsistent"),
 }
 
 
@@ -157,24 +155,24 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "value", "message"),
+    ("name", "at", "value"),
     [
-        ("key", -1, 10, r"keys are not ascending in \[0, 10\)"),
-        ("start", 0, 1, "starts are not ascending from 0 to 5"),
-        ("start", 1, 1, "the answers of a query are not ascending"),
-        ("answers", 0, 4, r"answers are not in \[0, 4\)"),
-        ("answers", 1, 1, "the answers of a query are not ascending"),
+        ("key", -1, 10),
+        ("start", 0, 1),
+        ("start", 1, 1),
+        ("answers", 0, 4),
+        ("answers", 1, 1),
     ],
 )
-def test_verify_checks_the_order_of_look_ups(name, at, value, message):
+def test_verify_checks_the_order_of_look_ups(name, at, value):
     known = KnownTriples(TRIPLES)
     known.verify()
     getattr(known._sides["tail"].index, name)[at] = value
-    with pytest.raises(ValueError, match=f"the index is not a valid index: on the tail side {message}"):
+    with pytest.raises(ValueError, match="the index is not a valid index: the tail side is not sorted, or has ids out"):
         known.verify()
     known = KnownTriples(TRIPLES)
     known._sides["head"].index = known._sides["head"].index._replace(longest=known._sides["head"].index.longest + 1)
-    with pytest.raises(ValueError, match="on the head side the longest row has 2 answers, not 3"):
+    with pytest.raises(ValueError, match="the head side is not sorted, or has ids out of range"):
         known.verify()
 
 

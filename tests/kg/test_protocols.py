@@ -132,7 +132,7 @@ def complex_queries(hard, **more):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: complex_queries([[0], [1]], easy=[[2], [1]]), ValueError, "1 of query 1 is given again"),
+        (lambda: complex_queries([[0], [1]], easy=[[2], [1]]), ValueError, "every answer once; 1 are given again"),
         (lambda: complex_queries([[0], [1]], pattern=[0]), ValueError, r"pattern must be \(Q,\), at least \(2,\)"),
         (lambda: complex_queries(torch.zeros(3, 2).long()), ValueError, r"hard must be \(2, P\)"),
         (lambda: complex_queries((torch.zeros(2).long(), torch.zeros(3).long())), ValueError, r"hard must be \(2, P\)"),
@@ -141,7 +141,7 @@ def complex_queries(hard, **more):
             ValueError,
             r"facts must be \(n, 4\): head, rel.*got \(1, 3\)",
         ),
-        (lambda: rank_facts(None, None, [[0, 0, 1, 1]], None), ValueError, "must not all be None"),
+        (lambda: rank_facts(None, None, [[0, 0, 1, 1]], None), ValueError, "pass score_tails, score_heads or both"),
         (
             lambda: rank_facts(max, None, [[0, 0, 1, 1]], KnownTriples()),
             TypeError,

@@ -186,7 +186,7 @@ BAD = {
     "hrt and tails": (
         lambda m: rank_triples(m.tails, None, TEST, None, score_hrt=m.hrt, num_entities=E),
         ValueError,
-        "score_tails and score_heads must be None",
+        "or score_hrt alone",
     ),
     "hrt of how many": (lambda m: rank_triples(None, None, TEST, None, score_hrt=m.hrt), ValueError, "num_entities"),
     "uneven columns": (
@@ -201,10 +201,14 @@ BAD = {
     ),
     "hrt type": (
         lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: 1.0, num_entities=E),
-        ValueError,
-        "score_hrt .*no tensor or array",
+        TypeError,
+        "scores must be a torch.Tensor or an array",
     ),
-    "list": (lambda m: rank_triples(lambda h, r: [[0.0]], None, TEST, None), ValueError, "no tensor or array"),
+    "list": (
+        lambda m: rank_triples(lambda h, r: [[0.0]], None, TEST, None),
+        TypeError,
+        "scores must be a torch.Tensor",
+    ),
     "few columns": (
         lambda m: rank_triples(lambda h, r: torch.zeros(len(h), 3), None, TEST, None),
         IndexError,

@@ -227,6 +227,13 @@ def test_filtered_ranks_of_neighbors_with_different_labels_have_no_order():
     collection = RankCollection(["ndcg"])
     with pytest.raises(ValueError, match=r"different gains next to each other.*exclude must not list the answers"):
         collection.update(scores, labels, exclude=labels > 0)
+    three = torch.cat([labels.clamp(max=1), labels, 2 * labels])
+    for ids, named in (
+        (None, "the first is that of ranking task 3"),
+        (range(20, 29), "the first is that of sample id 23"),
+    ):
+        with pytest.raises(ValueError, match=rf"^2 queries .* different gains .*; {named}"):
+            collection.update(scores.repeat(3, 1), three, exclude=three > 0, sample_id=ids)
     collection.update(scores, labels.clamp(max=1), exclude=labels > 0)
     apart = torch.tensor([[2.0, 0.0, 2.0, 0.0, 1.0]])
     collection.update(scores, apart, exclude=apart > 0)

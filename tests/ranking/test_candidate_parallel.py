@@ -18,7 +18,7 @@ from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
 from torchrankmetrics.kg import EmbeddingScorer
 from torchrankmetrics.ranking import Candidates, RankAccumulator, embeddings as chunks
-from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
+from torchrankmetrics.ranking.exact import pairs, problem, rank, rank as cascade
 from worker_pool import WorkerPool
 
 EXPLORE = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
@@ -93,7 +93,6 @@ def job_exact(first: int, cases: int) -> int:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             patch.setattr(problem, "CELLS", draw.one_of([1 << 20, 7]))
             patch.setattr(cascade, "_LEAST", draw.one_of([0, 1, 16]))
-            patch.setattr(levels, "_BEGUN", draw.one_of([-1, 1 << 26]))
             patch.setattr(pairs, "_LOOK", draw.one_of([0, 1 << 10]))
             given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "backend": backend}
             given |= {"chunk_size": draw.one_of([None, 1, 5]), "arithmetic": "exact"}

@@ -49,13 +49,6 @@ def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, thread
         listed[task].append(column)
     for i, columns in enumerate(listed):
         assert sorted(columns) == (sorted(inside[i]) if len(inside[i]) <= limit else [])
-    requested = torch.rand(tasks, generator=generator) < 0.5
-    part = found.of(requested)
-    assert torch.equal(part.inside, found.inside[requested])
-    places = requested.nonzero()[:, 0][part.task].tolist()
-    assert sorted(zip(places, part.column.tolist(), strict=True)) == sorted(
-        (i, j) for i, j in zip(found.task.tolist(), found.column.tolist(), strict=True) if requested[i]
-    )
 
 
 def vectors(seed, dtype):

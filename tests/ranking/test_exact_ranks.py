@@ -13,7 +13,7 @@ from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
-from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
+from torchrankmetrics.ranking.exact import pairs, problem, rank, rank as cascade
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -116,11 +116,9 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
         patch.setattr(problem, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(levels, "_BEGUN", [-1, 1 << 26][seed % 3 == 0])  # below zero: every precision is worth it
         patch.setattr(cascade, "_FIRST", [1, 4, 512][seed // 3 % 3])
         patch.setattr(cascade, "_LISTED", [2, 1 << 22][seed // 17 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
-        patch.setattr(pairs, "_OPEN", [0, 1 << 20][seed // 11 % 2])
         ranks = rank_embeddings(
             queries,
             Candidates(candidates, bias),
@@ -156,7 +154,6 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     options = {"similarity": similarity, "arithmetic": "exact"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        patch.setattr(levels, "_BEGUN", -1)
         for backend, ladder in WAYS:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             for chunk_size in (None, 64, 333):
@@ -218,7 +215,7 @@ def test_products_of_reduced_precision_are_not_trusted():
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert FLOAT32 not in rank.precisions(64, 2000, on_cpu=True, compiled=False)
+        assert FLOAT32 not in rank.precisions(64, 2000, 1 << 30, on_cpu=True, compiled=False)
         assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
     finally:
         torch.set_float32_matmul_precision(before)
@@ -228,18 +225,17 @@ class TestPrecisions:
     def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
 
-        exact = torch._int_mm
-        monkeypatch.setattr(module, "_least", lambda run: run() is None)  # nothing is measured
-        monkeypatch.setattr(module, "_SHARE", 2.0)
+        monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
 
         def saturated(one, other, out=None):
-            pairs = [exact(one[:, k : k + 2], other[k : k + 2]).clamp(-(2**15), 2**15 - 1) for k in range(0, 64, 2)]
-            return sum(pairs)
+            unsigned, other = one.int() + 128, other.int()
+            pairs = [unsigned[:, k : k + 2] @ other[k : k + 2] for k in range(0, 64, 2)]
+            return sum(pair.clamp(-(2**15), 2**15 - 1) for pair in pairs) - 128 * other.sum(0)
 
         monkeypatch.setattr(torch, "_int_mm", saturated)
-        assert not module._int8_pays.__wrapped__(64, 1)
+        assert not module._int8_pays.__wrapped__(64)
         monkeypatch.delattr(torch, "_int_mm")
-        assert not module._int8_pays.__wrapped__(64, 1)
+        assert not module._int8_pays.__wrapped__(64)
 
 
 def test_candidates_are_read_once_and_rejected_when_they_have_changed():

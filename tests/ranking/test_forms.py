@@ -96,7 +96,11 @@ def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
         "one column per row": (torch.ones(B, dtype=torch.int64), TypeError, "exclude as a mask must be bool"),
         "list of columns": ([1] * B, TypeError, "exclude as a mask must be bool"),
         "floating mask": (torch.zeros(B, N), TypeError, "exclude as a mask must be bool"),
-        "bools in lists": ([[True, False]] * B, TypeError, r"must hold columns, got bool.*torch.tensor\(exclude\)"),
+        "bools in lists": (
+            [[True, False]] * B,
+            TypeError,
+            r"must hold the columns of every row, got \[True.*torch.tensor\(exclude\)",
+        ),
         "list too long": ([[1]] * (B + 1), ValueError, f"exclude as a list must have one entry for each of {B} rows"),
         "tuple of three": (([0], [1], [2]), ValueError, r"exclude as a tuple must be \(rows, columns\)"),
         "sparse of other shape": (csr_array((B, N + 1)), ValueError, "exclude as a sparse matrix must be"),

@@ -9,16 +9,17 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_triples import as_facts
 from torchrankmetrics.kg.loop import LoopOptions, QuerySide
 from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores, unique_rows
+from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
 from torchrankmetrics.ranking.embeddings import check_embeddings
 from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import EntitySide, check_choice, shorten
 
-_QUERIES, _SCORES = 4096, 1 << 22
+_QUERIES = 4096  # of embeddings, at once
 
 
 @suggest_keywords
@@ -70,7 +71,13 @@ def rank_alignment(
     """
     left = read_scores(left, "left", "embeddings (L, d)")
     right = None if right is None else read_scores(right, "right", "embeddings (R, d)")
-    sizes = _sizes(left, right)
+    shapes = [tuple(part.shape) for part in (left, right) if part is not None]
+    if any(len(shape) != 2 or 0 in shape for shape in shapes) or shapes[0][1] != shapes[-1][1]:
+        raise ValueError(
+            "left and right must be embeddings (L, d) and (R, d), or left similarities (L, R), none of them empty; "
+            f"got {' and '.join(map(str, shapes))}"
+        )
+    sizes = shapes[0] if right is None else (len(left), len(right))
     check_choice("candidates", candidates, ("test", "all"))
     for name, option in (("similarity", similarity), ("arithmetic", arithmetic)):
         if right is None and option is not None:
@@ -90,9 +97,8 @@ def rank_alignment(
         column = torch.full((size,), -1, device=device).index_put_((ids,), torch.arange(len(ids), device=device))
         among = true[column[true[:, answer]] >= 0]
         counterparts = KnownAnswers(among[:, query], column[among[:, answer]])
-        batch_size = _QUERIES if right is not None else max(1, min(_QUERIES, _SCORES // max(len(ids), 1)))
         scorer = _scorer((left, right), query, ids, similarity, arithmetic)
-        options = LoopOptions(batch_size=batch_size, backend=backend)
+        options = LoopOptions(batch_size=None if right is None else _QUERIES, backend=backend)
         one = QuerySide(side, scorer, test[:, [query]], column[test[:, answer]], counterparts, options)
         with torch.no_grad():
             ranks = one.rank(torch.zeros_like(sample_id), tqdm(disable=True)).ranks
@@ -115,26 +121,9 @@ def _scorer(
     return EmbeddingScorer(lambda one: here[one], selected, similarity=similarity or "dot", arithmetic=arithmetic)
 
 
-def _sizes(left: Tensor, right: Tensor | None) -> tuple[int, int]:
-    for name, given in (("left", left), ("right", right)):
-        if given is not None and (given.ndim != 2 or not given.numel()):
-            shape = "similarities (L, R)" if right is None else "embeddings (entities, d)"
-            raise ValueError(f"{name} must be {shape}, none of them empty; got {tuple(given.shape)}")
-    if right is None:
-        return left.shape[0], left.shape[1]
-    if left.shape[1] != right.shape[1]:
-        raise ValueError(f"left and right must share d, got {tuple(left.shape)} and {tuple(right.shape)}")
-    return len(left), len(right)
-
-
-def _as_pairs(values: Integers, name: str, sizes: tuple[int, int], device: torch.device) -> Tensor:
-    pairs = as_ids(values, name)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ValueError(f"{name} must be (n, 2): left, right; got {tuple(pairs.shape)}")
-    for column, (side, size) in enumerate(zip(("left", "right"), sizes, strict=True)):
-        ids = pairs[:, column]
-        outside = (ids < 0) | (ids >= size)
-        if outside.any():
-            at = int(outside.nonzero()[0])
-            raise IndexError(f"{name} must hold {side} entities in [0, {size}), got {int(ids[at])} in pair {at}")
+def _as_pairs(values: Integers, name: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    pairs = as_facts(values, name, "left", "right")
+    for ids, side, size in zip(pairs.T, ("left", "right"), sizes, strict=True):
+        if len(ids) and int(ids.max()) >= size:
+            raise IndexError(f"{name} must hold {side} entities in [0, {size}), got {int(ids.max())}")
     return pairs.to(device)

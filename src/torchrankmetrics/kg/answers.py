@@ -1,7 +1,7 @@
 """Top-k candidates of every query of an evaluation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -95,13 +95,13 @@ class AnsweredTable(RankTable):
     answers: TopAnswers | None = None
 
 
-@dataclass
 class BestCandidates:
     """Collects the k best candidates of the queries of a side, batch after batch."""
 
-    k: int
-    higher_is_better: bool
-    parts: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    def __init__(self, k: int, higher_is_better: bool) -> None:
+        self.k, self.higher_is_better = k, higher_is_better
+        dtypes = torch.int64, torch.float64, torch.bool
+        self.parts = [[torch.empty(0, k, dtype=dtype, device="cpu") for dtype in dtypes]]
 
     def add(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
         """Add the queries of a batch from scores (B, N), higher is better, and (row, column) of the targets."""
@@ -129,17 +129,12 @@ class BestCandidates:
         found = scores[row, column]
         if not self.higher_is_better:  # the original scores
             found = -found if floating else ~found
-        shape = len(scores), self.k
-        ids = torch.full(shape, -1, device=row.device).index_put_(cells, column)
-        original = torch.full(shape, torch.nan, dtype=torch.float64, device=row.device).index_put_(
-            cells, found.double()
-        )
-        self.parts.append(
-            (ids, original, torch.zeros_like(ids, dtype=torch.bool).index_put_(cells, correct[row, column]))
-        )
+        shape, part = (len(scores), self.k), []
+        for missing, values in ((-1, column), (torch.nan, found.double()), (False, correct[row, column])):
+            whole = torch.full(shape, missing, dtype=values.dtype, device=row.device)
+            part.append(whole.index_put_(cells, values).cpu())
+        self.parts.append(part)
 
     def finish(self, queries: Tensor) -> SideAnswers:
         """Return the candidates of all batches."""
-        none = (torch.empty(0, self.k, dtype=dtype, device="cpu") for dtype in (torch.int64, torch.float64, torch.bool))
-        parts = zip(*self.parts, strict=True) if self.parts else ((part,) for part in none)
-        return SideAnswers(queries.cpu(), *(torch.cat(part).cpu() for part in parts))
+        return SideAnswers(queries.cpu(), *(torch.cat(part) for part in zip(*self.parts, strict=True)))

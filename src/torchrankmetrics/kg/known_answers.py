@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -74,32 +74,23 @@ class KnownAnswers:
             [2, 3, 1]])
     """
 
+    _blocks: tuple[CheckedBlocks, ...] = ()  # of an index in a file
+
     def __init__(self, queries: Integers, answers: Integers) -> None:
-        self._use(_index(queries, answers))
+        self.index = _index(queries, answers)
+        self._copies: dict[torch.device, KnownAnswers] = {}
 
     @classmethod
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
-        """Use an existing index without copying or reading it.
-
-        Args:
-            index (AnswerIndex): three sorted tensors.
-            blocks (tuple, default ()): checksums of the tensors, checked when they are first read.
-
-        Returns:
-            The known positives of the index.
-        """
-        self = cls.__new__(cls)
-        self._use(index, blocks)
-        return self
+        """Use sorted tensors without copying or reading them; ``blocks`` check them when they are first read."""
+        known = cls.__new__(cls)
+        known.index, known._blocks, known._copies = index, blocks, {}
+        return known
 
     def check(self) -> None:
         """Compare all of an index in a file with its digests; ValueError if one does not match."""
         for blocks, part in zip(self._blocks, self.index[:3], strict=False):
             blocks.check(np.array([0]), np.array([len(part)]))
-
-    def _use(self, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> None:
-        self.index, self._blocks, self._limits = index, blocks, torch.tensor(index.sizes, device=index.key.device)
-        self._copies: dict[torch.device, KnownAnswers] = {}
 
     def __call__(self, queries: Integers) -> ExcludedSlices:
         """Look up a batch of queries; a query without known positives excludes nothing.
@@ -115,9 +106,31 @@ class KnownAnswers:
         queries = queries[:, None] if queries.ndim == 1 else queries
         if queries.ndim != 2 or queries.shape[1] != len(self.index.sizes):
             raise ValueError(f"queries must be (B, {len(self.index.sizes)}), got {tuple(queries.shape)}")
-        here = self.to(queries.device)
-        start, length = here._slices(queries)
-        return ExcludedSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
+        return self.of_columns(*queries.unbind(1))
+
+    def of_columns(self, *columns: Tensor) -> ExcludedSlices:
+        """Look up queries that are given as columns of ids, int64 (B,) each."""
+        here = self.to(columns[0].device)
+        if here is not self:
+            return here.of_columns(*columns)
+        index, ids, inside = self.index, list[Any](columns), cast("Any", True)
+        known: Any = index.key
+        starts: Any = index.start
+        if known.is_cpu:  # NumPy's calls cost a fifth of torch's
+            ids, known, starts = [column.numpy() for column in columns], known.numpy(), starts.numpy()
+        key = _composite(ids, index.sizes)
+        for column, size in zip(ids, index.sizes, strict=True):
+            inside = inside & (column >= 0) & (column < size)
+        start, length = key * 0, key * 0
+        if len(known):
+            place: Any = torch.searchsorted(index.key, torch.as_tensor(key))
+            place = (place.numpy() if place.is_cpu else place).clip(max=len(known) - 1)
+            start = starts[place]
+            length = (starts[place + 1] - start) * ((known[place] == key) & inside)
+            if self._blocks:
+                self._check_slices(place, key, start, start + length)
+        slices = torch.as_tensor(start), torch.as_tensor(length)
+        return ExcludedSlices(index.answers, *slices, index.longest, index.num_answers)
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """Return all queries (n, k) int64 with their known positives (n,), each pair once, sorted."""
@@ -146,30 +159,16 @@ class KnownAnswers:
             self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
         return self._copies[device]
 
-    def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        known, start = self.index[:2]
-        if not len(known):
-            nothing = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
-            return nothing, nothing.clone()
-        inside = ((queries >= 0) & (queries < self._limits)).all(1)
-        key = torch.where(inside, _composite(queries.unbind(1), self.index.sizes), -1)
-        place = torch.searchsorted(known, key)
-        if self._blocks:
-            self._check_place(place.numpy(), key.numpy(), known.numpy())
-        place = place.clamp(max=len(known) - 1)
-        first = start[place]
-        length = (start[place + 1] - first) * (known[place] == key)
-        if self._blocks:
-            self._blocks[2].check(first.numpy(), (first + length).numpy())
-        return first, length
-
-    def _check_place(self, place: IntArray, key: IntArray, known: IntArray) -> None:
+    def _check_slices(self, place: IntArray, key: IntArray, start: IntArray, stop: IntArray) -> None:
         # if damage misleads the search, the keys around the place do not enclose the requested key
-        keys, starts, _ = self._blocks
-        before, at = np.maximum(place - 1, 0), np.minimum(place, len(known) - 1)
-        keys.check(before, at + 1)
-        keys.require(not (((known[before] >= key) & (place > 0)) | ((known[at] < key) & (place < len(known)))).any())
-        starts.check(at, at + 2)
+        known, (keys, starts, answers) = self.index.key.numpy(), self._blocks
+        before = np.maximum(place - 1, 0)
+        keys.check(before, place + 1)
+        too_far = (known[before] >= key) & (place > 0)
+        too_near = (known[place] < key) & (place < len(known) - 1)
+        keys.require(not (too_far | too_near).any())
+        starts.check(place, place + 2)
+        answers.check(start, stop)
 
 
 def _index(queries: Integers, answers: Integers) -> AnswerIndex:
@@ -187,7 +186,8 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
             raise IndexError(f"{name} must hold ids of at least 0, got {int(low)}")
     *sizes, num_answers = (int(high) + 1 for _, high in ends)
     sizes, width = [max(size, 1) for size in sizes], max(num_answers, 1)
-    check_key_size([*sizes, width])
+    if math.prod(sizes) * width >= 1 << 62:
+        raise ValueError(f"ids are too large for a 63-bit key (sizes {[*sizes, width]}); renumber them densely from 0")
     both = _composite(columns, [*sizes, width])
     del columns
     if both.is_cpu:
@@ -201,15 +201,9 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     return AnswerIndex(key, start, both % width, sizes, num_answers, longest)
 
 
-def _composite(columns: Any, sizes: list[int]) -> Tensor:
-    key: Tensor = columns[0]
+def _composite(columns: Any, sizes: list[int]) -> Any:
+    key = columns[0]
     for column, size in zip(columns[1:], sizes[1:], strict=True):
         key = key * size
         key += column
     return key
-
-
-def check_key_size(sizes: list[int]) -> None:
-    """Check that a composite key of ids of these sizes fits in 63 bits."""
-    if math.prod(sizes) >= 1 << 62:
-        raise ValueError(f"ids are too large for a 63-bit key (sizes {sizes}); renumber them densely from 0")

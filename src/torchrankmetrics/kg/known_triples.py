@@ -15,6 +15,7 @@ from torchrankmetrics.validation import (
     ENTITY_SIDES,
     QUERY_AND_ANSWER,
     EntitySide,
+    TaskSide,
     check_choice,
     check_int,
     one_number,
@@ -54,7 +55,7 @@ class KnownTriples:
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
         known = torch.cat([part.T for part in parts], 1).T  # in memory by columns, as the index reads them
         # "relation" is added when it is first needed
-        self._sides = {
+        self._sides: dict[str, KnownAnswers] = {
             "tail": KnownAnswers(known[:, :2], known[:, 2]),
             "head": KnownAnswers(known[:, 1:], known[:, 0]),
         }
@@ -79,7 +80,7 @@ class KnownTriples:
         from torchrankmetrics.kg import known_files
 
         if relations:
-            self._by_relation()
+            self._index_relations()
         known_files.write_known(path, self.num_entities, self._sides)
 
     @classmethod
@@ -132,7 +133,7 @@ class KnownTriples:
         Returns:
             The known positives of each row.
         """
-        return self._sides["tail"](_stack(heads, relations, "heads", "relations"))
+        return self._look_up("tail", heads=heads, relations=relations)
 
     def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
         """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``.
@@ -144,7 +145,7 @@ class KnownTriples:
         Returns:
             The known positives of each row.
         """
-        return self._sides["head"](_stack(relations, tails, "relations", "tails"))
+        return self._look_up("head", relations=relations, tails=tails)
 
     def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
         """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``.
@@ -156,13 +157,20 @@ class KnownTriples:
         Returns:
             The known positives of each row.
         """
-        return self._by_relation()(_stack(heads, tails, "heads", "tails"))
+        self._index_relations()
+        return self._look_up("relation", heads=heads, tails=tails)
 
-    def _by_relation(self) -> KnownAnswers:
+    def _look_up(self, side: TaskSide, **columns: Tensor) -> ExcludedSlices:
+        first, second = (as_ids(column, name) for name, column in columns.items())
+        if first.ndim != 1 or first.shape != second.shape:
+            shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
+            raise ValueError(f"{' and '.join(columns)} must be (B,), got {shapes}")
+        return self._sides[side].of_columns(first, second)
+
+    def _index_relations(self) -> None:
         if "relation" not in self._sides:
             queries, tails = self._sides["tail"].entries()
             self._sides["relation"] = KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
-        return self._sides["relation"]
 
     def num_candidates(self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None) -> Tensor:
         """Count the filtered candidates of each triple, without any model: (n,) int64.
@@ -277,15 +285,6 @@ def split_facts(facts: Tensor, side: EntitySide) -> tuple[Tensor, Tensor]:
     """Split facts (n, 3 or more) into queries, with further columns such as a time, and ground-truth entities (n,)."""
     *query, answer = QUERY_AND_ANSWER[side]
     return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]
-
-
-def _stack(first: Tensor, second: Tensor, first_name: str, second_name: str) -> Tensor:
-    first, second = as_ids(first, first_name), as_ids(second, second_name)
-    if first.ndim != 1 or first.shape != second.shape:
-        raise ValueError(
-            f"{first_name} and {second_name} must be (B,), got {tuple(first.shape)} and {tuple(second.shape)}"
-        )
-    return torch.stack([first, second], dim=1)
 
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")

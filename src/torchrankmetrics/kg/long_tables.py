@@ -7,10 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.ranking.arrays import as_ids, as_tensor
-from torchrankmetrics.ranking.flags import FILTERED, NAN
+from torchrankmetrics.kg.scorers import as_scores
+from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.ranking.scores import rank_listed
-from torchrankmetrics.table.columns import SIDE_CODES, SIDE_WORDS, check_side_codes
+from torchrankmetrics.table.arrays import of_text
+from torchrankmetrics.table.columns import SIDE_CODES, Columns, check_side_codes
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice, check_int
 
@@ -67,8 +69,7 @@ def rank_long_table(
     >>> rank_long_table(scores).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    columns = _read(table, side)
-    return _rank(columns, side, num_rows, higher_is_better, with_queries)
+    return _rank(_read(table, side), num_rows, higher_is_better, with_queries)
 
 
 def rank_long_tables(
@@ -98,56 +99,48 @@ def rank_long_tables(
     >>> [len(table.ranks) for table in rank_long_tables(parts)]
     [1, 1]
     """
-    seen: dict[int, npt.NDArray[np.int64]] = {}
+    seen: dict[int, npt.NDArray[np.int64]] = {}  # queries of earlier partitions, by side
+    for number, columns in _partitions(tables, continued, side):
+        for code in np.unique(columns["side"]).tolist():
+            queries = np.unique(columns["query"][columns["side"] == code])
+            before = seen.get(code, queries[:0])
+            if len(again := np.intersect1d(queries, before, assume_unique=True)):
+                raise ValueError(
+                    f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
+                )
+            seen[code] = np.concatenate([before, queries])
+        if len(columns["query"]):
+            yield _rank(columns, num_rows, higher_is_better, with_queries)
+
+
+def _partitions(tables: Iterable[LongTable], continued: bool, side: TaskSide | None) -> Iterator[tuple[int, Arrays]]:
+    """Yield the numbers and columns of partitions; of continued ones, the last query goes to the next one."""
     rest: Arrays = {}
-    options = (side, num_rows, higher_is_better, with_queries)
     for number, table in enumerate(tables):
         columns = _read(table, side)
-        if rest and len(columns["query"]):
+        if not len(columns["query"]):
+            continue
+        if rest:
             if rest.keys() != columns.keys():
                 raise ValueError(f"partition {number} has other columns than the previous one: {', '.join(columns)}")
             columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
-            rest = {}
-        if continued and len(columns["query"]):
-            ends = columns["query"] == columns["query"][-1]
-            if "side" in columns:
-                ends &= columns["side"] == columns["side"][-1]
-            rest = {name: values[ends] for name, values in columns.items()}
-            columns = {name: values[~ends] for name, values in columns.items()}
-        _check_new(columns, seen, number)
-        if len(columns["query"]):
-            yield _rank(columns, *options)
+        if continued:
+            last = (columns["query"] == columns["query"][-1]) & (columns["side"] == columns["side"][-1])
+            rest = {name: values[last] for name, values in columns.items()}
+            columns = {name: values[~last] for name, values in columns.items()}
+        yield number, columns
     if rest:
-        _check_new(rest, seen, number)
-        yield _rank(rest, *options)
-
-
-def _check_new(columns: Arrays, seen: dict[int, npt.NDArray[np.int64]], number: int) -> None:
-    """Check that no query was in an earlier partition, by side, and add these queries."""
-    sides = columns.get("side", np.zeros(len(columns["query"]), dtype=np.int64))
-    for side in np.unique(sides).tolist():
-        queries = np.unique(columns["query"][sides == side])
-        before = seen.get(side, np.empty(0, dtype=np.int64))
-        again = np.intersect1d(queries, before, assume_unique=True)
-        if len(again):
-            raise ValueError(
-                f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
-            )
-        seen[side] = np.concatenate([before, queries])
+        yield number, rest
 
 
 def _read(table: LongTable, side: TaskSide | None) -> Arrays:
-    """Columns of a table as arrays, checked."""
+    """Columns of a table as arrays, checked, with a column of sides and one of excluded rows."""
     listed = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
     if listed is None:
         raise TypeError(f"table must have named columns (pandas, pyarrow, Polars, a dict), got {type(table).__name__}")
     names = list(listed)
-    if missing := [name for name in _NEEDED if name not in names]:
-        raise ValueError(f"table must hold {', '.join(_NEEDED)}; it has no {' and no '.join(missing)}")
-    if unknown := [name for name in names if name not in _COLUMNS]:
-        raise ValueError(
-            f"columns must be among {', '.join(_COLUMNS)}; got {', '.join(map(repr, unknown))}: leave it out"
-        )
+    if not set(_NEEDED) <= set(names) <= set(_COLUMNS):
+        raise ValueError(f"columns must be among {', '.join(_COLUMNS)}, with the first four; got {', '.join(names)}")
     found = {name: _array(table[name], name) for name in names}
     if len({array.shape for array in found.values()}) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
@@ -155,18 +148,17 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     found["query"] = as_ids(found["query"], "query").numpy()
     if len(found["query"]) and found["query"].min() < 0:
         raise ValueError(f"query must hold ids of at least 0, got {found['query'].min()}")
+    found.setdefault("excluded", np.zeros_like(found["true"], dtype=bool))
     for name in ("true", "excluded"):
-        if name not in found:
-            continue
         array = found[name]
-        is_binary = array.dtype.kind in "iu" and bool(((array == 0) | (array == 1)).all())
-        if len(array) and array.dtype != bool and not is_binary:
+        if len(array) and array.dtype != bool and not (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all()):
             raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
         found[name] = array.astype(bool)
-    if "side" in found:
-        found["side"] = _sides(found["side"])
-        if side is not None:
-            raise ValueError("side is a column of the table already")
+    if side is not None and "side" in found:
+        raise ValueError("side is a column of the table already")
+    code = SIDE_CODES[check_choice("side", side, SIDE_CODES)]
+    found["side"] = of_text(found["side"], "side") if "side" in found else np.full(len(found["query"]), code)
+    check_side_codes(found["side"])
     return found
 
 
@@ -180,43 +172,23 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _sides(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if array.dtype.kind in "iu":
-        check_side_codes(array)
-        return array.astype(np.int64)
-    words = SIDE_WORDS | {None: SIDE_CODES[None]}
-    return np.array([words[check_choice("side", word, words)] for word in array.tolist()], dtype=np.int64)
-
-
-def _rank(
-    columns: Arrays, side: TaskSide | None, num_rows: int | None, higher_is_better: bool, with_queries: bool
-) -> RankTable:
-    check_choice("side", side, SIDE_CODES)
-    true = columns["true"]
-    excluded = columns.get("excluded", np.zeros_like(true))
-    scores = as_tensor(columns["score"], "score") if len(true) else torch.zeros(0, device="cpu")
+def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool) -> RankTable:
+    side = columns["side"].astype(np.int64)
+    scores = as_scores(columns["score"], torch.device("cpu"), higher_is_better)
     if scores.is_complex() or scores.dtype == torch.bool:
-        raise TypeError(f"score must hold real numbers, got {scores.dtype}")
-    _, owner = np.unique(columns["query"], return_inverse=True)
-    if "side" in columns:
-        _, owner = np.unique(owner * 4 + columns["side"], return_inverse=True)
-    owner = owner.astype(np.int64).reshape(-1)
+        raise TypeError(f"score must hold real numbers, got {columns['score'].dtype}")
+    owner = np.unique(columns["query"], return_inverse=True)[1].reshape(-1)
+    if (side != side[:1]).any():
+        owner = np.unique(owner * 4 + side, return_inverse=True)[1].reshape(-1)
     _check_whole(columns, owner, num_rows)
-    if not higher_is_better:
-        scores = -(scores if scores.is_floating_point() else scores.double())
-    relevant, query, gone = (torch.from_numpy(part) for part in (true, owner, excluded))
-    ranks, place = rank_listed(scores, relevant, query, gone)
+    true, query, excluded = (torch.from_numpy(part) for part in (columns["true"], owner, columns["excluded"]))
+    ranks, place = rank_listed(scores, true, query, excluded)
     at = place.numpy()
-    names = ("optimistic", "pessimistic", "num_candidates")
-    arrays: Arrays = dict(zip(names, ranks.columns.numpy(), strict=True))
-    flags = np.zeros(len(at), dtype=np.int64) if ranks.flags is None else ranks.flags.numpy()
-    arrays["nan"] = flags & NAN > 0
-    arrays["side"] = columns["side"][at] if "side" in columns else np.full(len(at), SIDE_CODES[side])
-    arrays |= {name: columns[name][at] for name in _PER_TASK if name in columns}
-    if with_queries:
-        filtered = flags & FILTERED > 0
-        arrays |= {"query": columns["query"][at], "filtered": filtered, "raw": ~filtered}
-    return RankTable.from_numpy(arrays)
+    names = (*_PER_TASK, "query") if with_queries else _PER_TASK
+    facts: dict[str, Any] = {name: columns[name][at] for name in names if name in columns}
+    rows = RankTable.from_ranks(trusted(ranks.columns, ranks.flags), **facts).rows
+    Columns(rows).side_and_flags |= torch.from_numpy(side[at])
+    return RankTable(rows)
 
 
 def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | None) -> None:
@@ -228,15 +200,14 @@ def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | 
     if same.any():
         row = order[1 + int(same.argmax())]
         raise ValueError(f"candidate {columns['candidate'][row]} comes twice in query {columns['query'][row]}")
-    faults = [(np.bincount(owner[columns["true"]], minlength=len(number)) == 0, "has no true candidate")]
+    true = np.bincount(owner[columns["true"]], minlength=len(number))
+    wrong = true == 0
     if num_rows is not None:
-        num_rows = check_int("num_rows", num_rows, 1)
-        faults.append((number != num_rows, f"has not {num_rows} rows, but {{}}"))
-    for wrong, text in faults:
-        if wrong.any():
-            first = int(wrong.argmax())
-            query = columns["query"][owner == first][0]
-            raise ValueError(
-                f"query {query} {text.format(number[first])} here: it must be whole in one partition, so partition the "
-                "table by query, and leave out queries without a relevant item"
-            )
+        wrong |= number != check_int("num_rows", num_rows, 1)
+    if wrong.any():
+        first = int(wrong.argmax())
+        query, rows = columns["query"][owner == first][0], "" if num_rows is None else f" and {num_rows} rows"
+        raise ValueError(
+            f"query {query} has {number[first]} rows here, {true[first]} of them true; it "
+            f"must be whole in one partition, with a relevant item{rows}: partition the table by query"
+        )

@@ -25,7 +25,7 @@ from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.shards import ShardSpec
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import EntitySide, TaskSide, check_function
+from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function
 
 FIRST = 16
 _FALLS = 0.95
@@ -47,35 +47,13 @@ class LoopOptions(NamedTuple):
     shards: ShardSpec = ShardSpec()
 
 
-class BatchSize:
-    """Number of queries of a batch: doubled from 16 on while batches are short or the time per query falls."""
-
-    def __init__(self, fixed: int | None) -> None:
-        self.size, self.grows = fixed or FIRST, fixed is None
-        self._best = math.inf, FIRST  # seconds per query, and the size
-
-    def fix(self, size: int) -> None:
-        """Use a size from now on."""
-        self.size, self.grows = size, False
-
-    def update(self, seconds: float, most: int) -> None:
-        """Choose the next size, ``most`` or less, from the time of a batch of this size."""
-        if self.size >= most:
-            self.fix(most)
-        elif seconds > _SHORT and seconds / self.size > _FALLS * self._best[0]:
-            self.fix(self._best[1])
-        else:
-            self._best = seconds / self.size, self.size
-            self.size = min(2 * self.size, most)
-
-
 class QuerySide:
     """The unique queries of one side, and the ranking tasks of each, from the query (n, k) and entity (n,) of each."""
 
     def __init__(
         self,
         name: TaskSide | None,
-        score: Callable[..., Any],
+        score: Any,
         queries: Tensor,
         own: Tensor,
         known: Callable[..., Any] | None,
@@ -106,54 +84,57 @@ class QuerySide:
 
     def rank(self, group: Tensor, bar: Any) -> RankTable:
         """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
-        tables, first, device = [], 0, group.device
+        tables, first, device, queries = [], 0, group.device, len(self.queries)
         fixed = self.options.batch_size or (_QUERIES_EXACT if self.is_exact else None)
-        sharded = self.options.shards.process_group is not None
-        # processes that share the candidates need the same batches, so their sizes do not depend on time
-        batch = BatchSize(fixed or (FIRST if sharded else None))
-        while first < len(self.queries):
-            last = min(first + batch.size, len(self.queries))
-            begin = time.perf_counter()
+        size, grows, best = fixed or FIRST, fixed is None, (math.inf, FIRST)  # seconds per query, and the size
+        while first < queries:
+            last, begin = min(first + size, queries), time.perf_counter()
             try:
                 table, num_columns, itemsize = self._rank_batch(first, last, group)
             except (RuntimeError, MemoryError) as error:
                 if last - first == 1 or not _is_out_of_memory(error):
                     raise
-                batch.fix(max(1, (last - first) // 2))
+                size, grows = max(1, (last - first) // 2), False
                 continue
             tables.append(table)
             bar.update(last - first)
-            if sharded and first == 0 and fixed is None:
-                batch.fix(_most(num_columns, device))
             first = last
-            if batch.grows:
+            if grows and self.options.shards.process_group is not None:
+                # processes that share the candidates need the same batches, so their sizes do not depend on time
+                size, grows = _most(num_columns, device), False
+            elif grows:
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
-                batch.update(time.perf_counter() - begin, _fitting(num_columns, itemsize, device))
+                seconds, most = time.perf_counter() - begin, _fitting(num_columns, itemsize, device)
+                if size >= most:
+                    size, grows = most, False
+                elif seconds > _SHORT and seconds / size > _FALLS * best[0]:
+                    size, grows = best[1], False
+                else:
+                    best, size = (seconds / size, size), min(2 * size, most)
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
     def _rank_batch(self, first: int, last: int, group: Tensor) -> tuple[RankTable, int, int]:
         """Rank the tasks of some queries; also return the number of scores of a query, and their size in bytes."""
-        options, ids = self.options, self.queries[first:last].unbind(1)
+        options, ids, score = self.options, self.queries[first:last].unbind(1), self.score
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
         slices = None if self.known is None else self.known(*ids)
-        exact = self.score if isinstance(self.score, EmbeddingScorer) and self.is_exact else None
         with options.shards.joining() as joining:
-            if exact is not None:
-                given = exact.embed(ids, some=options.shards.process_group is None)
-                joining.size = len(exact.candidates)
+            if self.is_exact:
+                given = score.embed(ids, some=options.shards.process_group is None)
+                joining.size = len(score.candidates)
             else:
-                given = score_queries(self.score, ids, self.name, options.higher_is_better)
+                given = score_queries(score, ids, self.name, options.higher_is_better)
                 joining.size = given.shape[1]
         shard = joining.shard
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
-        if exact is not None:
+        if self.is_exact:
             from torchrankmetrics.ranking.exact.rank import rank_exactly
 
-            how = exact.similarity, options.backend
-            ranks = rank_exactly(given, exact.candidates, target, excluded, shard, *how, by_query=False)
+            how = score.similarity, options.backend
+            ranks = rank_exactly(given, score.candidates, target, excluded, shard, *how, by_query=False)
         elif shard.is_whole:
             ranks = rank_dense(given, target, excluded, by_query=False, backend=options.backend)
         else:
@@ -177,25 +158,20 @@ def sides_of(
     if known is not None and not isinstance(known, kind):
         name = kind.__name__
         raise TypeError(f"known must be {name} or None, got {type(known).__name__}; pass {name}(*splits)")
+    if (score_hrt is None) == (scorers == (None, None)):
+        raise ValueError("pass score_tails, score_heads or both, or score_hrt alone; the others must be None")
     if score_hrt is not None:
-        if scorers != (None, None):
-            raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
-        if num_entities is None and known is not None:
-            num_entities = known.num_entities
-        if num_entities is None:
+        number = known.num_entities if num_entities is None and known is not None else num_entities
+        if number is None:
             raise ValueError("num_entities is needed with score_hrt if known is None")
-        scorers = both_sides(score_hrt, num_entities)
-    if scorers == (None, None):
-        raise ValueError("score_tails, score_heads and score_hrt must not all be None: pass one to rank a side")
-    names: tuple[EntitySide, EntitySide] = ("tail", "head")
+        scorers = both_sides(score_hrt, number)
     sides = []
-    for name, score in zip(names, scorers, strict=True):
+    for side, score in zip(reversed(ENTITY_SIDES), scorers, strict=True):
         if score is not None:
-            check_function(
-                f"score_{name}s", score, "two (B,) tensors of ids -> scores (B, N), an EmbeddingScorer or None"
-            )
-            look_up = None if known is None else getattr(known, f"{name}s")
-            sides.append(QuerySide(name, score, *split_facts(tasks, name), look_up, options))
+            takes = "two (B,) tensors of ids -> scores (B, N), an EmbeddingScorer or None"
+            check_function(f"score_{side}s", score, takes)
+            look_up = None if known is None else getattr(known, f"{side}s")
+            sides.append(QuerySide(side, score, *split_facts(tasks, side), look_up, options))
     return sides
 
 
@@ -211,12 +187,8 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
 def warn_of_distances(table: RankTable, higher_is_better: bool) -> None:
     """Warn if the mean rank is so far worse than random that the order of the scores must be reversed."""
     if found := far_below_chance(table.rows.cpu().numpy()):
-        remedy = (
-            "are these distances? Then pass higher_is_better=False"
-            if higher_is_better
-            else "are these scores, higher is better? Then leave out higher_is_better=False"
-        )
-        warn(f"{found}: {remedy}")
+        remedy = "distances? Then pass" if higher_is_better else "scores, higher is better? Then leave out"
+        warn(f"{found}: are these {remedy} higher_is_better=False")
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:

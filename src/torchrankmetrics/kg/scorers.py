@@ -5,11 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense, read_scores
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.embeddings import (
     Candidates,
     check_embeddings,
-    check_similarity,
     product_scores,
     read_candidates,
     resolve_arithmetic,
@@ -35,8 +34,8 @@ def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> Scor
             given, put_in = rows[cell // number], (cell % number)[:, None]
             triples = torch.cat([put_in, given] if place == 0 else [given, put_in], 1)
             scores = as_scores(score_hrt(triples), rows.device)
-            if scores is None or scores.shape not in ((len(cell),), (len(cell), 1)):
-                got = "no tensor or array" if scores is None else tuple(scores.shape)
+            if scores.shape not in ((len(cell),), (len(cell), 1)):
+                got = tuple(scores.shape)
                 raise ValueError(f"score_hrt must return scores ({len(cell)},), one for each triple; got {got}")
             parts.append(scores.flatten())
         return torch.cat(parts).view(len(rows), number) if parts else torch.empty(len(rows), 0, device=rows.device)
@@ -44,13 +43,10 @@ def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> Scor
     return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(relations, tails, 0)
 
 
-def as_scores(scores: Scores, device: torch.device, higher_is_better: bool = True) -> Tensor | None:
-    """Return scores as a tensor, higher is better, arrays on the device; None for what is neither."""
-    if not isinstance(scores, Tensor):
-        if not hasattr(scores, "__array__"):
-            return None
-        scores = as_tensor(scores, "scores").to(device)
-    check_dense(scores, "scores")
+def as_scores(given: Scores, device: torch.device, higher_is_better: bool = True) -> Tensor:
+    """Return scores as a tensor, higher is better, arrays on the device."""
+    scores = read_scores(given, "scores", "scores")
+    scores = scores if isinstance(given, Tensor) else scores.to(device)
     if higher_is_better:
         return scores
     # integers by the complement: -x overflows for the lowest integer, and for unsigned ones
@@ -62,10 +58,9 @@ def score_queries(
 ) -> Tensor:
     """Score queries, given as columns of ids (B,): (B, N), higher is better."""
     scores = as_scores(score(*ids), ids[0].device, higher_is_better)
-    if scores is None or scores.ndim != 2 or len(scores) != len(ids[0]):
-        got = "no tensor or array" if scores is None else tuple(scores.shape)
+    if scores.ndim != 2 or len(scores) != len(ids[0]):
         name = "score" if side is None else f"score_{side}s"
-        raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {got}")
+        raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
     return scores
 
 
@@ -103,8 +98,7 @@ class EmbeddingScorer:
         similarity: str = "dot",
         arithmetic: str | None = None,
     ) -> None:
-        self.candidates = read_candidates(candidates, bias)
-        check_similarity(similarity, self.candidates.bias)
+        self.candidates = read_candidates(candidates, bias, similarity)
         self.queries, self.similarity = queries, similarity
         device = self.candidates.embeddings.device
         self.is_exact = resolve_arithmetic(arithmetic, similarity, device) == "exact"

@@ -1,6 +1,6 @@
 """Filtered evaluation of any model, each query scored once: of triples, facts with a time, and complex queries."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -274,10 +274,9 @@ def rank_complex_queries(
     if easy is not None:
         more = _pairs(easy, "easy")
         queries, answers = (torch.cat([one, two.to(one.device)]) for one, two in zip((query, own), more, strict=True))
-    pairs, repeats = torch.unique(torch.stack([queries, answers]), dim=1, return_counts=True)
-    if (repeats > 1).any():
-        first, answer = pairs[:, repeats > 1][:, 0].tolist()
-        raise ValueError(f"hard and easy must hold every answer once; {answer} of query {first} is given again")
+    known = KnownAnswers(queries, answers)
+    if again := len(answers) - len(known.index.answers):
+        raise ValueError(f"hard and easy must hold every answer once; {again} are given again")
     group = torch.zeros_like(query)
     if pattern is not None:
         patterns = as_ids(pattern, "pattern").to(query.device)
@@ -286,23 +285,21 @@ def rank_complex_queries(
             raise ValueError(f"pattern must be (Q,), at least ({most},), one per query; got {tuple(patterns.shape)}")
         group = patterns[query]
     options = LoopOptions(None, batch_size, backend, higher_is_better, progress)
-    ranked = rank_sides([QuerySide(None, score, query[:, None], own, KnownAnswers(queries, answers), options)], group)
+    ranked = rank_sides([QuerySide(None, score, query[:, None], own, known.of_columns, options)], group)
     weight = 1 / torch.bincount(query)[query].double()
     return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
 
 
-def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
+def _pairs(given: Answers, name: str) -> Sequence[Tensor]:
     """Queries and answers, each int64 (P,)."""
     if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
-        pair: Any = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
-    else:
-        pair = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
-    if len(pair) != 2:
-        raise ValueError(f"{name} must be (2, P) pairs of (query, answer), or a list of answers per query")
-    query_ids, answer_ids = (as_ids(part, name) for part in pair)
-    if query_ids.ndim != 1 or query_ids.shape != answer_ids.shape:
-        raise ValueError(f"{name} must be (2, P), got {tuple(query_ids.shape)} and {tuple(answer_ids.shape)}")
-    if len(query_ids) and min(int(query_ids.min()), int(answer_ids.min())) < 0:
-        raise IndexError(f"{name} must hold queries and answers of at least 0")
-    return query_ids, answer_ids
+        given = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
+    pair: Any = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
+    parts = [as_ids(part, name) for part in pair]
+    if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
+        shapes = " and ".join(str(tuple(part.shape)) for part in parts)
+        raise ValueError(
+            f"{name} must be (2, P), pairs of (query, answer), or a list of answers per query; got {shapes}"
+        )
+    return parts

@@ -220,6 +220,8 @@ class Analysis:
     def _warn_of_input(self) -> None:
         candidates = Columns(self.rows).num_candidates
         if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
+            if "undefined" in self._warned:  # which names the same cause
+                return
             warn(
                 f"each ranking task (number: {self.sample().num_tasks}) has one candidate, so that every rank is 1 "
                 "whatever the scores: if the mask exclude= is inverted, invert it; True marks candidates to skip"

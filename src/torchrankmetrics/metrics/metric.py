@@ -224,8 +224,9 @@ class RankMetric(RowOwner, Metric):
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
         analysis = self.rows.analysis()
+        value = self.measure.value(analysis)
         analysis.warn_of_input()
-        return as_values([self.measure.value(analysis)], self.device)[0]
+        return as_values([value], self.device)[0]
 
     # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all blocks
     @torch.jit.unused

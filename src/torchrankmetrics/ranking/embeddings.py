@@ -143,13 +143,8 @@ def rank_embeddings(
     """
     with ShardSpec(process_group, offset, num_candidates).joining() as joining:
         queries = read_scores(queries, "queries", "embeddings")
-        if isinstance(candidates, Candidates):
-            table, is_reused = candidates.embeddings, True
-        else:
-            table, is_reused = read_scores(candidates, "candidates", "embeddings"), False
-        check_embeddings(queries, table, some=process_group is None)
-        prepared = read_candidates(candidates if isinstance(candidates, Candidates) else table, bias)
-        check_similarity(similarity, prepared.bias)
+        prepared = read_candidates(candidates, bias, similarity)
+        check_embeddings(queries, prepared.embeddings, some=process_group is None)
         if chunk_size is not None:
             check_int("chunk_size", chunk_size, 1)
         arithmetic, joining.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
@@ -158,7 +153,7 @@ def rank_embeddings(
     if arithmetic == "exact":
         from torchrankmetrics.ranking.exact.rank import rank_exactly
 
-        return rank_exactly(*given, is_reused=is_reused)
+        return rank_exactly(*given, is_reused=prepared is candidates)
     return _rank_by_product(*given)
 
 
@@ -265,36 +260,25 @@ def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> 
     return _Product(queries, candidates, similarity, len(candidates)).scores(slice(None))
 
 
-def _dot(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
-    return torch.mm(queries, tile.T, out=out)
-
-
-def _cosine(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
-    return _dot(queries, tile, out).div_(torch.linalg.vector_norm(tile, dim=1))
-
-
-def _l2(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
-    return torch.addmm(-tile.square().sum(1)[None], queries, tile.T, alpha=2, out=out)
-
-
-def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
-    return torch.neg(torch.cdist(queries, tile, p=1), out=out)
-
-
 _PRODUCTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "dot": _dot,
-    "cosine": _cosine,
-    "l2": _l2,
-    "l1": _l1,
+    "dot": lambda queries, tile, out: torch.mm(queries, tile.T, out=out),
+    "cosine": lambda queries, tile, out: torch.mm(queries, tile.T, out=out).div_(torch.linalg.vector_norm(tile, dim=1)),
+    "l2": lambda queries, tile, out: torch.addmm(-tile.square().sum(1)[None], queries, tile.T, alpha=2, out=out),
+    "l1": lambda queries, tile, out: torch.neg(torch.cdist(queries, tile, p=1), out=out),
 }
 
 
-def read_candidates(candidates: Tensor | Array | Candidates, bias: Tensor | Array | None) -> Candidates:
-    """Read candidates and their bias; ``Candidates`` have their own bias."""
+def read_candidates(
+    candidates: Tensor | Array | Candidates, bias: Tensor | Array | None, similarity: str
+) -> Candidates:
+    """Read candidates and their bias for a similarity; ``Candidates`` have their own bias."""
     if not isinstance(candidates, Candidates):
-        return Candidates(candidates, bias)
-    if bias is not None:
+        candidates = Candidates(candidates, bias)
+    elif bias is not None:
         raise ValueError("bias must not be given with Candidates: they hold their own")
+    check_choice("similarity", similarity, _PRODUCTS)
+    if candidates.bias is not None and similarity == "cosine":
+        raise ValueError("bias is added to a product or a distance; with similarity cosine it must be None")
     return candidates
 
 
@@ -314,10 +298,3 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
         )
     if queries.device != candidates.device:
         raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
-
-
-def check_similarity(similarity: str, bias: Tensor | None) -> None:
-    """Check the name of a similarity, and that it allows a bias."""
-    check_choice("similarity", similarity, _PRODUCTS)
-    if bias is not None and similarity == "cosine":
-        raise ValueError("bias is added to a product or a distance; with similarity cosine it must be None")

@@ -112,18 +112,6 @@ class Excluded(NamedTuple):
             None if self.columns is None else self.columns[left:right],
         )
 
-    def num_others(self, row: Tensor, column: Tensor, num_rows: int, left: int, right: int) -> Tensor:
-        """Count the candidates of each task in columns [left, right) except its target, int64 (P,)."""
-        part = self.between(left, right)
-        number = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
-        if part.matrix is not None:
-            number += num_excluded(part.matrix)
-        if part.slices is not None:
-            rows, columns = part.slices.pairs()
-            number += torch.bincount(rows if part.columns is None else rows[~part.columns[columns]], minlength=num_rows)
-        inside = (column >= left) & (column < right) & ~self.lists(row, column)
-        return right - left - number[row] - inside.long()
-
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
         """Name the excluded candidates in a canonical order, for processes that must be given the same."""
         pairs = None

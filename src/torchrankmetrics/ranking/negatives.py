@@ -10,6 +10,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor, sort_owners
 from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.validation import shorten
 
 Negatives = Numbers | Sequence[Tensor]
 """Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""
@@ -25,12 +26,10 @@ def read_predictions(
 
     Arrays and tensors may be mixed: floats become the wider dtype, positives move to the device of the negatives.
     """
-    missing = [key for key in _KEYS[:2] if key not in predictions]
-    unknown = [key for key in predictions if key not in _KEYS]
-    if missing or unknown:
-        wrong = f"lacks {missing}" if missing else f"has {unknown}"
+    if not set(_KEYS[:2]) <= set(predictions) <= set(_KEYS):
         raise ValueError(
-            f'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or "indexes"; it {wrong}'
+            'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or "indexes"; '
+            f"got {shorten(list(predictions))}"
         )
     for key, given in (("exclude", exclude), ("indexes", indexes)):
         if given is not None and key in predictions:
@@ -60,60 +59,56 @@ def count_negatives(
     positive = as_tensor(positive, "positive")
     if positive.ndim != 1:
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
-    if exclude is not None and (indexes is not None or _is_ragged(negatives)):
-        raise ValueError("exclude is for negatives (B, M), and must not be given with indexes or a list of vectors")
-    borders: Tensor | None = None
+    B, device = len(positive), positive.device
+    row, excluded = torch.arange(B, device=device), Excluded()
+    length = None  # of the list of each positive, where the negatives are lists
     if _is_ragged(negatives):
-        if indexes is not None:
-            raise ValueError("negatives as a list of vectors need no indexes")
-        negatives, borders = _concatenate(negatives, positive)
+        if indexes is not None or len(negatives) != B:
+            raise ValueError(
+                f"negatives as a list must have a vector for each of {B} positives, without indexes; "
+                f"got {len(negatives)}"
+            )
+        parts = [
+            part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]") for i, part in enumerate(negatives)
+        ]
+        for i, part in enumerate(parts):
+            if part.ndim != 1 or part.dtype != positive.dtype:
+                got = f"{part.dtype} {tuple(part.shape)}"
+                raise ValueError(
+                    f"negatives[{i}] must be (M_{i},) of the dtype of positive, {positive.dtype}; got {got}"
+                )
+        length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu").to(device)
+        negatives = torch.cat([positive[:0], *parts])
     negatives = as_tensor(negatives, "negatives")
     if positive.dtype != negatives.dtype or positive.is_complex():
         raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
-    if positive.device != negatives.device:
-        raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
-    row = torch.arange(len(positive), device=positive.device)
+    if device != negatives.device:
+        raise ValueError(f"negatives must be on the device of positive, {device}; got {negatives.device}")
     if indexes is not None:
         order, owner = sort_owners(_read_indexes(indexes, positive, negatives))
         negatives = negatives if order is None else negatives[order]
-        borders = torch.searchsorted(owner, torch.arange(len(positive) + 1, device=owner.device))
-    excluded = Excluded()
-    if negatives.ndim == 1 and borders is None and exclude is None:  # one list for all
+        length = torch.bincount(owner, minlength=B)
+    elif length is None and negatives.ndim == 1 and exclude is None:  # one list for all
         row = torch.zeros_like(row)
         if negatives.is_cpu:
-            borders = torch.tensor([0, len(negatives)], device="cpu")
+            length = torch.tensor([len(negatives)], device="cpu")
         else:  # sorting would wait for the device
             negatives = negatives[None]
-    elif borders is None and (negatives.ndim != 2 or len(positive) != len(negatives)):
+    elif length is None and (negatives.ndim != 2 or len(negatives) != B):
         raise ValueError(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
             f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
         )
-    elif exclude is not None:
+    if exclude is not None:
         cells = as_tensor(exclude, "exclude")
-        if cells.dtype != torch.bool or cells.shape != negatives.shape:
+        if cells.dtype != torch.bool or negatives.ndim != 2 or cells.shape != negatives.shape:
             raise ValueError(
-                f"exclude must be bool {tuple(negatives.shape)}, True where a negative is none (padding); "
-                f"got {cells.dtype} {tuple(cells.shape)}"
+                "exclude must be bool (B, M) with negatives (B, M), True where a negative is none (padding); "
+                f"got {cells.dtype} {tuple(cells.shape)} with negatives {tuple(negatives.shape)}"
             )
-        excluded = Excluded(cells=cells.to(negatives.device))
+        excluded = Excluded(cells=cells.to(device))
+    borders = None if length is None else torch.nn.functional.pad(length.cumsum(0), (1, 0))
     return count(negatives, positive, row, None, excluded, borders, backend=backend)
-
-
-def _concatenate(parts: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tensor]:
-    """All vectors one after the other, and the borders between them, int64 (B + 1,)."""
-    if len(parts) != len(positive):
-        raise ValueError(f"negatives must have a vector for each of {len(positive)} positives, got {len(parts)}")
-    vectors, dtype, length = [], positive.dtype, [0]
-    for i, part in enumerate(parts):
-        vector = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
-        if vector.ndim != 1 or vector.dtype != dtype:
-            got = f"{vector.dtype} {tuple(vector.shape)}"
-            raise ValueError(f"negatives[{i}] must be (M_{i},) of the dtype of positive, {dtype}; got {got}")
-        vectors.append(vector)
-        length.append(vector.numel())
-    borders = torch.tensor(length, dtype=torch.int64, device="cpu").cumsum(0)
-    return torch.cat([positive[:0], *vectors]), borders.to(positive.device)
 
 
 def _read_indexes(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tensor:
@@ -124,7 +119,6 @@ def _read_indexes(indexes: Integers, positive: Tensor, negatives: Tensor) -> Ten
             f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
         )
     # checked on every device: a wrong index would end the process on an accelerator
-    low, high = (int(owner.min()), int(owner.max())) if len(owner) else (0, -1)
-    if low < 0 or high >= len(positive):
-        raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {low} to {high}")
+    if len(owner) and not bool(((owner >= 0) & (owner < len(positive))).all()):
+        raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {shorten(owner.tolist())}")
     return owner

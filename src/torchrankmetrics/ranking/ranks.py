@@ -223,14 +223,11 @@ def from_counts(
 
 def _integer_vector(values: Integers, name: str, like: Tensor | None = None) -> Tensor:
     tensor = as_tensor(values, name)
-    if like is None and (tensor.ndim == 2 or (tensor.numel() and tensor.is_floating_point())):
-        kind, got = (TypeError, tensor.dtype) if tensor.is_floating_point() else (ValueError, tuple(tensor.shape))
-        raise kind(
-            f"{name} must hold integers (tasks,), one rank for each ranking task, got {got}; "
-            "scores (B, N) become ranks by rank_scores(scores, target)"
+    if tensor.ndim != 1 or (like is None and tensor.numel() and tensor.is_floating_point()):
+        raise (TypeError if like is None and tensor.is_floating_point() else ValueError)(
+            f"{name} must be (tasks,) integers, one rank or number for each ranking task, got {tensor.dtype} "
+            f"{tuple(tensor.shape)}; scores (B, N) become ranks by rank_scores(scores, target)"
         )
-    if tensor.ndim != 1:
-        raise ValueError(f"{name} must be (tasks,), one entry per ranking task; got shape {tuple(tensor.shape)}")
     tensor = as_ids(tensor, name)
     if like is not None and tensor.shape != like.shape:
         raise ValueError(f"{name} must have the shape of optimistic, {tuple(like.shape)}; got {tuple(tensor.shape)}")

@@ -85,8 +85,6 @@ def rank_dense(
 
 def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:
     """Check that scores can be ranked; without ``some``, N may be 0 (an empty shard)."""
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor of shape (B, N), got {type(scores).__name__}")
     if scores.ndim != 2:
         raise ValueError(f"{name} must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
     if some and scores.shape[1] == 0:
@@ -134,7 +132,7 @@ def rank_flat(
     ranks, place = rank_listed(scores, relevant, owner, None, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
-    ranks.gain = None if label.dtype == torch.bool else read_gain(label[place])
+    ranks.gain = read_gain(label[place])
     return ranks, place if places is None else places[place]
 
 

@@ -57,9 +57,9 @@ class Communicator:
         if fault is not None:
             fault.add_note(f"on process {self.names[self.rank]} of process_group; the others raise it too")
             raise fault
-        for name, (error, *_) in zip(self.names, found, strict=True):
-            if error is not None:
-                raise error[0](f"process {name} of process_group: {error[1]}")
+        for name, (failure, *_) in zip(self.names, found, strict=True):
+            if failure is not None:
+                raise failure[0](f"process {name} of process_group: {failure[1]}")
         for key, value in found[0][1].items():
             for name, (_, other, _) in zip(self.names, found, strict=True):
                 if other[key] != value:

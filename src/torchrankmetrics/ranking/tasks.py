@@ -16,7 +16,7 @@ A label is a gain; 0 is not relevant. Integers of the shape of the scores, or (B
 they raise for every B.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, as_tensor, first_outside
 from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices
+from torchrankmetrics.validation import is_int
 
 _SPARSE = 16  # a mask of which one cell in so many is excluded is read faster as slices
 
@@ -140,35 +141,32 @@ def _checked(row: Tensor | None, column: Tensor, B: int, N: int) -> tuple[Tensor
 def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -> Cells:
     B, N = shape
     form = target if isinstance(target, Tensor) and target.ndim == 1 else _read_form(target, "target", shape, device)
-    if isinstance(form, Tensor) and form.ndim == 2:
-        form = _cells_of_labels(form, shape)
-    if isinstance(form, Cells):
-        assert form.row is not None
-        if len(form.row) and B == 0:
-            raise IndexError(
-                f"target must lie in the rows of scores (0, {N}), which has none; got {len(form.row)} tasks"
+    if isinstance(form, Tensor) and form.ndim != 2:
+        column = as_ids(form, "target")
+        if column.shape != (B,):
+            raise ValueError(
+                f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}"
             )
-        if is_by_row(target):
-            warn_of_empty_queries(form.row, B)
-        return form
-    column = as_ids(form, "target")
-    if column.shape != (B,):
-        raise ValueError(f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}")
-    if column.device != device:
-        raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
-    return Cells(None, column)
+        if column.device != device:
+            raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
+        return Cells(None, column)
+    cells = _cells_of_labels(form, shape) if isinstance(form, Tensor) else form
+    assert cells.row is not None
+    if len(cells.row) and B == 0:
+        raise IndexError(f"target must lie in the rows of scores (0, {N}), which has none; got {len(cells.row)} tasks")
+    if is_by_row(target):
+        warn_of_empty_queries(cells.row, B)
+    return cells
 
 
 def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
     if labels.shape != shape:
-        hint = ""
-        if labels.is_floating_point() and labels.ndim == 2 and labels.shape[1] == shape[1]:
-            hint = "; of two matrices of embeddings: evaluate(rank_embeddings(queries, candidates, target))"
         raise ValueError(
-            f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}{hint}"
+            f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}; embeddings "
+            "are ranked by rank_embeddings(queries, candidates, target)"
         )
     row, column = _cells_of_mask(labels.bool())  # a quarter of the time of labels != 0
-    return Cells(row, column, None if labels.dtype == torch.bool else read_gain(labels[row, column]))
+    return Cells(row, column, read_gain(labels[row, column]))
 
 
 def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,6 +181,8 @@ def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def read_gain(label: Tensor) -> Tensor | None:
     """Read the labels of a target that are not 0 as gains, float64; None: all are 1."""
+    if label.dtype == torch.bool:
+        return None
     gain = label.to(torch.float64)
     wrong = ~(gain > 0) | gain.isinf()
     if wrong.any():
@@ -276,8 +276,7 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
         if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
             raise ValueError(
                 f"{name} as a tuple must be (rows, columns), two vectors (P,), got shapes "
-                f"{[tuple(part.shape) for part in parts]}; pass a list for one entry per row, such as "
-                f"{name}=[[0, 2], [1]]"
+                f"{[tuple(part.shape) for part in parts]}; a list has one entry per row: {name}=[[0, 2], [1]]"
             )
         return Cells(as_ids(parts[0], name), as_ids(parts[1], name))
     if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
@@ -315,44 +314,41 @@ def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
             f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}"
         )
     tensor = as_tensor(values, name)
-    if not isinstance(values, Tensor):
-        return tensor.to(device)
-    if tensor.device != device:
+    if isinstance(values, Tensor) and tensor.device != device:
         raise ValueError(f"{name} must be on the device of scores, {device}; got {tensor.device}")
-    return tensor
+    return tensor.to(device)
 
 
 def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) -> Tensor | Cells:
-    if values and all(isinstance(part, int | np.integer) and not isinstance(part, bool) for part in values):
+    if values and all(is_int(part) for part in values):
         return as_tensor(np.asarray(values, dtype=np.int64), name).to(device)
-    label: Tensor | None = None
-    if name == "target" and values and all(isinstance(part, Mapping) for part in values):
-        label = as_tensor([one for part in values for one in part.values()], name)
-        values = [list(part) for part in values]
     if len(values) != num_rows:
         raise ValueError(
             f"{name} as a list must have one entry for each of {num_rows} rows of scores, got {len(values)}"
         )
+    has_labels = name == "target" and bool(values) and all(isinstance(part, Mapping) for part in values)
     parts = []
     for i, part in enumerate(values):
-        if not isinstance(part, Collection | Tensor) or isinstance(part, str | Mapping):
-            raise TypeError(f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry {i}")
-        if not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool):
+        is_columns = isinstance(part, Collection | Tensor) and not isinstance(part, str | Mapping)
+        is_bool = is_columns and not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool)
+        if is_bool or not (is_columns or has_labels):
             raise TypeError(
-                f"{name} as a list must hold columns, got bool in entry {i}: pass labels (B, N) as torch.tensor({name})"
+                f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry {i}; labels (B, N) go "
+                f"in as torch.tensor({name})"
             )
-        listed: Any = sorted(part) if isinstance(part, set | frozenset) else part
-        column = as_ids(listed, f"{name}[{i}]")
+        column = as_ids(list(part) if isinstance(part, Set | Mapping) else part, f"{name}[{i}]").cpu()
         if column.ndim != 1:
             raise ValueError(f"{name}[{i}] must be a vector of columns, got shape {tuple(column.shape)}")
-        parts.append(column.cpu())
+        parts.append(column.sort().values if isinstance(part, Set) else column)
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
-    column = torch.cat(parts) if parts else row
+    column = torch.cat([row[:0], *parts])
     if name == "target" and len(column):
         key = (row * (column.max() + 1) + column).sort()[0]
         if (repeated := (key[1:] == key[:-1]).nonzero()).numel():
             i, item = divmod(int(key[repeated[0, 0]]), int(column.max()) + 1)
             raise ValueError(f"target as a list must list each column of a row once, got {item} twice in entry {i}")
-    row, column = row.to(device), column.to(device)
-    return Cells(row, column) if label is None else _graded(row, column, label.to(device))
+    if not has_labels:
+        return Cells(row.to(device), column.to(device))
+    label = as_tensor([one for part in values for one in part.values()], name)
+    return _graded(row.to(device), column.to(device), label.to(device))

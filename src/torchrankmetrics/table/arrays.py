@@ -14,7 +14,7 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_WORDS, WIDTH, Columns, check_side_codes
+from torchrankmetrics.table.columns import ABSENT, ONE, SIDE_BITS, SIDE_WORDS, WIDTH, Columns, check_side_codes
 from torchrankmetrics.validation import shorten, truncate
 
 Array = npt.NDArray[Any]
@@ -31,13 +31,7 @@ DEFAULTS = {
     "count": 1,
     "query": ABSENT,
 }
-FLAGS = {
-    "nan": fault.NAN,
-    "sampled": fault.SAMPLED,
-    "partial": fault.PARTIAL,
-    "filtered": fault.FILTERED,
-    "raw": fault.RAW,
-}
+FLAGS = {name: getattr(fault, name.upper()) for name in ("nan", "sampled", "partial", "filtered", "raw")}
 BOOLEANS = {"true": 1, "false": 0}
 _FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
 _NAMES = (*_REQUIRED, *DEFAULTS, *_FLOATS, *FLAGS)
@@ -77,22 +71,23 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     known = table.num_candidates != fault.UNKNOWN
     Ranks(table.optimistic, table.pessimistic, np.where(known, table.num_candidates, _MOST))  # checks the values
     for name, bits in _FLOATS.items():
-        numbers = given.get(name, np.ones(n))
-        if n and numbers.dtype.kind not in "iuf":
-            raise TypeError(f"{name} must hold real numbers, got {numbers.dtype}")
-        numbers = numbers.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-        setattr(table, bits, numbers.view(np.int64))
-        _refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
+        setattr(table, bits, ONE)
+        if name in given:
+            numbers = given[name]
+            if n and numbers.dtype.kind not in "iuf":
+                raise TypeError(f"{name} must hold real numbers, got {numbers.dtype}")
+            numbers = numbers.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
+            setattr(table, bits, numbers.view(np.int64))
+            _refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
     side, count = table.side_and_flags, table.count
     check_side_codes(side)
     _refuse(count < 1, count, "count must be at least 1")
     has_id = table.sample_id != ABSENT
     _refuse(has_id & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
-    for name, bit in FLAGS.items():
-        flag = given.get(name, np.zeros(n, dtype=bool))
-        if n and flag.dtype != bool:
-            raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
-        side |= flag.astype(np.int64) * (bit << SIDE_BITS)
+    for name in filter(given.__contains__, FLAGS):
+        if n and given[name].dtype != bool:
+            raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
+        side |= given[name].astype(np.int64) * (FLAGS[name] << SIDE_BITS)
     marks = table.flags & (fault.FILTERED | fault.RAW)
     _refuse(marks == fault.FILTERED | fault.RAW, marks, "filtered and raw must not both be true")
     _refuse((marks > 0) & (table.query == ABSENT), table.query, "filtered and raw belong to rows with a query")
@@ -161,7 +156,8 @@ def of_text(values: Array, column: str) -> Array:
     if missing.any() and column not in _OPTIONAL:
         raise ValueError(f"{column} must have a value in every row, got none in row {int(missing.argmax())}")
     text = np.where(missing, str(DEFAULTS.get(column, 0)), text)
-    words, hint = {}, ": number names from 0 on, the same in all files"
+    words: dict[str, int] = {}
+    hint = ": number names from 0 on, the same in all files"
     if column == "side" or column in FLAGS:
         words, hint = (SIDE_WORDS, ", or head and tail") if column == "side" else (BOOLEANS, ", or true and false")
         text = np.array([str(words.get(word, word)) for word in text.tolist()], dtype=str)

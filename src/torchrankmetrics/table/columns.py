@@ -126,14 +126,6 @@ def gains(rows: Rows) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(Columns(rows).gain_bits).view(np.float64)
 
 
-def known_candidates(rows: Rows) -> Rows:
-    """Number of candidates of each row; UnknownCandidatesError if one is unknown."""
-    candidates = Columns(rows).num_candidates
-    if has_unknown(candidates):
-        raise UnknownCandidatesError
-    return candidates
-
-
 def has_unknown(num_candidates: Tensor | Rows) -> bool:
     """Whether the number of candidates of a task is unknown."""
     return bool((num_candidates == fault.UNKNOWN).any())
@@ -143,7 +135,9 @@ def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -
     """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
     positive: npt.NDArray[np.bool_] = weights(rows) > 0
     if min_candidates > 1:
-        positive &= known_candidates(rows) >= min_candidates
+        if has_unknown(candidates := Columns(rows).num_candidates):
+            raise UnknownCandidatesError
+        positive &= candidates >= min_candidates
     return positive if side == "both" else positive & (Columns(rows).side == SIDE_CODES[side])
 
 
@@ -342,24 +336,20 @@ def num_copies(rows: Rows, starts: Rows) -> Rows:
     part, count = np.where(columns.sample_id == ABSENT, by_content, by_id), columns.count
     name, length = columns.query[starts], np.diff(np.append(starts, len(rows)))
 
-    def fits(divisor: Rows) -> npt.NDArray[np.bool_]:
-        each = count // np.repeat(divisor, length)
-        fitting: npt.NDArray[np.bool_] = (
-            _name(np.add.reduceat(part * each, starts), np.add.reduceat(each, starts)) == name
-        )
-        return fitting
-
     common = np.gcd.reduceat(count, starts)
-    copies = np.where(fits(common), common, np.where(fits(np.ones_like(common)), 1, 0))
-    for i in np.flatnonzero((copies == 0) & (common > 1)):
-        own = slice(starts[i], starts[i] + length[i])
-        number = int(common[i])
+    copies = np.zeros_like(common)
+
+    def divide(divisor: Rows) -> None:
+        each = count // np.repeat(divisor, length)
+        found = _name(np.add.reduceat(part * each, starts), np.add.reduceat(each, starts)) == name
+        copies[found & (copies == 0)] = divisor[found & (copies == 0)]
+
+    divide(common)
+    divide(np.ones_like(common))
+    for number in np.unique(common[copies == 0]).tolist():
         small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
         for divisor in [*small, *(number // divisor for divisor in small)]:
-            each = count[own] // divisor
-            if _name((part[own] * each).sum(keepdims=True), each.sum(keepdims=True))[0] == name[i]:
-                copies[i] = divisor
-                break
+            divide(np.where(common == number, divisor, 1))
     return copies
 
 

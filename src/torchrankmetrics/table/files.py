@@ -134,14 +134,12 @@ def is_one_table(folder: Path) -> bool:
 def _content(path: Source, max_bytes: int) -> bytes:
     """Return the bytes of a file or a pipe."""
     with Path(path).open("rb") as file:
-        size: object = os.fstat(file.fileno()).st_size
-        if not file.seekable():
-            content, size = file.read(max_bytes + 1), f"more than {max_bytes}"
+        size = os.fstat(file.fileno()).st_size  # 0 of a pipe
+        if size <= max_bytes:
+            content = file.read() if file.seekable() else file.read(max_bytes + 1)
             if len(content) <= max_bytes:
                 return content
-        elif size <= max_bytes:
-            return file.read()
-    raise TooLargeError(path, size, max_bytes)
+    raise TooLargeError(path, size or f"more than {max_bytes}", max_bytes)
 
 
 @contextmanager
@@ -327,7 +325,7 @@ def _decoded(files: Iterable[tuple[Source, Any, dict[str, Any]]], max_bytes: int
         largest = max([largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))])
         if (needed := 8 * WIDTH * number + largest) > max_bytes:
             raise TooLargeError(file[0], needed, max_bytes)
-    rows, end = torch.empty(WIDTH, number, dtype=torch.int64).T, 0
+    rows, end = np.empty((WIDTH, number), dtype=np.int64).T, 0
     for path, parquet, given in opened:
         with _naming_errors(path, "Parquet file of ranks"):
             start, names = end, _names(parquet)
@@ -336,11 +334,11 @@ def _decoded(files: Iterable[tuple[Source, Any, dict[str, Any]]], max_bytes: int
                     block = from_arrays(given | {name: _values(name, batch.column(name)) for name in names})
                 except (TypeError, ValueError, IndexError) as error:
                     raise ValueError(f"{error} (counted from row {end - start})") from None
-                rows[end : end + len(block)] = block
+                rows[end : end + len(block)] = block.numpy()
                 end += len(block)
             if end - start != parquet.metadata.num_rows:
                 raise ValueError(f"its footer declares {parquet.metadata.num_rows} rows, but it has {end - start}")
-    return rows
+    return torch.from_numpy(rows)
 
 
 def _values(name: str, column: Any) -> Array:

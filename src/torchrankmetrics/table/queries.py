@@ -91,8 +91,8 @@ def check_queries(block: Tensor) -> None:
     """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
     columns = Columns(block)
     if block.is_cpu and (columns.query != ABSENT).any() and not has_unknown(columns.num_candidates):
-        rows = block.numpy()
-        if ((columns.sample_id != ABSENT) | (columns.weight_bits == 0)).any():  # repeats, or rows to drop
+        rows = block[columns.weight_bits != 0].numpy()
+        if (columns.sample_id != ABSENT).any():  # repeats
             rows = canonical_rows(rows)[0]
         queries_of(rows)
 
@@ -110,7 +110,7 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         copies[unnamed] = num_copies(rows[inside], np.flatnonzero(first[inside]))
         _require_none(
             copies == 0,
-            *(rows, starts),
+            *(rows, index, starts),
             "lack answers that came in the same update, or have answers that differ in weight or group: pass one "
             "weight and group for all answers of a query, and query= if its answers are spread over several updates",
         )
@@ -122,16 +122,16 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         ("num_candidates without its own answers", left_in),
     ):
         differ = np.logical_or.reduceat(values != values[starts][of], starts)
-        _require_none(differ, rows, starts, f"have answers that differ in {what}")
+        _require_none(differ, rows, index, starts, f"have answers that differ in {what}")
     number = np.add.reduceat(count, starts)
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
     _require_none(
         (number > 1) & np.logical_or.reduceat(unsaid, starts),
-        *(rows, starts),
+        *(rows, index, starts),
         "have several answers, and it is unknown whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
-    low, high, answers, gain, blocks, N = _blocks(rows, starts, of, count, filtered, last)
+    low, high, answers, gain, blocks, N = _blocks(rows, index, starts, of, count, filtered, last)
     facts = (N, weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
     return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts, gain)
 
@@ -168,7 +168,7 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
 
 
 def _blocks(
-    rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows
+    rows: Rows, index: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows
 ) -> tuple[Rows, Rows, Rows, FloatArray, Rows, Rows]:
     """Put the filtered answers back among the candidates: blocks of one gain, their number in each query, and N."""
     columns = Columns(rows)
@@ -192,7 +192,7 @@ def _blocks(
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
         _require_none(
             broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
-            *(rows, starts),
+            *(rows, index, starts),
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
             "other in part)",
         )
@@ -203,11 +203,11 @@ def _blocks(
     heads = np.searchsorted(of[part], np.arange(len(starts)))
     _require_none(
         np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
-        *(rows, starts),
+        *(rows, index, starts),
         "have answers of different gains next to each other, whose ranks leave the others out, so that their order is "
         "unknown: exclude must not list the answers",
     )
-    optimistic, pessimistic = optimistic[inside], pessimistic[inside]
+    optimistic, pessimistic, sizes = optimistic[inside], pessimistic[inside], np.diff(np.append(heads, len(part)))
     if broken.any():
         pieces = np.split(np.arange(len(part)), heads[1:])
         parts = [(optimistic[i], pessimistic[i], answers[i], gain[i]) for i in pieces]
@@ -215,8 +215,8 @@ def _blocks(
             own = pieces[i]
             parts[i] = _from_the_last(pessimistic[own], answers[own], gain[own])
         optimistic, pessimistic, answers, gain = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return optimistic, pessimistic, answers, gain, np.array([len(part[0]) for part in parts]), N
-    return optimistic, pessimistic, answers, gain, np.diff(np.append(heads, len(part))), N
+        sizes = np.array([len(part[0]) for part in parts])
+    return optimistic, pessimistic, answers, gain, sizes, N
 
 
 def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows, Rows, Rows, FloatArray]:
@@ -229,10 +229,12 @@ def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows,
     return places, places, np.ones_like(places), gain[order]
 
 
-def _require_none(wrong: npt.NDArray[np.bool_], rows: Rows, starts: Rows, text: str) -> None:
+def _require_none(wrong: npt.NDArray[np.bool_], rows: Rows, index: Rows, starts: Rows, text: str) -> None:
     if wrong.any():
-        columns = Columns(rows[starts[wrong][:1]])
-        name, side = int(columns.query[0]), SIDES_BY_CODE[int(columns.side[0])]
-        called = f"query {name}" if name >= 0 else "a query without a name"
+        first = min(starts[wrong], key=index.__getitem__)
+        columns = Columns(rows[first][None])
+        name, sample, side = int(columns.query[0]), int(columns.sample_id[0]), SIDES_BY_CODE[int(columns.side[0])]
+        task = f"ranking task {int(index[first])}" if sample == ABSENT else f"sample id {sample}"
+        called = f"query {name}" if name >= 0 else f"that of {task}"
         where = "" if side is None else f" of side {side!r}"
         raise ValueError(f"{int(wrong.sum())} queries {text}; the first is {called}{where}")

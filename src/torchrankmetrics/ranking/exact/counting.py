@@ -22,12 +22,6 @@ class Between(NamedTuple):
     task: Tensor
     column: Tensor
 
-    def of(self, selected: Tensor) -> "Between":
-        """The same of some of the tasks, bool (T,)."""
-        keep = selected[self.task]
-        place = (selected.cumsum(0) - 1)[self.task[keep]]
-        return Between(self.above[selected], self.inside[selected], place, self.column[keep])
-
 
 class IntervalCounter:
     """Counts the cells of each task's row above [low, high] and inside, one block of columns after the other.
@@ -74,40 +68,8 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     return out
 
 
-def compare(
-    operands: tuple[Tensor, Tensor],
-    form: tuple[Tensor | None, Tensor | None],
-    tasks: tuple[Tensor, Tensor, Tensor, Tensor],
-    entry: Tensor,
-    column: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Compare single pairs in float64 with the intervals of their tasks.
-
-    Args:
-        operands: queries (B, d) and candidates (n, d) of one dtype.
-        form: as ``Tile.form``.
-        tasks: row and own column, int64, and the ends of the interval, float64, of T tasks.
-        entry: int64 (m,), the task of each pair, by its place among them.
-        column: int64 (m,), the candidate.
-
-    Returns:
-        How many candidates are above the interval of each task, int64; and which pairs are inside, bool (m,). The own
-        column of a task is neither.
-    """
-    (length, bias), (row, own, low, high) = form, tasks
-    scores = products(*operands, row[entry], column)
-    if length is not None:
-        scores /= length[column]
-    if bias is not None:
-        scores += bias[column]
-    other = column != own[entry]
-    above = other & (scores > high[entry])
-    number = torch.zeros_like(row).index_add_(0, entry, above.long())
-    return number, other & ~above & ~(scores < low[entry])
-
-
 def choose_intervals(scores: Tensor, backend: str = "auto") -> ModuleType:
-    """Choose how exact ranks are counted, by this module, or compiled, which also rounds to int8."""
+    """Choose how exact ranks are counted, by this module, or compiled, which also counts in int8."""
     if chosen(scores, backend) == "torch":
         return sys.modules[__name__]
     return importlib.import_module("torchrankmetrics.ranking.exact.kernels")  # late: numba takes half a second

@@ -1,4 +1,4 @@
-"""Counting against an interval, compiled by Numba for the CPU: the functions of ``exact.counting``, and int8."""
+"""Counting against an interval, compiled by Numba: the functions of ``exact.counting``, and int8."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -156,64 +156,6 @@ def _list(words, task, left, entries, n):
     return n
 
 
-def rounded_to_int8(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Round each of (n, d) float32 vectors to integers of at most 127 times a scale of its own.
-
-    Returns:
-        int8 (n, d); the scales, float32 (n,), 1 for zeros; the squares of the lengths, float64, and of the lengths of
-        the rounding, float32. Vectors that are not finite become zeros, with lengths of inf.
-    """
-    given = numbers.contiguous().numpy()
-    n = len(given)
-    out, scale = np.empty(given.shape, np.int8), np.empty(n, np.float32)
-    square, error = np.empty(n), np.empty(n, np.float32)
-    arrays = given, given.view(np.int32), out, scale, square, error
-    parts = cuts(n, given.size // _PER_THREAD)
-    side_by_side(_round, [(*arrays, *piece) for piece in pairwise(parts)])
-    matrix, scales, squares, errors = (torch.from_numpy(part) for part in (out, scale, square, error))
-    return matrix, scales, squares, errors
-
-
-@numba.njit(nogil=True, cache=True)
-def _round(given, bits, out, scale, square, error, first, last):
-    cell = np.empty(1, np.int32)
-    largest = cell.view(np.float32)
-    for i in range(first, last):
-        most = np.int32(0)
-        for k in range(bits.shape[1]):
-            most = max(most, np.int32(bits[i, k] & np.int32(0x7FFFFFFF)))
-        out[i] = 0
-        scale[i], square[i], error[i] = 1, 0, 0
-        if most >= np.int32(0x7F800000):
-            square[i] = error[i] = np.inf
-        elif most:
-            cell[0] = most
-            scale[i] = largest[0] / np.float32(127)
-            # of numbers that are denormal the scale is inexact, and may be zero: they stay zeros
-            if scale[i] > np.float32(2.0**-120):
-                _round_one(given[i], np.float32(1) / scale[i], out[i])
-            else:
-                scale[i] = 1
-            square[i], error[i] = _squares(given[i], out[i], scale[i])
-
-
-@numba.njit(nogil=True, cache=True)
-def _round_one(numbers, inverse, out):
-    for k in range(numbers.shape[0]):
-        out[k] = np.int8(np.int32(np.rint(numbers[k] * inverse)))
-
-
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _squares(numbers, whole, scale):
-    square, error = 0.0, np.float32(0)
-    for k in range(numbers.shape[0]):
-        square += np.float64(numbers[k]) * np.float64(numbers[k])
-    for k in range(numbers.shape[0]):
-        apart = numbers[k] - np.float32(whole[k]) * scale
-        error += apart * apart
-    return square, error
-
-
 _PAIRS_PER_THREAD = 1 << 9  # pairs that are worth a thread
 
 
@@ -224,18 +166,6 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
     side_by_side(_products, [(*given, *piece) for piece in pairwise(parts)])
     return torch.from_numpy(out)
-
-
-def compare(operands, form, tasks, entry, column):
-    """As ``exact.counting.compare``."""
-    vectors, numbers = tuple(part.numpy() for part in operands), tuple(part.numpy() for part in tasks)
-    parts = tuple(np.empty(0) if part is None else part.numpy() for part in form)
-    given = vectors, parts, numbers, (entry.numpy(), column.numpy())
-    pieces = list(pairwise(cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
-    above = np.zeros((len(pieces), len(tasks[0])), np.int64)
-    open_ = np.empty(len(entry), np.bool_)
-    side_by_side(_compare, [(*given, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
-    return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
 
 
 # in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
@@ -251,25 +181,3 @@ def _product(q, e):
 def _products(queries, candidates, row, column, out, first, last):
     for i in range(first, last):
         out[i] = _product(queries[row[i]], candidates[column[i]])
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(vectors, form, tasks, pairs, first, last, above, open_):
-    queries, candidates = vectors
-    scale, shift = form
-    row, own, low, high = tasks
-    entry, column = pairs
-    for i in range(first, last):
-        task, place = entry[i], column[i]
-        open_[i] = False
-        if place == own[task]:
-            continue
-        score = _product(queries[row[task]], candidates[place])
-        if scale.shape[0]:
-            score /= scale[place]
-        if shift.shape[0]:
-            score += shift[place]
-        # no branch: of open pairs half would be guessed wrong
-        over = score > high[task]
-        above[task] += over
-        open_[i] = not (over | (score < low[task]))

@@ -4,11 +4,9 @@ Products of int8 vectors, integers up to 127 times a scale, have no error; what 
 bounded for every pair. docs/mathematics.md, "Exact ranks", has the proof.
 """
 
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,17 +15,18 @@ from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8, Probl
 from torchrankmetrics.ranking.exact.target_scores import TargetScores
 
 _WIDTH, _QUERIES = 64, 64  # from here on a copy in int8 pays
-_ROWS, _COLUMNS, _RUNS = 256, 2048, 3
-_SHARE = 0.7  # of the time of the float32 product
+_ROWS, _COLUMNS = 256, 64
 _WIDEST = 1 << 16  # products of int8 vectors are int32 numbers
 _BEGUN = 3 << 27  # multiplications in float32 that must be saved for int8 to begin
 
 
-def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
+def precisions(width: int, num_queries: int, scores: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
     """Precisions of the products, from int8 if it pays to float64. The ranks never depend on them."""
     found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
     large = _WIDTH <= width <= _WIDEST and num_queries >= _QUERIES
-    if on_cpu and compiled and large and _int8_pays(width, torch.get_num_threads()):
+    # it would save little of few scores even if it left nothing open
+    large = large and (cost(FLOAT32, width) - cost(INT8, width)) * scores > _BEGUN
+    if on_cpu and compiled and large and _int8_pays(width):
         found.insert(0, INT8)
     return found
 
@@ -40,37 +39,25 @@ def _float32_is_whole() -> bool:
 
 
 @cache
-def _int8_pays(width: int, threads: int) -> bool:
-    """Measure one tile in int8 and float32; and see that the largest products are exact: some processors saturate."""
+def _int8_pays(width: int) -> bool:
+    """Whether the processor multiplies int8 faster than float32; and the largest products are exact: some saturate."""
+    if not getattr(torch.cpu, "_is_vnni_supported", bool)():
+        return False
     one = torch.full((_ROWS, width), 127, dtype=torch.int8, device="cpu")
     one[:, ::3] = -127
     other = one[:1].repeat(_COLUMNS, 1)  # the largest products, and others
     other[1::2] = other[1::2].roll(1, 1)
     expected = (one[0].long() * other.long()).sum(1)
     try:
-        for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 2), (1, 1), (17, 33)):
-            if not bool((torch._int_mm(one[:rows], other[:columns].T) == expected[:columns]).all()):
-                return False
-        whole = torch.empty(_ROWS, _COLUMNS, dtype=torch.int32, device="cpu")
-        took = _least(lambda: torch._int_mm(one, other.T, out=whole))
+        return all(
+            bool((torch._int_mm(one[:rows], other[:columns].T) == expected[:columns]).all())
+            for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 2), (1, 1), (17, 33))
+        )
     except (AttributeError, RuntimeError):  # torch has no such product everywhere
         return False
-    left, right, out = one.float(), other.float(), whole.float()
-    return took < _SHARE * _least(lambda: torch.mm(left, right.T, out=out))
 
 
-def _least(run: Any) -> float:
-    """Seconds of the fastest of some runs, after one that does not count."""
-    run()
-    times = []
-    for _ in range(_RUNS):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return min(times)
-
-
-# for plans, which change no rank: whether a precision is worth it at all is measured in ``precisions``. In products of
+# for plans, which change no rank. In products of
 # numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
 _COSTS = {INT8: (0.22, 15.0), FLOAT32: (1.0, 12.0), None: (3.0, 2300.0)}
 
@@ -81,61 +68,37 @@ def cost(dtype: torch.dtype | None, width: int) -> float:
     return each * width + beside
 
 
-def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
-    """Precisions without int8, if it would save little even if it left nothing open."""
-    saved = (cost(FLOAT32, width) - cost(INT8, width)) * scores
-    return [x for x in precisions if x != INT8 or saved > _BEGUN]
+class Level:
+    """Float32 or float64, with one error bound for the tile; ``nothing`` is a score below all others."""
 
-
-class Level(ABC):
-    """One precision; ``nothing`` is a score below all others, for cells that are not counted."""
-
-    nothing: ClassVar[float]
+    nothing = -torch.inf
+    is_coarse = False  # below float32: decides only scores that are far from the true score
 
     def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
         self.dtype, self._problem, self._targets = dtype, problem, targets
-        self.is_coarse = dtype == INT8  # below float32: decides only scores that are far from the true score
-        self._buffer: Tensor | None = None
+        self._buffer = torch.empty(0, dtype=dtype)
 
-    @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,)."""
+        return self._targets.bounds(tile, self.dtype)[0].isfinite()
 
-    @abstractmethod
     def queries(self, rows: Tensor) -> Tensor:
         """Some queries, ascending, as ``scores`` takes them."""
-
-    @abstractmethod
-    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
-        """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
-
-    @abstractmethod
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
-        """Return the counter of the scores of tasks, whose rows among the scores are given."""
-
-    def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        if self._buffer is None or len(self._buffer) < rows * columns:
-            self._buffer = torch.empty(rows * columns, dtype=dtype, device=self._problem.row.device)
-        return self._buffer[: rows * columns].view(rows, columns)
-
-
-class _FloatLevel(Level):
-    """Float32 or float64, with one error bound for the tile."""
-
-    nothing = -torch.inf
-
-    def ready(self, tile: Tile) -> Tensor:
-        return self._targets.error(tile, self.dtype).isfinite()
-
-    def queries(self, rows: Tensor) -> Tensor:
         return _rows(self._problem.queries.rounded(self.dtype)[0], rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
         return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
 
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
-        low, high = self._targets.interval(tile, self.dtype)
+        """Return the counter of the scores of tasks, whose rows among the scores are given."""
+        _, low, high = self._targets.bounds(tile, self.dtype)
         return self._problem.intervals.counter((place, low[task], high[task]), limit)
+
+    def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        if len(self._buffer) < rows * columns:
+            self._buffer = torch.empty(rows * columns, dtype=dtype, device=self._problem.row.device)
+        return self._buffer[: rows * columns].view(rows, columns)
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
@@ -147,26 +110,31 @@ def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
 _MORE = 1 + 2.0**-18  # for the rounding of float32 computations
 _STEP = 2.0**-20  # relative error of a score and of a true one, as the kernel computes them
 _RANGE = 2.0**60  # scales between its inverse and it neither overflow nor vanish
+_NUMBERS = 1 << 18  # rounded at once
 _LARGEST = 2.0**29  # so that a cell that is not counted stays below everything
 _RATIO = 2.0**-10  # vectors so much shorter than the longest are zeros
 
 
-class QuantizedRows(NamedTuple):
-    """Vectors as int8 (n, d), their scales, and upper bounds of their norms and of the norms of the rounding."""
+def _quantized(vectors: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
+    """Round floats (n, d) of some norms to int8 (n, d) times a scale each; the scales, and bounds of what that changes.
 
-    matrix: Tensor
-    scale: Tensor
-    norm: Tensor
-    error: Tensor
-
-    @classmethod
-    def of(cls, vectors: Tensor, rounding: Callable[[Tensor], tuple[Tensor, ...]]) -> "QuantizedRows":
-        """Round floats (n, d); the bounds are float64 (n,)."""
-        matrix, scale, square, error = rounding(vectors.float())
-        terms = vectors.shape[1] + 8
-        norm = square.sqrt() * (1 + 2.0**-22) + 2.0**-100
-        bound = error.double().sqrt() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
-        return cls(matrix, scale.double(), norm, bound)
+    Vectors that are not finite, or too small for an exact scale, become zeros with a scale of 1.
+    """
+    found = []
+    for part in torch.split(vectors, max(1, _NUMBERS // vectors.shape[1])):
+        given = part.float()
+        scale = given.abs().amax(1, keepdim=True) / 127
+        is_usable = (scale > 2.0**-120) & (scale < torch.inf)
+        scale = torch.where(is_usable, scale, 1.0)
+        whole = (given / scale).round_()
+        if not bool(is_usable.all()):
+            whole[~is_usable[:, 0]] = 0.0
+        matrix = whole.to(torch.int8)
+        error = torch.linalg.vector_norm(whole.mul_(scale).sub_(given), dim=1)
+        found.append((matrix, scale[:, 0].double(), error.double()))
+    matrix, scale, error = (torch.cat(parts) for parts in zip(*found, strict=True))
+    terms = vectors.shape[1] + 8
+    return matrix, scale, error * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
 
 
 class _Int8Level(Level):
@@ -177,14 +145,12 @@ class _Int8Level(Level):
     """
 
     nothing = -(1 << 31)
-
-    def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
-        super().__init__(dtype, problem, targets)
-        self._of: Tile | None = None
+    is_coarse = True
+    _of: Tile | None = None
 
     @cached_property
-    def _queries(self) -> QuantizedRows:
-        return QuantizedRows.of(self._problem.queries.given, self._problem.intervals.rounded_to_int8)
+    def _queries(self) -> tuple[Tensor, ...]:
+        return _quantized(self._problem.queries.given, self._problem.queries.norm)
 
     def ready(self, tile: Tile) -> Tensor:
         if self._of is not tile:
@@ -198,7 +164,7 @@ class _Int8Level(Level):
         return self._ready
 
     def queries(self, rows: Tensor) -> Tensor:
-        return _rows(self._queries.matrix, rows)
+        return _rows(self._queries[0], rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
         out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
@@ -210,8 +176,8 @@ class _Int8Level(Level):
 
     def _columns_of(self, tile: Tile) -> tuple[Tensor, list[Tensor]] | None:
         """A tile in int8, and (unit, error, norm, shift) of its columns; None if its numbers are out of range."""
-        matrix, scale, norm, error = QuantizedRows.of(tile.given, self._problem.intervals.rounded_to_int8)
-        wide = tile.sizes(FLOAT64)
+        matrix, scale, error = _quantized(tile.given, tile.norm)
+        wide, norm = tile.sizes(FLOAT64), tile.norm
         has_numbers = norm > 2.0**-99  # zeros have a scale of 1
         if tile.similarity == "cosine":
             scale, error = scale / tile.length, error / tile.length * _MORE + wide.error
@@ -234,8 +200,8 @@ class _Int8Level(Level):
     def _bounds_of(self, tile: Tile, columns: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         """(true, step, by_error, by_norm, slack) of each task, (P,), and whether the bound holds for its numbers."""
         row, true, error = self._problem.row, self._targets.scores, self._targets.errors
-        scale, norm, lost = (part[row] for part in self._queries[1:])
-        wide, norm = tile.sizes(FLOAT64), norm + lost
+        scale, lost = (part[row] for part in self._queries[1:])
+        wide, norm = tile.sizes(FLOAT64), self._problem.queries.norm[row] + lost
         unit, by_error, by_norm = (float(part.max()) * _MORE for part in columns[:3])
         spread = true.abs() + wide.bias
         slack = (error + wide.bias_error + _STEP * spread) / scale * _MORE + _STEP / float(columns[0].min()) * _MORE
@@ -248,4 +214,4 @@ class _Int8Level(Level):
 
 def levels(precisions: Sequence[torch.dtype], problem: Problem, targets: TargetScores) -> list[Level]:
     """One level for each precision."""
-    return [(_Int8Level if dtype == INT8 else _FloatLevel)(dtype, problem, targets) for dtype in precisions]
+    return [(_Int8Level if dtype == INT8 else Level)(dtype, problem, targets) for dtype in precisions]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.exact.problem import FLOAT64, Counts, Problem, Tile, rows_of
-from torchrankmetrics.ranking.exact.target_scores import TargetScores, operands
+from torchrankmetrics.ranking.exact.target_scores import TargetScores, scores_of_pairs
 
 Vector = npt.NDArray[np.float64]
 
@@ -26,9 +26,9 @@ class RationalScores:
         product = _dot(self._query, numbers)
         if self._similarity == "cosine":  # a vector of zeros scores NaN, and is handled before
             return Fraction(product * abs(product), _dot(numbers, numbers))
-        score = product * _power(self._unit + unit)
+        score = product * Fraction(2) ** (self._unit + unit)
         if self._similarity == "l2":
-            score = 2 * score - _dot(numbers, numbers) * _power(2 * unit)
+            score = 2 * score - _dot(numbers, numbers) * Fraction(2) ** (2 * unit)
         return score + Fraction(bias)
 
 
@@ -45,12 +45,7 @@ def _dot(one: list[int], other: list[int]) -> int:
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 
-def _power(exponent: int) -> Fraction:
-    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
-
-
 _LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
-_OPEN = 1 << 20  # pairs of a tile that wait to be compared
 _PENDING = 1 << 20  # pairs that wait for the last level
 
 
@@ -61,66 +56,39 @@ class Pairs:
         self._problem, self._targets, self._counts = problem, targets, counts
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._num_pending = 0
-        self._open: list[tuple[Tensor, Tensor]] = []
-        self._num_open = 0
 
-    def add(self, tile: Tile, task: Tensor, column: Tensor) -> None:
-        """Take candidates of a tile, by their place in it, to be compared with the true ones of tasks, int64 (n,)."""
-        self._open.append((task, column))
-        self._num_open += len(task)
-        if self._num_open > _OPEN:
-            self.decide(tile)
+    def decide(self, tile: Tile, task: Tensor, column: Tensor) -> None:
+        """Compare candidates of a tile, by their place in it, with the targets of tasks, int64 (n,) each.
 
-    def decide(self, tile: Tile) -> None:
-        """Compare the pairs added of a tile, except each task's target.
-
-        Pairs with the same candidate are compared one after the other.
+        The target of a task itself is not counted.
         """
-        if not self._num_open:
-            return
-        task, column = (torch.cat(part) for part in zip(*self._open, strict=True))
-        self._open, self._num_open = [], 0
-        problem, (low, high) = self._problem, self._targets.interval(tile, FLOAT64)
-        tasks = problem.row, problem.column - tile.left, low, high
-        above, open_ = problem.intervals.compare(operands(problem, tile), tile.form, tasks, task, column)
-        self._counts.above += above
-        if not bool(open_.any()):
+        scores = scores_of_pairs(self._problem, tile, self._problem.row[task], column)
+        low, high = (end[task] for end in self._targets.bounds(tile, FLOAT64)[1:])
+        other = column != (self._problem.column - tile.left)[task]
+        above = other & (scores > high)
+        self._counts.above.index_add_(0, task, above.long())
+        open_ = (other & ~above & ~(scores < low)).nonzero()[:, 0]
+        if not len(open_):
             return
         task, column = self._count_certain(tile, task[open_], column[open_])
         if not self._targets.looked and self._num_pending + len(task) > _LOOK:
             self._targets.look()
             task, column = self._count_certain(tile, task, column)
-        if len(task):
-            self._leave(task, column + tile.left)
-
-    def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-        """Count what the bound of each candidate decides; the others are returned."""
-        found, certain = self._targets.signs(tile, task, column)
-        self._count(task[found > 0], self._counts.above)
-        self._count(task[(found == 0) & certain], self._counts.tied)
-        left = (found == 0) & ~certain
-        return task[left], column[left]
-
-    def _count(self, task: Tensor, into: Tensor) -> None:
-        into.index_add_(0, task, torch.ones_like(task))
-
-    def _leave(self, task: Tensor, column: Tensor) -> None:
-        """Count candidates that are equal to the true one; the others wait for the last level."""
-        targets, group = self._problem.targets, self._targets.group
-        if group is not None:
-            tied = group[column] == group[targets.among[task]]
-        elif self._targets.looked:
-            tied = torch.zeros_like(task, dtype=torch.bool)
-        else:
-            candidates, (given, bias), own = self._problem.candidates, targets.table, targets.place[task]
-            tied = (candidates.embeddings[column] == given[own]).all(1)
-            if bias is not None and candidates.bias is not None:
-                tied &= candidates.bias[column] == bias[own]
-        self._count(task[tied], self._counts.tied)
+        column = column + tile.left
+        tied = self._targets.are_equal(task, column)
+        self._counts.tied.index_add_(0, task, tied.long())
         self._pending.append((task[~tied], column[~tied]))
         self._num_pending += len(self._pending[-1][0])
         if self._num_pending > _PENDING:
             self.finish()
+
+    def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """Count what the bound of each candidate decides; the others are returned."""
+        found, certain = self._targets.signs(tile, task, column)
+        self._counts.above.index_add_(0, task, (found > 0).long())
+        self._counts.tied.index_add_(0, task, ((found == 0) & certain).long())
+        left = (found == 0) & ~certain
+        return task[left], column[left]
 
     def finish(self) -> None:
         """Decide what waits, exactly; scores of equal candidates of a query are computed once."""
@@ -128,20 +96,20 @@ class Pairs:
             return
         task, column = (torch.cat(part) for part in zip(*self._pending, strict=True))
         self._pending, self._num_pending = [], 0
-        tables, group = self._problem.tables, self._targets.group
-        order = self._problem.row[task].argsort(stable=True)
+        problem, group, among = self._problem, self._targets.group, self._problem.among
+        order = problem.row[task].argsort(stable=True)
         last = -1
         for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
-            row, own = int(self._problem.row[one]), int(self._problem.targets.among[one])
+            row = int(problem.row[one])
             if row != last:
-                given = self._problem.queries.given[row].double().cpu().numpy()
-                query, known = RationalScores(given, self._problem.similarity), dict[int, Fraction]()
+                given = problem.queries.given[row].double().cpu().numpy()
+                query, known = RationalScores(given, problem.similarity), dict[int, Fraction]()
                 last = row
             scores = []
-            for candidate in (other, own):
+            for candidate in (other, int(among[one])):
                 key = candidate if group is None else int(group[candidate])
                 if key not in known:
-                    (numbers,), bias = rows_of(tables, torch.tensor([candidate], device=task.device))
+                    (numbers,), bias = rows_of(problem.tables, torch.tensor([candidate], device=task.device))
                     known[key] = query.score(numbers.double().cpu().numpy(), 0.0 if bias is None else float(bias))
                 scores.append(known[key])
             self._counts.above[one] += scores[0] > scores[1]

@@ -7,10 +7,11 @@ from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.exclude import Excluded, num_excluded
 from torchrankmetrics.ranking.shards import Shard
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ CELLS = 1 << 20  # scores computed at once
 BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
 _NUMBERS = 1 << 17  # read at once, so that intermediate results stay in the cache
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
-_EXPONENT, _FRACTION = (1 << 11) - 1, (1 << 52) - 1
 
 
 def _parts(vectors: Tensor) -> Sequence[Tensor]:
@@ -37,14 +37,20 @@ def are_finite(norms: Tensor) -> bool:
     return not len(norms) or float(norms.amax()) < torch.inf
 
 
-def upper_norms(vectors: Tensor) -> Tensor:
-    """Bounds of the norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
-    wide = vectors if vectors.dtype == FLOAT64 else vectors.float()
-    norm = torch.linalg.vector_norm(wide, dim=1).double()
-    if wide.dtype == FLOAT32 and not are_finite(norm):
-        norm = torch.linalg.vector_norm(wide.double(), dim=1)
+def lengths(vectors: Tensor) -> Tensor:
+    """Norms of (n, d) floats, float64 (n,): within (d + 4) 2^-53, relatively, where squares do not vanish."""
+    return torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in _parts(vectors)])
+
+
+def upper_norms(vectors: Tensor, length: Tensor | None = None) -> Tensor:
+    """Bounds of norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
+    norm = lengths(vectors) if length is None else length
     zeros = (norm == 0).nonzero()[:, 0]
-    return _bounds(norm, vectors.shape[1], wide.dtype, zeros[~(vectors[zeros] != 0).any(1)] if len(zeros) else zeros)
+    zeros = zeros[~(vectors[zeros] != 0).any(1)]
+    d = vectors.shape[1]
+    # the rounding of the sum, and squares that vanish
+    bound: Tensor = norm * (1 + (d + 4) * 2.0**-50) + 2.0**-510 * d**0.5
+    return bound.index_fill_(0, zeros, 0.0)
 
 
 def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -52,19 +58,8 @@ def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]
     rounded = vectors.to(dtype)
     if torch.finfo(dtype).eps <= torch.finfo(vectors.dtype).eps:  # it holds all of them
         return rounded, torch.zeros(len(vectors), dtype=FLOAT64, device=vectors.device)
-    parts = zip(_parts(vectors), _parts(rounded), strict=True)
-    # a difference that needs no rounding
-    norm = torch.cat([torch.linalg.vector_norm(one.double() - other.double(), dim=1) for one, other in parts])
-    zeros = (norm == 0).nonzero()[:, 0]
-    zeros = zeros[(rounded[zeros].double() == vectors[zeros]).all(1)]
-    return rounded, _bounds(norm, vectors.shape[1], FLOAT64, zeros)
-
-
-def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
-    # the rounding of the sum, and squares that vanish
-    step, lost = (2.0**-50, 2.0**-510) if dtype == FLOAT64 else (2.0**-22, 2.0**-62)
-    bound: Tensor = norm * (1 + (d + 4) * step) + lost * d**0.5
-    return bound.index_fill_(0, zeros, 0.0) if len(zeros) else bound
+    lost = vectors.double() - rounded.double()  # needs no rounding
+    return rounded, upper_norms(lost)
 
 
 class Sizes(NamedTuple):
@@ -96,7 +91,7 @@ class Tile:
     @cached_property
     def norm(self) -> Tensor:
         """Upper bounds of the norms, float64 (n,); inf and NaN where a number is."""
-        return upper_norms(self.given)
+        return upper_norms(self.given, self.length)
 
     @cached_property
     def special(self) -> Tensor | None:
@@ -116,8 +111,8 @@ class Tile:
 
     @cached_property
     def length(self) -> Tensor:
-        """Lengths, float64 (n,): within (d + 4) 2^-53, relatively, where ``_SAFE``."""
-        return self._square.sqrt()
+        """Lengths, float64 (n,)."""
+        return lengths(self.given)
 
     @cached_property
     def bias(self) -> Tensor | None:
@@ -125,11 +120,6 @@ class Tile:
         if self.similarity != "l2":
             return self._bias
         return -self._square / 2 if self._bias is None else (self._bias - self._square) / 2
-
-    @property
-    def form(self) -> tuple[Tensor | None, Tensor | None]:
-        """How a score is made of a product in float64: divided by a number of each candidate, and one added."""
-        return self.length if self.similarity == "cosine" else None, self.bias
 
     def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
         """Compute scores (rows, n) in the precision of the queries, which come from ``Queries.rounded``."""
@@ -166,9 +156,9 @@ class Tile:
     @cached_property
     def _sizes_float32(self) -> Sizes:
         wide = self._sizes_float64
-        error = wide.error + (2.0**-20 if self.similarity == "cosine" else 0.0)
-        if self.given.dtype == FLOAT64 and bool((rounding := self.given - self.given.float().double()).any()):
-            error += (self._largest(torch.linalg.vector_norm(rounding, dim=1)) * 1.01 + 2.0**-500) / wide.shortest
+        error = wide.error + self._largest(rounding_norms(self.given, FLOAT32)[1]) / wide.shortest
+        if self.similarity == "cosine":
+            error += 2.0**-20
         return wide._replace(error=error, bias_error=wide.bias_error + wide.bias * 2.0**-23)
 
     def _largest(self, numbers: Tensor, of_special: float = 0.0) -> float:
@@ -193,31 +183,24 @@ def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, 
 
 def lattice_step_of(numbers: Tensor) -> float:
     """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
-    lattice_step, largest = torch.inf, 0.0
+    largest = max(float(_finite(part).abs().max()) if part.numel() else 0.0 for part in _parts(numbers))
+    unit, bits = math.ldexp(1.0, math.frexp(largest)[1] - 50), 0
     for part in _parts(numbers):
-        wide = part.double()
-        wide = wide.masked_fill(~wide.isfinite(), 0)
-        bits = wide.view(torch.int64)
-        exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
-        if bool(((exponent == 0) & (fraction != 0)).any()):  # too small to be of use
+        whole = _finite(part) / unit
+        if unit < 2.0**-1000 or bool((whole != whole.round()).any()):
             return 0.0
-        if not bool(exponent.any()):
-            continue
-        whole = fraction | (_FRACTION + 1)
-        lowest = ((whole & -whole).double().view(torch.int64) >> 52) - 1023
-        least = torch.where(exponent == 0, 1 << 20, exponent + lowest - 52 - 1023).min()
-        lattice_step = min(lattice_step, math.ldexp(1.0, int(least)))
-        largest = max(largest, float(wide.abs().max()))
-        if largest > lattice_step * 2.0**50:
-            return 0.0
-    return lattice_step
+        bits |= int(np.bitwise_or.reduce(whole.long().cpu().numpy(), axis=None))
+    return unit * (bits & -bits) if bits else torch.inf
+
+
+def _finite(numbers: Tensor) -> Tensor:
+    return numbers.double().nan_to_num(0.0, 0.0, 0.0)
 
 
 def _equal_rows(tables: Sequence[Table]) -> Tensor | None:
     """Group equal rows of all tables (-0 and 0 are equal), int64 (N,); None: all differ."""
     # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
-    parts = [part for embeddings, _ in tables for part in _parts(embeddings)]
-    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in parts])
+    norm = torch.cat([lengths(embeddings) for embeddings, _ in tables])
     norm, order = norm.sort(stable=True)
     suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
     same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
@@ -249,19 +232,25 @@ class ExcludedTiles:
         others: int64 (P,), the candidates of a task in this shard, its true one left out.
     """
 
-    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, part: Shard) -> None:
-        self._part = excluded.between(part.first, part.last)
-        self._last = slice(0, len(part)), self._part
+    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, shard: Shard) -> None:
+        self._part = excluded.between(shard.first, shard.last)
+        self._last = slice(0, len(shard)), self._part
         self.own = excluded.lists(row, column)
-        self.others = excluded.num_others(row, column, num_rows, part.first, part.last)
+        matrix, slices, of_all = self._part.matrix, self._part.slices, self._part.columns
+        number = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
+        if matrix is not None:
+            number += num_excluded(matrix)
+        if slices is not None:
+            rows, columns = slices.pairs()
+            number += torch.bincount(rows if of_all is None else rows[~of_all[columns]], minlength=num_rows)
+        inside = (column >= shard.first) & (column < shard.last) & ~self.own
+        self.others = len(shard) - number[row] - inside.long()
 
     def of(self, tile: slice, rows: Tensor) -> Fill:
         """Return a function that overwrites the excluded scores of some rows, int64, ascending, and a tile."""
         if self._last[0] != tile:
             self._last = tile, self._part.between(tile.start, tile.stop)
-        excluded = self._last[1]
-        slices, of_all = excluded.slices, excluded.columns
-        cells = None if excluded.cells is None else excluded.cells[rows]
+        slices, cells, of_all, _ = self._last[1]
         row = column = block = rows[:0]
         if slices is not None:
             row, place = slices.entries(rows)
@@ -269,6 +258,8 @@ class ExcludedTiles:
             small = torch.int16 if tile.stop - tile.start < 1 << 15 else torch.int64  # sorted faster
             block, order = (column // BLOCK).to(small).sort(stable=True)
             row, column = row[order], column[order]
+        if cells is not None:
+            cells = cells[rows]
 
         def fill(scores: Tensor, columns: slice, value: float) -> None:
             if of_all is not None:
@@ -316,18 +307,8 @@ class Queries:
 
     def sizes(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Upper bounds of the norms of what ``rounded`` gives, and of its rounding; as ``norm``."""
-        if dtype == FLOAT64:
-            return self.norm, torch.zeros_like(self.norm)
         error = self.rounded(dtype)[1]
         return self.norm + error, error
-
-
-class Targets(NamedTuple):
-    """The true candidates: the candidates, or next to them if some belong to other processes."""
-
-    table: Table
-    place: Tensor  # int64 (P,), of each task's target in the table
-    among: Tensor  # int64 (P,), the same if the table follows the candidates
 
 
 class Problem(NamedTuple):
@@ -338,7 +319,7 @@ class Problem(NamedTuple):
     similarity: str  # "dot", "l2" or "cosine"
     row: Tensor  # int64 (P,), ascending
     column: Tensor  # int64 (P,), the true candidates, negative where they are not among these candidates
-    targets: Targets
+    tables: list[Table]  # the candidates; and the true ones, one per task, where other processes have some of them
     excluded: ExcludedTiles
     intervals: ModuleType  # how cells and pairs are counted: ``exact.counting``, or the same compiled
     backend: str  # how scores that are not finite are counted, as in ``rank_scores``
@@ -349,10 +330,11 @@ class Problem(NamedTuple):
         return self.queries.given.shape[1]
 
     @property
-    def tables(self) -> list[Table]:
-        """The candidates, and the true ones where they are beside them: what ``Targets.among`` counts."""
-        own = self.candidates.embeddings, self.candidates.bias
-        return [own] if self.targets.table[0] is own[0] else [own, self.targets.table]
+    def among(self) -> Tensor:
+        """The true candidate of each task in the tables, one after the other, int64 (P,)."""
+        if len(self.tables) == 1:
+            return self.column
+        return len(self.candidates) + torch.arange(len(self.row), device=self.row.device)
 
     def structure(self) -> tuple[Tensor | None, float]:
         """Groups of equal rows of the tables, and the lattice step of their numbers; stored in all candidates."""

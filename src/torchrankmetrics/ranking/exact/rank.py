@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.levels import Level, cost, levels, precisions, worth
+from torchrankmetrics.ranking.exact.levels import Level, cost, levels, precisions
 from torchrankmetrics.ranking.exact.pairs import Pairs
 from torchrankmetrics.ranking.exact.problem import (
     FLOAT32,
@@ -22,7 +22,6 @@ from torchrankmetrics.ranking.exact.problem import (
     ExcludedTiles,
     Problem,
     Queries,
-    Targets,
     Tile,
     tiles_of,
 )
@@ -48,12 +47,8 @@ class Cascade:
     """Exact counts of a problem, tile by tile, in precisions of which the last is float64."""
 
     def __init__(self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype]) -> None:
-        self._problem, self._tiles, self._counts, self._targets = (
-            problem,
-            tiles,
-            Counts(problem.row),
-            TargetScores(problem),
-        )
+        self._problem, self._tiles = problem, tiles
+        self._counts, self._targets = Counts(problem.row), TargetScores(problem)
         self._ordinary = (self._targets.kind == 0).nonzero()[:, 0]
         self._levels = levels(precisions, problem, self._targets)
         self._pairs = Pairs(problem, self._targets, self._counts)
@@ -80,13 +75,19 @@ class Cascade:
             if not bool(begins.any()):
                 continue
             ready = begins & level.ready(tile)[task]
-            left = [task[~ready], *self._count_tasks(tile, task[ready], level)]
-            for open_ in left[1:]:
-                self._start[open_] = place + 1
+            left = [task[~ready]]
+            # where many may be equal to the true one, all that is open is listed, which takes twice the memory
+            listed = not level.is_coarse and (self._targets.group is not None or level.dtype == FLOAT64)
+            width, most = (2 * len(tile), len(tile)) if listed else (min(len(tile), sizes.BLOCK), self._limit(tile))
+            for some in self._chunks(task[ready], width, most):
+                left.append(self._count_some(tile, some, level, listed))
+                self._start[left[-1]] = place + 1
             task = torch.cat(left).sort().values
-        for one in task.tolist():  # not even float64 holds their scores
-            self._compare_all(tile, one)
-        self._pairs.decide(tile)
+        for one in task[:, None]:  # not even float64 holds their scores: all candidates are compared as single pairs
+            cells = torch.zeros(1, len(tile), dtype=torch.bool, device=one.device)
+            self._excluded(tile, self._problem.row[one])(cells, slice(0, len(tile)), True)
+            column = (~cells[0]).nonzero()[:, 0]
+            self._pairs.decide(tile, one.expand(len(column)), column)
 
     def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
         """Tasks in ascending order, so many at once that a buffer holds so many scores of their rows.
@@ -100,75 +101,40 @@ class Cascade:
         for some in torch.split(task, torch.bincount(chunk).tolist()):
             yield from torch.split(some, max(1, _LISTED // max(limit, 1)))
 
-    def _count_tasks(self, tile: Tile, task: Tensor, level: Level) -> Iterator[Tensor]:
-        """Count in one precision; the tasks that are left to the next are returned, in parts."""
-        listed = self._lists(level)
-        # a cell that is listed takes twice the memory of its score
-        width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), sizes.BLOCK), self._limit(tile))
-        for some in self._chunks(task, width, limit):
-            if listed or not self._lists(level):
-                yield from self._count_some(tile, some, level, listed)
-            else:  # equal candidates have been found since
-                yield from self._count_tasks(tile, some, level)
-
-    def _lists(self, level: Level) -> bool:
-        """Whether all that is open is listed: where many may be equal to the true one."""
-        return not level.is_coarse and (self._targets.group is not None or level.dtype == FLOAT64)
-
-    def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
+    def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Tensor:
+        """Count some tasks in one precision, and their few open candidates as pairs; tasks with more are returned."""
         limit = self._limit(tile)
-        listing = len(tile) if listed else _LONG * limit if level.is_coarse else limit
-        found = self._scan(tile, task, level, listing)
-        many = found.inside > limit
+        most = len(tile) if listed else _LONG * limit if level.is_coarse else limit
+        above, inside, entry, column = self._scan(tile, task, level, most)
+        own, tied, kept = task[entry], torch.zeros_like(entry, dtype=torch.bool), torch.ones_like(entry) > 0
+        many = inside > limit
         if level.is_coarse:
-            hard = found.inside > limit // 2  # their pairs cost most of what int8 saves
+            hard = inside > limit // 2  # their pairs cost most of what int8 saves
             if int(hard.sum()) > _FEW:
-                is_usual = 2 * int((found.inside > limit // 3).sum()) > len(task)
+                is_usual = 2 * int((inside > limit // 3).sum()) > len(task)
                 self._start[task if is_usual else task[hard]] = 1
-            elif int(found.inside[many].sum()) <= _FEW * limit:
-                many = found.inside > listing
+            elif int(inside[many].sum()) <= _FEW * limit:
+                many = inside > most
         else:
-            exact = self._targets.error(tile, level.dtype)[task] == 0
-            many &= ~exact
-            if not self._targets.looked and bool(many.any()):
+            exact = self._targets.bounds(tile, level.dtype)[0][task] == 0
+            if not self._targets.looked and bool((many & ~exact).any()):
                 self._targets.look()  # there may be a reason for so many
-                yield from self._count_tasks(tile, task, level)
-                return
+                return self._count_some(tile, task, level, listed)
             if bool(exact.any()):  # what is equal where nothing is rounded is tied
-                self._counts.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
-                self._counts.above.index_add_(0, task, found.above * exact)
-                task, found, many = task[~exact], found.of(~exact), many[~exact]
-        if bool(many.any()):
-            yield self._count_equal(tile, task[many], found.of(many), level.dtype) if listed else task[many]
-            task, found = task[~many], found.of(~many)
-        self._counts.above.index_add_(0, task, found.above)
-        self._pairs.add(tile, task[found.task], found.column)
-
-    def _count_equal(self, tile: Tile, task: Tensor, found: Between, dtype: torch.dtype) -> Tensor:
-        """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
-        entry, column = found.task, found.column
-        own, group = task[entry], self._targets.group
-        other = column + tile.left != self._problem.column[own]
-        equal = torch.zeros_like(other)
-        if group is not None:
-            equal = group[column + tile.left] == group[self._problem.targets.among[own]]
-        number = torch.bincount(entry[~equal], minlength=len(task))
-        many = number > (len(tile) if dtype == FLOAT64 else self._limit(tile))
-        counted = other & ~many[entry]
-        tied = own[equal & counted]
-        self._counts.tied.index_add_(0, tied, torch.ones_like(tied))
-        self._counts.above.index_add_(0, task, found.above * ~many)
-        rest = ~equal & counted
-        self._pairs.add(tile, own[rest], column[rest])
+                self._counts.tied.index_add_(0, task, (inside - self._own_inside(tile, task)) * exact)
+                kept = ~exact[entry]
+            if listed:
+                other = kept & (column + tile.left != self._problem.column[own])
+                if self._targets.group is not None:
+                    tied = other & self._targets.are_equal(own, column + tile.left)
+                kept = other & ~tied
+                inside = torch.bincount(entry[kept], minlength=len(task))
+            many = (inside > (len(tile) if level.dtype == FLOAT64 else limit)) & ~exact
+        self._counts.above.index_add_(0, task, above * ~many)
+        self._counts.tied.index_add_(0, own, (tied & ~many[entry]).long())
+        kept &= ~many[entry]
+        self._pairs.decide(tile, own[kept], column[kept])
         return task[many]
-
-    def _compare_all(self, tile: Tile, task: int) -> None:
-        """All candidates of a tile as single pairs."""
-        one = torch.tensor([task], device=self._start.device)
-        cells = torch.zeros(1, len(tile), device=one.device)
-        self._excluded(tile, self._problem.row[one])(cells, slice(0, len(tile)), 1.0)
-        column = (cells[0] == 0).nonzero()[:, 0]
-        self._pairs.add(tile, one.expand(len(column)), column)
 
     def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int) -> Between:
         """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
@@ -242,10 +208,10 @@ def rank_exactly(
                     "queries": queries,
                     **tasks.fingerprint(shard.total),
                 }
-        table, place = own, column
+        tables = [own]
         if not shard.is_whole:
             bias = None if own[1] is None else shard.rows_of(own[1], column)
-            table, place = (shard.rows_of(own[0], column), bias), torch.arange(len(column), device=column.device)
+            tables.append((shard.rows_of(own[0], column), bias))
         with shard.agreeing():
             problem = Problem(
                 Queries(queries.detach().resolve_neg()),
@@ -253,13 +219,12 @@ def rank_exactly(
                 similarity,
                 row,
                 shard.local(column),
-                Targets(table, place, place if table[0] is own[0] else place + N),
+                tables,
                 excluded,
                 choose_intervals(queries, backend),
                 backend,
             )
-            ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
-            ladder = worth(ladder, problem.width, len(row) * N)
+            ladder = precisions(problem.width, len(queries), len(row) * N, on_cpu=queries.is_cpu, compiled=compiled)
             width = max(1, min(chunk_size or _WIDTH, N))
             first = min(width, _FIRST) if ladder[0] == INT8 else width
             tiles = tiles_of(candidates, similarity, width, first, is_reused)

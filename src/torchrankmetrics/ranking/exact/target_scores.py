@@ -7,7 +7,16 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exact import problem as sizes
-from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, Counts, Problem, Sizes, Tile, lattice_step_of
+from torchrankmetrics.ranking.exact.problem import (
+    FLOAT32,
+    FLOAT64,
+    Counts,
+    Problem,
+    Sizes,
+    Tile,
+    lattice_step_of,
+    rows_of,
+)
 from torchrankmetrics.ranking.exclude import Excluded
 
 # of what sums are made in: twice the unit of rounding, the least normal number, what stays clear of overflow
@@ -65,9 +74,8 @@ def _rounded(numbers: Tensor, up: bool) -> Tensor:
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
     """Count the scores of a tile that are not finite: all scores of some queries and of some candidates."""
     finite = problem.queries.finite
-    if not bool(finite.all()):
-        every = torch.arange(len(tile), device=finite.device)
-        _count(problem, kind, counts, tile, (~finite).nonzero()[:, 0], every)
+    every = torch.arange(len(tile), device=finite.device)
+    _count(problem, kind, counts, tile, (~finite).nonzero()[:, 0], every)
     if tile.special is not None:
         _count(problem, kind, counts, tile, finite.nonzero()[:, 0], tile.special)
 
@@ -79,14 +87,14 @@ def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Ten
         task = torch.isin(problem.row, some).nonzero()[:, 0]
         if not len(task):
             continue
-        out = torch.zeros(len(some), len(tile), device=some.device)
-        problem.excluded.of(slice(tile.left, tile.right), some)(out, slice(0, len(tile)), 1.0)
+        out = torch.zeros(len(some), len(tile), dtype=torch.bool, device=some.device)
+        problem.excluded.of(slice(tile.left, tile.right), some)(out, slice(0, len(tile)), True)
         scores = classes(problem.queries.given[some], tile.given[columns], added, problem.similarity)
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
         better, not_worse, others, nan = count(
-            scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0), backend=problem.backend
+            scores, kind[task], place, own, Excluded(cells=out[:, columns]), backend=problem.backend
         )
         counts.above[task] += better
         counts.tied[task] += not_worse - better
@@ -138,7 +146,9 @@ class TargetScores:
         self._problem = problem
         self._lattice_step, self.looked = 0.0, False
         self.group: Tensor | None = None
-        self._forget()
+        # of one tile at a time
+        self._tile: Tile | None = None
+        self._bounds: dict[torch.dtype, tuple[Tensor, Tensor, Tensor]] = {}
         none = problem.queries.norm[:0]
         scores, kinds, errors = [none], [none.float()], [none]
         for task, tile, bias in self._tiles():
@@ -164,35 +174,24 @@ class TargetScores:
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
-        given, bias = self._problem.targets.table
-        every = torch.arange(len(self._problem.row), device=self._problem.row.device)
-        for task in torch.split(every, _TASKS):
-            own = self._problem.targets.place[task]
-            added = None if bias is None else bias[own]
-            yield task, Tile(given.index_select(0, own), added, slice(0, len(own)), self._problem.similarity), added
+        among = self._problem.among
+        for task in torch.split(torch.arange(len(among), device=among.device), _TASKS):
+            given, bias = rows_of(self._problem.tables, among[task])
+            yield task, Tile(given, bias, slice(0, len(task)), self._problem.similarity), bias
 
-    def _forget(self, tile: Tile | None = None) -> None:
-        # the bounds and intervals of one tile at a time
-        self._tile = tile
-        self._bounds: dict[torch.dtype, Tensor] = {}
-        self._intervals: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+    def bounds(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Bound of the errors of a score of the tile and of the true one together, float64 (P,), and the interval.
 
-    def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
-        """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
+        The interval (low, high), (P,) each, contains the scores that the precision does not decide.
+        """
         if self._tile is not tile:
-            self._forget(tile)
+            self._tile, self._bounds = tile, {}
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step)
-            self._bounds[dtype] = bound[self._problem.row] + self.errors
+            bound = bound[self._problem.row] + self.errors
+            self._bounds[dtype] = bound, *interval(dtype, self.scores, bound)
         return self._bounds[dtype]
-
-    def interval(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the interval of scores of a tile that a precision does not decide, (P,) each."""
-        error = self.error(tile, dtype)
-        if dtype not in self._intervals:
-            self._intervals[dtype] = interval(dtype, self.scores, error)
-        return self._intervals[dtype]
 
     def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
@@ -202,6 +201,17 @@ class TargetScores:
         low, high = interval(FLOAT64, self.scores[task], bound)
         scores = scores_of_pairs(self._problem, tile, row, column)
         return (scores > high).to(torch.int8) - (scores < low).to(torch.int8), bound == 0
+
+    def are_equal(self, task: Tensor, column: Tensor) -> Tensor:
+        """Whether candidates, int64 (n,), are known to have the numbers of the true ones of tasks, bool (n,)."""
+        own = self._problem.among[task]
+        if self.group is not None:
+            return self.group[column] == self.group[own]
+        if self.looked:  # all differ
+            return torch.zeros_like(task, dtype=torch.bool)
+        (one, bias), (other, other_bias) = (rows_of(self._problem.tables, index) for index in (column, own))
+        equal = (one == other).all(1)
+        return equal if bias is None or other_bias is None else equal & (bias == other_bias)
 
     def look(self) -> None:
         """Look for equal candidates, and for numbers so coarse that products are exact."""
@@ -216,18 +226,13 @@ class TargetScores:
             self._lattice_step = min([of_products, *(lattice_step_of(bias) / 2 for bias in biases)])
             errors = [self._error_of(problem.row[task], tile.each) for task, tile, _ in self._tiles()]
             self.errors = torch.cat([self.errors[:0], *errors])
-            self._forget()
+            self._tile = None
 
 
 def scores_of_pairs(problem: Problem, tile: Tile, row: Tensor, column: Tensor) -> Tensor:
     """Scores of pairs of rows and candidates of a tile, in float64."""
-    scores: Tensor = problem.intervals.products(*operands(problem, tile), row, column)
-    length, bias = tile.form
-    scores = scores if length is None else scores / length[column]
-    return scores if bias is None else scores + bias[column]
-
-
-def operands(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor]:
-    """Queries and candidates as single products take them."""
     queries = problem.queries.wide
-    return queries, tile.given.to(queries.dtype).contiguous()
+    scores: Tensor = problem.intervals.products(queries, tile.given.to(queries.dtype).contiguous(), row, column)
+    if problem.similarity == "cosine":
+        scores /= tile.length[column]
+    return scores if tile.bias is None else scores.add_(tile.bias[column])
