@@ -178,7 +178,7 @@ class Summands:
         logs = np.log(k[0] / mass) + t * v * anchor[row] + k1 * d + var * d**2 / 2 + third * d**3 / 6
         first = v * (anchor[row] + k1 + var * d + third * d**2 / 2)
         parts = logs, first, v**2 * np.maximum(var + third * d, 0.0), v**3 * third, off / k[0]
-        return np.array([self.total(part) for part in parts]) + np.array([t * self.shift, self.shift, 0.0, 0.0, 0.0])
+        return np.asarray((np.array(parts) * self.c).sum(axis=1) + np.array([t * self.shift, self.shift, 0, 0, 0]))
 
     def log_transform(self, t: float, first: float, step: float, number: int) -> ComplexArray:
         """Logarithm, up to multiples of 2 pi i, of the Fourier transform of the distribution tilted by t.
