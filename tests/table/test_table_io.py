@@ -352,6 +352,15 @@ def test_a_directory_that_claims_other_sizes_is_an_error_or_changes_nothing(tmp_
         assert RankTable.load(path).ranks.optimistic.tolist() == [1] * 500
 
 
+def test_a_directory_that_claims_a_smaller_size_does_not_decompress_the_rest(tmp_path):
+    path = tmp_path / "a.npz"
+    claimed(path, (200_000_000,), 200_000_000)
+    content = path.read_bytes()
+    at = content.rindex(b"PK\1\2") + 24
+    path.write_bytes(content[:at] + (200).to_bytes(4, "little") + content[at + 4 :])
+    assert "Bad CRC-32" in error_of_loading(path)
+
+
 def test_a_long_header_is_an_error_that_does_not_advise_to_unpickle(tmp_path):
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }" + b" " * 20_000
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:

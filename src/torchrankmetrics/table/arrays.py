@@ -47,11 +47,12 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     table = Columns(rows.cpu().numpy())
     flags = table.flags
     fault.raise_faults(flags)
-    arrays: dict[str, Array] = {name: getattr(table, name).copy() for name in (*_REQUIRED, *DEFAULTS)}
-    arrays |= {name: getattr(table, bits).copy().view(np.float64) for name, bits in _FLOATS.items()}
-    arrays |= {name: flags & bit > 0 for name, bit in FLAGS.items()}
-    defaults = DEFAULTS | dict.fromkeys(_FLOATS, 1) | dict.fromkeys(FLAGS, 0)
-    return {name: array for name, array in arrays.items() if name in _REQUIRED or (array != defaults[name]).any()}
+    arrays: dict[str, Array] = {}
+    for name in (*_REQUIRED, *DEFAULTS, *_FLOATS):  # a copy of a column of default values is freed at once
+        column = getattr(table, _FLOATS.get(name, name)).copy()
+        if name in _REQUIRED or (column != DEFAULTS.get(name, ONE)).any():
+            arrays[name] = column.view(np.float64) if name in _FLOATS else column
+    return arrays | {name: flags & bit > 0 for name, bit in FLAGS.items() if (flags & bit).any()}
 
 
 def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:

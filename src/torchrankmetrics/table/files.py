@@ -91,6 +91,8 @@ def num_stored_rows(path: Source) -> int:
     with _members(content, path) as (archive, members):
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
+        if (needed := members["optimistic"].file_size) > MAX_BYTES:
+            raise TooLargeError(path, needed, MAX_BYTES)
         return len(_array(archive, "optimistic", members["optimistic"]))
 
 
@@ -194,7 +196,8 @@ def _members(content: bytes, path: Source) -> Iterator[tuple[ZipFile, dict[str, 
 
 def _array(archive: ZipFile, name: str, info: ZipInfo) -> Array:
     """Read an array of numbers; nothing is allocated by the shape that its header claims."""
-    content = archive.read(info)
+    with archive.open(info) as member:
+        content = member.read(info.file_size + 1)  # ``archive.read`` would decompress more than the declared size
     file = io.BytesIO(content)
     try:
         shape, _, dtype = _HEADERS[npy.read_magic(file)](file)
