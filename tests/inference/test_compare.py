@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -256,6 +257,9 @@ def test_bad_options_are_rejected():
     ):
         with pytest.raises(ValueError, match=message):
             compare(X, Y, **options)
+    pykeen = SimpleNamespace(metric_results=SimpleNamespace(table=None))
+    with pytest.raises(TypeError, match=r"got SimpleNamespace; pass result\.metric_results\.table"):
+        compare(pykeen, pykeen)
     with pytest.raises(TypeError, match="a must be a RankTable"):
         compare(object(), Y)
     repeated = table(A, [*range(10), 0], sample_id=range(10))
@@ -296,7 +300,8 @@ def test_seeds_of_models_and_their_variance_by_hand():
     assert (split.seeds, split.tasks, split.interaction) == pytest.approx((seeds, tasks, interaction))
     assert split.num_seeds == (2, 2)
     assert split.seed_share == pytest.approx(seeds / (seeds + tasks + interaction))
-    assert "of the variance is training seeds" in str(result)
+    assert "% of the variance is training seeds" in str(result)
+    assert " %" not in str(result)
     index = compare(tables[:2], tables[2:], "amri", n_resamples=300)
     assert index.seeds.total == pytest.approx(split.total / 19.5**2)
     assert index.p_value == result.p_value

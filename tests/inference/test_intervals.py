@@ -51,6 +51,14 @@ def collect(metrics, weight=None, **columns):
     return collection
 
 
+def test_intervals_of_query_metrics_count_queries():
+    scores, labels = torch.rand(30, 9), torch.ones(30, 9) * (torch.arange(9) < 2)
+    for names, note in ((["ap", "rr"], "30 queries"), (["ap", "mrr"], "60 tasks")):
+        collection = RankCollection(names)
+        collection.update(scores, labels)
+        assert str(collection.confidence_intervals()).endswith(f"95% (normal), {note}")
+
+
 def test_a_task_of_no_weight_is_not_drawn_nor_counted():
     dropped, ids = torch.tensor([0, 6]), torch.arange(10)
     weight = torch.tensor(WEIGHTS).index_fill(0, dropped, 0.0)

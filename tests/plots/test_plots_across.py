@@ -33,6 +33,7 @@ def test_a_row_per_data_set_and_a_point_per_model_without_lines_between():
         intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
     with pytest.raises(ValueError, match="nothing to draw"):
         intervals_by_dataset({}, "mrr")
+    assert len(intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[1].lines) == 1
 
 
 def test_differences_end_in_diamonds():

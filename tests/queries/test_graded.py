@@ -167,6 +167,7 @@ def test_one_level_has_the_bits_of_binary_relevance(level):
 
 
 @pytest.mark.filterwarnings("ignore:the interval of")
+@pytest.mark.filterwarnings("ignore:.*without a label of at least")
 @pytest.mark.parametrize("threshold", [1, 2.5])
 def test_binary_metrics_have_the_bits_of_labels_above_a_threshold(threshold):
     scores, labels = random_labels(2)
@@ -211,6 +212,14 @@ def test_a_threshold_is_of_query_metrics_with_binary_relevance():
             RankMetric("recall@10", relevance_threshold=threshold)
 
 
+def test_queries_whose_labels_are_below_the_threshold_are_reported():
+    scores, labels = torch.rand(3, 4), torch.eye(3, 4) * torch.tensor([[1.0], [2.0], [3.0]])
+    for metrics, threshold in ((["rr", "ap", "ndcg"], 3), (["rr_rel_3"], 1)):
+        with pytest.warns(match=r"^2 queries without a label of at least 3 are not counted") as caught:
+            evaluate(scores, labels, metrics, relevance_threshold=threshold)
+        assert len(caught) == 1
+
+
 def test_a_table_keeps_gains_in_files(tmp_path):
     scores, labels = random_labels(4)
     collection = RankCollection(["ndcg@5", "recall@5_rel_2"])
@@ -225,14 +234,14 @@ def test_a_table_keeps_gains_in_files(tmp_path):
 def test_filtered_ranks_of_neighbors_with_different_labels_have_no_order():
     scores, labels = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 2.0, 1.0, 0.0]])
     collection = RankCollection(["ndcg"])
-    with pytest.raises(ValueError, match=r"different gains next to each other.*exclude must not list the answers"):
+    with pytest.raises(ValueError, match=r"different labels.*exclude must not list the relevant items of a query"):
         collection.update(scores, labels, exclude=labels > 0)
     three = torch.cat([labels.clamp(max=1), labels, 2 * labels])
     for ids, named in (
         (None, "the first is that of ranking task 3"),
         (range(20, 29), "the first is that of sample id 23"),
     ):
-        with pytest.raises(ValueError, match=rf"^2 queries .* different gains .*; {named}"):
+        with pytest.raises(ValueError, match=rf"^2 queries .* different labels .*; {named}"):
             collection.update(scores.repeat(3, 1), three, exclude=three > 0, sample_id=ids)
     collection.update(scores, labels.clamp(max=1), exclude=labels > 0)
     apart = torch.tensor([[2.0, 0.0, 2.0, 0.0, 1.0]])

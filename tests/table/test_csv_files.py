@@ -56,11 +56,11 @@ def test_frames_and_files_of_all_columns_come_back():
     [
         (
             ["rank", "1", "2.5"],
-            "rank must hold integers, got 2.5 in row 1; ranks of ties .* optimistic and pessimistic",
+            "rank must hold integers, got 2.5 in line 3; ranks of ties .* optimistic and pessimistic",
         ),
-        (["rank", "1", "one"], "rank must hold numbers: .*; got 'one' in row 1"),
-        (["rank,num_candidates", "3,2"], "ranks must lie between 1 and num_candidates"),
-        (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in row 0"),
+        (["rank", "1", "one"], "rank must hold numbers: .*; got 'one' in line 3"),
+        (["rank,num_candidates", "3,2"], "ranks must lie between 1 and num_candidates; line 2 has optimistic=3"),
+        (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in line 2"),
         (["rank,group", "", "1,2", "", "1"], "line 5 must have 2 cells as the header, got 1"),
         (["rank,nan", "1,true", "2,yes"], "nan must hold numbers, or true and false"),
         (["rank,sample_id", "1,1e300"], "sample_id must hold integers"),

@@ -103,8 +103,8 @@ class Comparison(Rendered):
             return text
         shares = [100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)]
         return (
-            f"{text}; {' and '.join(map(str, split.num_seeds))} seeds: {shares[0]:.0f} % of the variance is training "
-            f"seeds, {shares[1]:.0f} % test tasks, {100 - sum(shares):.0f} % both"
+            f"{text}; {' and '.join(map(str, split.num_seeds))} seeds: {shares[0]:.0f}% of the variance is training "
+            f"seeds, {shares[1]:.0f}% test tasks, {100 - sum(shares):.0f}% both"
         )
 
 

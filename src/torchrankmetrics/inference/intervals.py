@@ -69,6 +69,7 @@ class Intervals(Rendered):
         num_tasks (int): number of ranking tasks or queries.
         num_clusters (int): number of clusters; None: every task is independent.
         effective_clusters (float): effective number of clusters; None: without clusters.
+        unit (str): "queries" if all metrics are query metrics, else "tasks".
     """
 
     rows: tuple[Interval, ...]
@@ -77,6 +78,7 @@ class Intervals(Rendered):
     num_tasks: int
     num_clusters: int | None
     effective_clusters: float | None
+    unit: str = "tasks"
 
     def __getitem__(self, key: str) -> Interval:
         return row_of(self.rows, key)
@@ -89,7 +91,7 @@ class Intervals(Rendered):
             *(Column(name, audience="programs") for name in ("standard_error", "effective_tasks")),
         )
         clusters = in_clusters(self.num_clusters, self.effective_clusters)
-        note = f"{100 * self.confidence_level:g}% ({self.method}), {self.num_tasks} tasks{clusters}"
+        note = f"{100 * self.confidence_level:g}% ({self.method}), {self.num_tasks} {self.unit}{clusters}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 
@@ -209,7 +211,10 @@ def confidence_intervals(
     if keys is not None:
         clusters = units_of(sample.weight, sample.weight, sample.count, keys[used(analysis.rows, "both")])
         number, effective = clusters.size, clusters.effective
-    return Intervals(tuple(rows), confidence_level, method, sample.num_tasks, number, effective)
+    num_tasks, unit = sample.num_tasks, "tasks"
+    if estimated and all(measure.definition.of_tasks is None for measure in estimated.values()):
+        num_tasks, unit = max(measure.sample(analysis).num_tasks for measure in estimated.values()), "queries"
+    return Intervals(tuple(rows), confidence_level, method, num_tasks, number, effective, unit)
 
 
 def clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster | None) -> IntArray:

@@ -91,9 +91,11 @@ def as_evaluation(given: object, name: str, instead: str = "") -> Evaluation:
 def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
     """Raise a TypeError unless an argument contains ranks; ``instead``: further allowed types."""
     if not isinstance(evaluation, Ranks | RankTable | Collected):
+        is_pykeen = hasattr(getattr(evaluation, "metric_results", evaluation), "table")
+        remedy = "result.metric_results.table" if is_pykeen else "ranks as Ranks(ranks, None, num_candidates)"
         raise TypeError(
             f"{name} must be a RankTable, a RankCollection, Ranks or an array of ranks{instead}, got "
-            f"{type(evaluation).__name__}; pass ranks as Ranks(ranks, None, num_candidates)"
+            f"{type(evaluation).__name__}; pass {remedy}"
         )
 
 

@@ -191,7 +191,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
                 result |= dict.fromkeys(pykeen_keys(name, measure), (name, measure))
         return result
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
         return rank_scores(scores, own, exclude=exclude, backend=self.backend)
 
     def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:
@@ -207,8 +207,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
 
     def _exclude(
         self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
-    ) -> Tensor | None:
-        """Return the excluded candidates of scores (B, N) with target columns own (B,), bool (B, N)."""
+    ) -> Tensor | tuple[Tensor, Tensor] | None:
+        """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
         if self._known is None and mask is None:
             if not self.filtered:
                 return None
@@ -216,7 +216,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             self._lost[target] = lost.all(0) & self._lost.get(target, torch.tensor(True, device=lost.device))
             # if the target score is NaN, other NaN scores may come from the model
             return lost & ~lost.gather(1, own[:, None])
-        excluded = torch.zeros_like(scores, dtype=torch.bool) if mask is None else mask != 0
+        excluded = None if mask is None else mask != 0
         if self._known is not None:
             columns = scores.shape[1] if self._columns_of is None else len(self._columns_of)
             if target != LABEL_RELATION and self._known.num_entities > columns:
@@ -225,12 +225,15 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             look_up = getattr(self._known, f"{target}s")
             row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
             column = self._columns(answer)
-            excluded[row[column >= 0], column[column >= 0]] = True
-        if mask is None:  # an evaluation loop replaces the scores of filtered candidates by NaN
-            is_known = excluded.gather(1, own[:, None])[:, 0]
-            if not is_known.all():
-                missing = f"the evaluated ones included; {hrt_batch[~is_known][0].tolist()} is missing"
-                raise ValueError(f"known must contain all filtered triples, {missing}")
+            pairs = row[column >= 0], column[column >= 0]
+            if excluded is None:  # an evaluation loop replaces the scores of filtered candidates by NaN
+                is_known = torch.zeros_like(own, dtype=torch.bool)
+                is_known[row[column == own[row]]] = True
+                if not is_known.all():
+                    missing = f"the evaluated ones included; {hrt_batch[~is_known][0].tolist()} is missing"
+                    raise ValueError(f"known must contain all filtered triples, {missing}")
+                return pairs  # a mask would take a third longer
+            excluded[pairs] = True
         return excluded
 
 
@@ -283,7 +286,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
                 )
         self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
         if target not in self.negative_samples:
             raise ValueError(f"candidates are sampled for head and tail; got target {shorten(target)}")
         if self._columns_of is not None:
@@ -292,6 +295,8 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         if new := set(batch) - self._index.keys():
             raise ValueError(f"evaluation_factory must hold all triples evaluated; {list(min(new))} is new")
         negatives = self.negative_samples[target][[self._index[triple] for triple in batch]].to(own.device)
+        if isinstance(exclude, tuple):
+            exclude = torch.zeros_like(scores, dtype=torch.bool).index_put_(exclude, torch.tensor(True))
         exclude = None if exclude is None else exclude.gather(1, negatives)
         true = scores.gather(1, own[:, None])[:, 0]
         return Ranks.from_negatives(true, scores.gather(1, negatives), exclude=exclude, backend=self.backend)

@@ -67,7 +67,10 @@ class Analysis:
                 "RankCollection.confidence_intervals"
             )
         if len(rows) and not len(self.table_rows):
-            warn("every ranking task has the weight 0, and values are NaN: pass a weight above 0 for tasks that count")
+            warn(
+                "every ranking task has the weight 0 or the gain 0, and values are NaN: pass numbers above 0 for tasks "
+                "that count"
+            )
         if differing:
             warn(
                 f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
@@ -205,6 +208,12 @@ class Analysis:
                 "for filtered ranks list the relevant items in exclude",
             )
 
+    def warn_of_labels(self, definition: "QueryDefinition") -> None:
+        """Warn once for each threshold if all relevant items of a query have smaller labels."""
+        if number := int(self.queries.count.sum() - self.queries_for(definition).count.sum()):
+            text = f"{number} queries without a label of at least {definition.relevance:g} are not counted"
+            self.warn_once(text, f"{text} (trec_eval counts them as 0)")
+
     def warn_undefined(self, key: str) -> None:
         """Warn once that a value is undefined."""
         self.warn_once(
@@ -223,17 +232,20 @@ class Analysis:
             if "undefined" in self._warned:  # which names the same cause
                 return
             warn(
-                f"each ranking task (number: {self.sample().num_tasks}) has one candidate, so that every rank is 1 "
-                "whatever the scores: if the mask exclude= is inverted, invert it; True marks candidates to skip"
+                "each ranking task has one candidate, so that every rank is 1 whatever the scores: if the mask "
+                "exclude= is inverted, invert it; True marks candidates to skip"
             )
-        elif reversal := self.reversal:
-            warn(reversal)
+        elif self.reversal:  # the same text in every epoch, so that Python shows it once
+            warn(f"the ranks are far worse than chance: {_REVERSED}")
 
     @property
     def reversal(self) -> str:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
         found = self.once("reversal", lambda: far_below_chance(self.rows))
-        return found and f"{found}: are the scores distances? Of scores higher is better, pass -distances"
+        return found and f"{found}: {_REVERSED}"
+
+
+_REVERSED = "are the scores distances? Of scores higher is better, pass -distances"
 
 
 def far_below_chance(rows: Rows) -> str:

@@ -137,11 +137,13 @@ def p_value_bracket(
     is_auc = definition.f == AUC  # (N - r) / (N - 1) are ranks of weight -1 / (N - 1)
     v = v / (N - 1) if is_auc else v
     sums = rank_summands(*((IDENTITY, -sign) if is_auc else (known(definition.f), sign)), N, v, c)
-    shift = sign * float(c @ (v * N)) if is_auc else 0.0
+    shift = sign * float((c * v * N).sum()) if is_auc else 0.0
     bottom, top = sums.bottom + shift, sums.top + shift
     g = known(definition.g if mean is None else IDENTITY)
     mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
-    slack = _slack(g, mean, bottom, top, tolerance) + float(c @ moved) * max(abs(bottom), abs(top), top - bottom)
+    slack = _slack(g, mean, bottom, top, tolerance) + float((c * moved).sum()) * max(
+        abs(bottom), abs(top), top - bottom
+    )
     return log_upper_tail(sums, sign * mean - shift, slack)
 
 

@@ -78,8 +78,7 @@ def intervals_by_dataset(
         y = row + (i - (len(models) - 1) / 2) * step
         ax.hlines(y, low, high, color=color, linewidth=1.4)
         ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
-    if chance:
-        bars = [(chance[name], y) for y, name in enumerate(cells) if name in chance]
+    if bars := [(chance[name], y) for y, name in enumerate(cells) if chance and name in chance]:
         ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **CHANCE)
     label_rows(ax, list(cells), 0.5)
     ax.tick_params(labelsize=SMALL)

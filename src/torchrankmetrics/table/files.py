@@ -215,7 +215,7 @@ def _is_csv(path: Source, content: bytes) -> bool:
 
 def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
     """Read a header and one row per ranking task; the header decides between commas and tabs."""
-    name = os.fspath(path)
+    name, numbers = os.fspath(path), list[int]()  # of lines
     if (needed := _BYTES_OF_LINE * content.count(b"\n")) > max_bytes:
         raise TooLargeError(path, needed, max_bytes)
     try:
@@ -227,10 +227,13 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
             if len(row) != len(names):
                 raise ValueError(f"line {lines.line_num} must have {len(names)} cells as the header, got {len(row)}")
             rows.append(row)
+            numbers.append(lines.line_num)
         cells = zip(*rows, strict=True) if rows else ((),) * len(names)
         return from_columns(names, [np.array(column, dtype=object) for column in cells], name)
     except (csv.Error, ValueError, TypeError) as error:
-        raise ValueError(f"{name}: {error}") from error
+        lines_of = {str(i): f"line {number}" for i, number in enumerate(numbers)}
+        text = re.sub(r"(?:row|task) (\d+)(?=$|;| has)", lambda at: lines_of.get(at[1], at[0]), str(error))
+        raise ValueError(f"{name}: {text}") from error
 
 
 def _has_parquet(path: Source) -> bool:

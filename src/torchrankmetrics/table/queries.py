@@ -204,8 +204,8 @@ def _blocks(
     _require_none(
         np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
         *(rows, index, starts),
-        "have answers of different gains next to each other, whose ranks leave the others out, so that their order is "
-        "unknown: exclude must not list the answers",
+        "have relevant items with different labels that are excluded from each other's candidates, so that their order "
+        "is unknown: exclude must not list the relevant items of a query",
     )
     optimistic, pessimistic, sizes = optimistic[inside], pessimistic[inside], np.diff(np.append(heads, len(part)))
     if broken.any():

@@ -114,10 +114,14 @@ class Summands:
             length = np.diff(np.r_[starts, len(self.size)])
             v, best = np.repeat(self.v, length), np.repeat(self.best, length)
             self.mean, self.deviation = v * (self.mean - best), v * self.deviation
-            self.shift = float(self.c @ (self.v * self.best))
+            self.shift = self.total(self.v * self.best)
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
-        self.top, self.bottom = (self.shift + float(self.c @ (self.v * end)) for end in (self.best, self.worst))
+        self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
         self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
+
+    def total(self, of_each: FloatArray) -> float:
+        """Sum over all summands of a number of each group (groups,); BLAS would start threads."""
+        return float((of_each * self.c).sum())
 
     def cells_of(self, group: int) -> slice:
         """Cells of a group."""
@@ -174,7 +178,7 @@ class Summands:
         logs = np.log(k[0] / mass) + t * v * anchor[row] + k1 * d + var * d**2 / 2 + third * d**3 / 6
         first = v * (anchor[row] + k1 + var * d + third * d**2 / 2)
         parts = logs, first, v**2 * np.maximum(var + third * d, 0.0), v**3 * third, off / k[0]
-        return np.asarray(np.array(parts) @ self.c + np.array([t * self.shift, self.shift, 0.0, 0.0, 0.0]))
+        return np.asarray((np.array(parts) * self.c).sum(axis=1) + np.array([t * self.shift, self.shift, 0, 0, 0]))
 
     def log_transform(self, t: float, first: float, step: float, number: int) -> ComplexArray:
         """Logarithm, up to multiples of 2 pi i, of the Fourier transform of the distribution tilted by t.
@@ -197,18 +201,24 @@ class Summands:
                 at_mass = np.where(wide & (half * t > _WIDE), at_end / t, e)
                 x, e = np.where(wide, end, x), np.where(wide, at_end, e)
             mass += self._sums(at_mass)
-            terms.append((e * np.exp(1j * first * x))[:, None])
-            turns.append(np.exp(1j * (step * np.arange(block + 1))[:, None] * x[:, None]))
+            terms.append((e * np.exp(1j * (first - step) * x))[:, None])
+            turns.append(np.exp(1j * (step * np.arange(1, block + 1))[:, None] * x[:, None]))
+        # the logarithm of a product takes as long as that of a number; a product that underflows is negligible
+        order = np.argsort(self.c, kind="stable")
+        number_of_each, begin = np.unique(self.c[order], return_index=True)
+        row_of_each, segment_of_each = row[order], self.segment[order]
+        mass = mass[row_of_each, segment_of_each, None]
         result = np.empty(len(theta), dtype=np.complex128)
         for j in range(0, len(theta), block):
-            both = np.sum([term * turn[:, :block] for term, turn in zip(terms, turns, strict=True)], axis=0)
+            parts = [term * turn for term, turn in zip(terms, turns, strict=True)]
+            terms = [part[:, -1:] for part in parts]
+            both = parts[0] if len(parts) == 1 else parts[0] + parts[1]
             if wide.any():
-                both *= np.where(wide[:, None], 1 / (t + 1j * theta[j : j + block, None]), 1.0)
+                both = both * np.where(wide[:, None], 1 / (t + 1j * theta[j : j + block, None]), 1.0)
+            products = np.multiply.reduceat(self._sums(both)[row_of_each, :, segment_of_each] / mass, begin, axis=0)
             with np.errstate(divide="ignore"):
-                logs = np.log(self._sums(both)[row, :, self.segment] / mass[row, self.segment, None])
-            result[j : j + block] = self.c @ logs
-            terms = [term * turn[:, block:] for term, turn in zip(terms, turns, strict=True)]
-        shift = self.shift + float(self.c @ (self.v * anchor[row]))
+                result[j : j + block] = (number_of_each[:, None] * np.log(products)).sum(axis=0)
+        shift = self.shift + self.total(self.v * anchor[row])
         return (result + 1j * theta * shift)[:number]
 
     def saddlepoint(self, s: float) -> float:
