@@ -76,7 +76,7 @@ class Level:
 
     def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
         self.dtype, self._problem, self._targets = dtype, problem, targets
-        self._buffer = torch.empty(0, dtype=dtype)
+        self._buffer = torch.empty(0, dtype=dtype, device=problem.row.device)
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,)."""
