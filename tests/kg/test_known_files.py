@@ -72,6 +72,8 @@ FOREIGN = {
     "empty": (lambda c: b"", "it is empty"),
     "truncated": (lambda c: c[:-8], "its header declares"),
     "cut header": (lambda c: c[:1000], "header is damaged or cut"),
+    "no sides": (lambda c: changed(c, b'"sides"', b'"edges"'), "its header is inconsistent"),
+    "no sizes": (lambda c: changed(c, b'"sizes"', b'"dizes"'), "its header is inconsistent"),
     "newer": (lambda c: changed(c, b"triples 2\n", b"triples 3\n"), "it has version 3; this library reads 1, 2"),
     "other order": (lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()), f"its numbers are {OTHER}-endian"),
 }

@@ -154,6 +154,7 @@ def test_stars_are_those_of_the_differences_from_the_baseline() -> None:
     assert f"{100 * table.cell('c', 'large').value:.1f}" in rows["c"]
     assert "significantly different from Baseline" in source
     assert "6 pairwise comparisons" in source
+    assert "Metric: MRR." in source
     assert "from the best (p ≤" in table.to_markdown(stars=True)
     with pytest.raises(ValueError, match="baseline must be one of 'a', 'b', 'c'"):
         table.to_latex(baseline="d")

@@ -63,6 +63,7 @@ def test_frames_and_files_of_all_columns_come_back():
         (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in line 2"),
         (["rank,group", "", "1,2", "", "1"], "line 5 must have 2 cells as the header, got 1"),
         (["rank,nan", "1,true", "2,yes"], "nan must hold numbers, or true and false"),
+        (["rank,nan", "1,true", "2,3"], "nan must be true or false; got 3 in line 3"),
         (["rank,sample_id", "1,1e300"], "sample_id must hold integers"),
         (
             ["optimistic", "1"],

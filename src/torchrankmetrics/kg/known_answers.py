@@ -110,7 +110,8 @@ class KnownAnswers:
 
     def of_columns(self, *columns: Tensor) -> ExcludedSlices:
         """Look up queries that are given as columns of ids, int64 (B,) each."""
-        here = self.to(columns[0].device)
+        device = columns[0].device
+        here = self.to(device)
         if here is not self:
             return here.of_columns(*columns)
         index, ids, inside = self.index, list[Any](columns), cast("Any", True)
@@ -123,13 +124,13 @@ class KnownAnswers:
             inside = inside & (column >= 0) & (column < size)
         start, length = key * 0, key * 0
         if len(known):
-            place: Any = torch.searchsorted(index.key, torch.as_tensor(key))
+            place: Any = torch.searchsorted(index.key, torch.as_tensor(key, device=device))
             place = (place.numpy() if place.is_cpu else place).clip(max=len(known) - 1)
             start = starts[place]
             length = (starts[place + 1] - start) * ((known[place] == key) & inside)
             if self._blocks:
                 self._check_slices(place, key, start, start + length)
-        slices = torch.as_tensor(start), torch.as_tensor(length)
+        slices = torch.as_tensor(start, device=device), torch.as_tensor(length, device=device)
         return ExcludedSlices(index.answers, *slices, index.longest, index.num_answers)
 
     def entries(self) -> tuple[Tensor, Tensor]:

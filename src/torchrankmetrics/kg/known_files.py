@@ -26,6 +26,7 @@ from torchrankmetrics.kg.known_answers import AnswerIndex, CheckedBlocks, KnownA
 from torchrankmetrics.validation import shorten
 
 _VERSIONS = (b"1", b"2")
+_ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")  # of an index, in the header
 _FIRST = b"torchrankmetrics known triples "
 _HEADER, _DIGEST, _ITEM = 4096, 32, 8
 _ENTRIES = 4096  # of a block that has a digest: 32 KiB
@@ -37,8 +38,7 @@ def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[
     for side, one in known.items():
         one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
-        names = ("sizes", "num_answers", "longest", "lengths", "sha256")
-        sides[side] = dict(zip(names, (*one.index[3:], [len(part) for part in own], []), strict=True))
+        sides[side] = dict(zip(_ABOUT, (*one.index[3:], [len(part) for part in own], []), strict=True))
         arrays += own
     about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
     head = _FIRST + _VERSIONS[-1] + b"\n" + json.dumps(about).encode()
@@ -64,6 +64,8 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
             about = _read_header(head, os.fstat(file.fileno()).st_size)
         except ValueError as error:
             raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError(f"{name} is not a whole file of known triples: its header is inconsistent") from None
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     lengths = [length for index in about["sides"].values() for length in index["lengths"]]
     with warnings.catch_warnings():
@@ -99,6 +101,8 @@ def _read_header(head: bytes, size: int) -> dict[str, Any]:
     if about["byteorder"] != sys.byteorder:
         order = about["byteorder"]
         raise ValueError(f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it here")
+    if any(index.keys() != {*_ABOUT} for index in [about["sides"]["tail"], *about["sides"].values()]):
+        raise ValueError("its header is inconsistent")
     lengths = [length for index in about["sides"].values() for length in index["lengths"]]
     blocks = 0 if version == _VERSIONS[0] else sum(-(-length // _ENTRIES) for length in lengths)
     if size != (needed := _HEADER + _ITEM * sum(lengths) + _DIGEST * blocks):

@@ -117,7 +117,8 @@ class StudyTable(Rendered):
         for name in outer:
             places: Any = [(name, other) if by_model else (other, name) for other in inner]
             lines.append([name or "chance", *(self._entry(one, *place) for place in places for one in self.measures)])
-        return Tabular(columns, lines, self.notes)
+        metric = () if several else (f"Metric: {paper_name(self.measures[0].key)}.",)
+        return Tabular(columns, lines, (*metric, *self.notes))
 
     @property
     def notes(self) -> tuple[str, ...]:

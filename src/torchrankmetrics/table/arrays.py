@@ -175,7 +175,10 @@ def of_text(values: Array, column: str) -> Array:
             row, hint = int(wrong.argmax()), "; ranks of ties belong into the columns optimistic and pessimistic"
             raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint * (column == 'rank')}")
         numbers = numbers.astype(np.int64)
-    return numbers.astype(bool) if column in FLAGS and np.isin(numbers, (0, 1)).all() else numbers
+    if column in FLAGS:
+        _refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
+        return numbers.astype(bool)
+    return numbers
 
 
 def _is_number(word: str) -> bool:

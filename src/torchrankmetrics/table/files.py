@@ -46,7 +46,6 @@ _MARK = b"torchrankmetrics SHA-256"  # before the digest
 _SEAL = len(_MARK) + hashlib.sha256().digest_size
 _BATCH = 1 << 16  # rows that are decoded at once
 _PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empty struct is one byte there
-_NULL = "__HIVE_DEFAULT_PARTITION__"  # how engines name the partition of null
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")  # NumPy also reads 1_000, and digits of other scripts
 
 
