@@ -258,6 +258,7 @@ def test_damaged_files_raise(tmp_path):
         ("q Q0 d 1 nan x\n", "line 1: score must be a number, got 'nan'"),
         ("q d 3.5\n", "line 1: 3 fields instead of 6; a file of 3 columns begins with a header"),
         ('{"q": {"d": 1}}\n{"p": {"d": }}', "line 2: Expecting value"),
+        ('{"q": {"d": 1}}\n{"p": {"d": 1\n', "line 2: Expecting ',' delimiter"),
         ('{"q": [1]}', "line 1: expected {query: {document: number}}"),
         ("\n", "is empty"),
         ("q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),

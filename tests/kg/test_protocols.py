@@ -132,7 +132,12 @@ def complex_queries(hard, **more):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: complex_queries([[0], [1]], easy=[[2], [1]]), ValueError, "every answer once; 1 are given again"),
+        (
+            lambda: complex_queries([[0], [1]], easy=[[2], [1]]),
+            ValueError,
+            "every answer once; 1 of query 1 is given again",
+        ),
+        (lambda: complex_queries(torch.tensor([[0, 1], [2, -1]])), IndexError, "hard must hold queries and answers"),
         (lambda: complex_queries([[0], [1]], pattern=[0]), ValueError, r"pattern must be \(Q,\), at least \(2,\)"),
         (lambda: complex_queries(torch.zeros(3, 2).long()), ValueError, r"hard must be \(2, P\)"),
         (lambda: complex_queries((torch.zeros(2).long(), torch.zeros(3).long())), ValueError, r"hard must be \(2, P\)"),

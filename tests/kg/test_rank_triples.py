@@ -202,12 +202,12 @@ BAD = {
     "hrt type": (
         lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: 1.0, num_entities=E),
         TypeError,
-        "scores must be a torch.Tensor or an array",
+        r"score_hrt\(...\) must be a torch.Tensor",
     ),
     "list": (
         lambda m: rank_triples(lambda h, r: [[0.0]], None, TEST, None),
         TypeError,
-        "scores must be a torch.Tensor",
+        r"score_tails\(...\) must be a torch.Tensor",
     ),
     "few columns": (
         lambda m: rank_triples(lambda h, r: torch.zeros(len(h), 3), None, TEST, None),

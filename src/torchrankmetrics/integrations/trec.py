@@ -202,7 +202,8 @@ def _num_candidates(
     if (wrong := depth + num_missed > numbers).any():
         i = int(wrong.argmax())
         there = f"{depth[i]} in its list and {num_missed[i]} relevant documents outside"
-        raise ValueError(f"num_candidates: query {shorten(queries[i])} has {there}, got {numbers[i]}")
+        query = shorten(queries[i])
+        raise ValueError(f"num_candidates must count all documents: query {query} has {there}, got {numbers[i]}")
     return numbers
 
 
@@ -356,7 +357,7 @@ def _is_header(line: str) -> bool:
 
 def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[_Entry]:
     """Yield the entries of one object, or of one in each line."""
-    parts: Iterable[str] = chain([line], text)
+    parts: Iterable[str] = (one.rstrip("\n") for one in chain([line], text))
     try:
         json.loads(line)
     except json.JSONDecodeError:

@@ -33,7 +33,7 @@ def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> Scor
             cell = torch.arange(begin, min(begin + _TRIPLES, total), device=rows.device)
             given, put_in = rows[cell // number], (cell % number)[:, None]
             triples = torch.cat([put_in, given] if place == 0 else [given, put_in], 1)
-            scores = as_scores(score_hrt(triples), rows.device)
+            scores = as_scores(score_hrt(triples), rows.device, name="score_hrt(...)")
             if scores.shape not in ((len(cell),), (len(cell), 1)):
                 got = tuple(scores.shape)
                 raise ValueError(f"score_hrt must return scores ({len(cell)},), one for each triple; got {got}")
@@ -43,9 +43,9 @@ def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> Scor
     return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(relations, tails, 0)
 
 
-def as_scores(given: Scores, device: torch.device, higher_is_better: bool = True) -> Tensor:
+def as_scores(given: Scores, device: torch.device, higher_is_better: bool = True, name: str = "score") -> Tensor:
     """Return scores as a tensor, higher is better, arrays on the device."""
-    scores = read_scores(given, "scores", "scores")
+    scores = read_scores(given, name, "scores")
     scores = scores if isinstance(given, Tensor) else scores.to(device)
     if higher_is_better:
         return scores
@@ -57,9 +57,9 @@ def score_queries(
     score: Callable[..., Scores], ids: tuple[Tensor, ...], side: str | None, higher_is_better: bool
 ) -> Tensor:
     """Score queries, given as columns of ids (B,): (B, N), higher is better."""
-    scores = as_scores(score(*ids), ids[0].device, higher_is_better)
+    name = "score" if side is None else f"score_{side}s"
+    scores = as_scores(score(*ids), ids[0].device, higher_is_better, f"{name}(...)")
     if scores.ndim != 2 or len(scores) != len(ids[0]):
-        name = "score" if side is None else f"score_{side}s"
         raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
     return scores
 

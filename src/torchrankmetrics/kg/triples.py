@@ -275,8 +275,10 @@ def rank_complex_queries(
         more = _pairs(easy, "easy")
         queries, answers = (torch.cat([one, two.to(one.device)]) for one, two in zip((query, own), more, strict=True))
     known = KnownAnswers(queries, answers)
-    if again := len(answers) - len(known.index.answers):
-        raise ValueError(f"hard and easy must hold every answer once; {again} are given again")
+    if len(answers) > len(known.index.answers):
+        pairs, repeats = torch.unique(torch.stack([queries, answers]), dim=1, return_counts=True)
+        first, answer = pairs[:, repeats > 1][:, 0].tolist()
+        raise ValueError(f"hard and easy must hold every answer once; {answer} of query {first} is given again")
     group = torch.zeros_like(query)
     if pattern is not None:
         patterns = as_ids(pattern, "pattern").to(query.device)
@@ -302,4 +304,6 @@ def _pairs(given: Answers, name: str) -> Sequence[Tensor]:
         raise ValueError(
             f"{name} must be (2, P), pairs of (query, answer), or a list of answers per query; got {shapes}"
         )
+    if any(len(part) and int(part.min()) < 0 for part in parts):
+        raise IndexError(f"{name} must hold queries and answers of at least 0")
     return parts

@@ -210,8 +210,9 @@ class Analysis:
 
     def warn_of_labels(self, definition: "QueryDefinition") -> None:
         """Warn once for each threshold if all relevant items of a query have smaller labels."""
-        if number := int(self.queries.count.sum() - self.queries_for(definition).count.sum()):
-            text = f"{number} queries without a label of at least {definition.relevance:g} are not counted"
+        if self.queries.count.sum() > self.queries_for(definition).count.sum():
+            # the same text in every batch, so that Python shows it once
+            text = f"queries without a label of at least {definition.relevance:g} are not counted"
             self.warn_once(text, f"{text} (trec_eval counts them as 0)")
 
     def warn_undefined(self, key: str) -> None:

@@ -119,6 +119,7 @@ def _read_indexes(indexes: Integers, positive: Tensor, negatives: Tensor) -> Ten
             f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
         )
     # checked on every device: a wrong index would end the process on an accelerator
-    if len(owner) and not bool(((owner >= 0) & (owner < len(positive))).all()):
-        raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {shorten(owner.tolist())}")
+    wrong = (owner < 0) | (owner >= len(positive))
+    if bool(wrong.any()):
+        raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {int(owner[wrong][0])}")
     return owner
