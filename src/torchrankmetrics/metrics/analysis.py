@@ -155,6 +155,7 @@ class Analysis:
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
         """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
+        self.warn_of_labels(definition)
         selected = self.used_queries(definition, side)
         queries, key = self.queries_for(definition), (definition.relevance, average, selected.tobytes())
         return self.once(key, lambda: query_sample_of(queries.take(selected), average))

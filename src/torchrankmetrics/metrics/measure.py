@@ -100,8 +100,6 @@ class Measure:
         value = self.base(analysis)
         if analysis.has_queries and self.definition.of_tasks is not None:
             analysis.warn_of_competition(self.definition.name, self.key, self.side)
-        elif self.definition.of_tasks is None:
-            analysis.warn_of_labels(self.definition)
         if not math.isnan(value):
             value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
