@@ -132,7 +132,7 @@ WRONG = {
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-ERROR = r"^[\w.\[\]]+ must (be a dense|be on a device|not be).*"
+ERROR = r"^[\w.\[\]()]+ must (be a dense|be on a device|not be).*"
 READERS = {
     "as_tensor": (S, lambda x: as_tensor(x, "x")),
     "as_tensor of bool": (CELLS, lambda x: as_tensor(x, "x")),
