@@ -106,7 +106,7 @@ class Cascade:
         limit = self._limit(tile)
         most = len(tile) if listed else _LONG * limit if level.is_coarse else limit
         above, inside, entry, column = self._scan(tile, task, level, most)
-        own, tied, kept = task[entry], torch.zeros_like(entry, dtype=torch.bool), torch.ones_like(entry) > 0
+        own, tied, remaining = task[entry], torch.zeros_like(entry, dtype=torch.bool), torch.ones_like(entry) > 0
         many = inside > limit
         if level.is_coarse:
             hard = inside > limit // 2  # their pairs cost most of what int8 saves
@@ -122,18 +122,18 @@ class Cascade:
                 return self._count_some(tile, task, level, listed)
             if bool(exact.any()):  # what is equal where nothing is rounded is tied
                 self._counts.tied.index_add_(0, task, (inside - self._own_inside(tile, task)) * exact)
-                kept = ~exact[entry]
+                remaining = ~exact[entry]
             if listed:
-                other = kept & (column + tile.left != self._problem.column[own])
+                other = remaining & (column + tile.left != self._problem.column[own])
                 if self._targets.group is not None:
                     tied = other & self._targets.are_equal(own, column + tile.left)
-                kept = other & ~tied
-                inside = torch.bincount(entry[kept], minlength=len(task))
+                remaining = other & ~tied
+                inside = torch.bincount(entry[remaining], minlength=len(task))
             many = (inside > (len(tile) if level.dtype == FLOAT64 else limit)) & ~exact
         self._counts.above.index_add_(0, task, above * ~many)
         self._counts.tied.index_add_(0, own, (tied & ~many[entry]).long())
-        kept &= ~many[entry]
-        self._pairs.decide(tile, own[kept], column[kept])
+        remaining &= ~many[entry]
+        self._pairs.decide(tile, own[remaining], column[remaining])
         return task[many]
 
     def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int) -> Between:
