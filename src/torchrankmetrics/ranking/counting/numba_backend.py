@@ -264,6 +264,13 @@ def _num_nan(line):
 
 
 @numba.njit(nogil=True, cache=True)
+def _mark(marks, columns, offset, right, value):
+    for column in columns:
+        if 0 <= column - offset < right:
+            marks[column - offset] = value
+
+
+@numba.njit(nogil=True, cache=True)
 def _count_tasks(scores, tasks, lists, excluded, piece, out):
     """Count the tasks of a piece into out (4, P)."""
     (cells, step, borders, width, shift, kind), (gone, gone_step) = scores, excluded
@@ -273,6 +280,7 @@ def _count_tasks(scores, tasks, lists, excluded, piece, out):
     buffer, limits, own_keys = np.empty(_BLOCK, kind.dtype), np.empty(last, kind.dtype), np.empty(last, kind.dtype)
     most = last - first if last - first > _FEW else 0
     search = np.empty(most, kind.dtype), np.empty(2 * most + 2, kind.dtype), np.empty(2 * most + 1, np.int64)
+    is_known = np.zeros(width if most and len(length) else 0, np.bool_)
     while first < last:
         row, end = rows[first] if len(rows) else first, first + 1
         while end < last and len(rows) and rows[end] == row:
@@ -312,12 +320,17 @@ def _count_tasks(scores, tasks, lists, excluded, piece, out):
             nan += _add(buffer[:n], some, 0, -1, tree, search, below, above)
         if tree[1]:
             _finish_search(some, tree[0], nan, search, below, above)
+            _mark(is_known, known, offset, right, True)  # one look instead of a search for each task
         for i in range(first, end):
             others, low, high, nans = number, out[0, i], number - nan - out[1, i], nan
             column = columns[i] if len(columns) else -1
             if 0 <= column < right and not (len(gone) and gone[marks + column]):
-                place = np.searchsorted(known, column + offset) if len(known) else 0
-                if place == len(known) or known[place] != column + offset:  # a candidate, which is left out
+                if tree[1]:
+                    is_candidate = not (len(known) and is_known[column])
+                else:
+                    place = np.searchsorted(known, column + offset) if len(known) else 0
+                    is_candidate = place == len(known) or known[place] != column + offset
+                if is_candidate:  # which is left out
                     key = own_keys[i]
                     others -= 1
                     low -= key < limits[i]
@@ -326,4 +339,6 @@ def _count_tasks(scores, tasks, lists, excluded, piece, out):
             if limits[i] != limits[i]:  # which nothing is below
                 low, high, nans = 0, 0, nans + 1
             out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
+        if tree[1]:
+            _mark(is_known, known, offset, right, False)
         first = end
