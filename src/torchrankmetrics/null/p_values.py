@@ -141,9 +141,8 @@ def p_value_bracket(
     bottom, top = sums.bottom + shift, sums.top + shift
     g = known(definition.g if mean is None else IDENTITY)
     mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
-    slack = _slack(g, mean, bottom, top, tolerance) + float((c * moved).sum()) * max(
-        abs(bottom), abs(top), top - bottom
-    )
+    slack = _slack(g, mean, bottom, top, tolerance)
+    slack += float((c * moved).sum()) * max(abs(bottom), abs(top), top - bottom)
     return log_upper_tail(sums, sign * mean - shift, slack)
 
 

@@ -342,7 +342,7 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
         parts.append(column.sort().values if isinstance(part, Set) else column)
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
-    column = torch.cat([row[:0], *parts])
+    column = torch.cat(parts) if parts else row
     if name == "target" and len(column):
         key = (row * (column.max() + 1) + column).sort()[0]
         if (repeated := (key[1:] == key[:-1]).nonzero()).numel():

@@ -283,7 +283,7 @@ class RankSummands(Summands):
         best, next_best = self.values(np.array([most, most + 1]))
         if self.first.any() or not (self.given[most < self.N] * (best - next_best) > short).all():
             return None
-        return float(self.c @ np.log(np.minimum(most, self.N) / self.N))
+        return self.total(np.log(np.minimum(most, self.N) / self.N))
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -347,7 +347,7 @@ class ListedSummands(Summands):
         gaps = np.array([x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in self.lists])
         if not (self.given[0] * gaps > short).all():
             return None
-        return float(self.c @ np.log([mass[-1] / mass.sum() for _, mass in self.lists]))
+        return self.total(np.log([mass[-1] / mass.sum() for _, mass in self.lists]))
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
