@@ -37,7 +37,7 @@ class KnownTriples:
         TypeError, ValueError: if ids or num_entities are not integers, or a split is not (n, 3).
         IndexError: if an id is negative or an entity is not below num_entities.
 
-    Source: filtered setting of Bordes et al. 2013; the example is Figure 1 of Berrendorf et al. 2020 (arXiv 2002.06914).
+    Source: filtered setting of Bordes et al. 2013; example of Berrendorf et al. 2020 (arXiv 2002.06914), Figure 1.
 
     >>> known = KnownTriples(torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]]))
     >>> known.num_candidates(torch.tensor([[0, 1, 1]]), "tail")  # tails 2 and 3 are filtered

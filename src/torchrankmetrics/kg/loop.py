@@ -46,7 +46,7 @@ class LoopOptions(NamedTuple):
 
 
 class QuerySide:
-    """The unique queries of one side, from the query (n, k) and entity (n,) of each task; ``tasks`` are numbers of them."""
+    """The unique queries of one side, from the query (n, k) and entity (n,) of each of some ``tasks``."""
 
     def __init__(
         self,
