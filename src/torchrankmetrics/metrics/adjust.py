@@ -15,9 +15,8 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers

@@ -56,7 +56,7 @@ class RankMetric(RowOwner, Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition (str, RankDefinition or QueryDefinition): a name, also with view, rank type and side; or a definition.
+        definition (str, RankDefinition or QueryDefinition): a name (also with view, rank type, side) or a definition.
         view (str, default None): "base" (None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
         rank_type (str, default None): "realistic" (None), "optimistic", "pessimistic", or "expected" over the orders of
             tied candidates (None for query metrics). p-values are computed from pessimistic ranks.
