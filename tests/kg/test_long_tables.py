@@ -135,7 +135,7 @@ def test_rows_without_queries_merge():
         ({"query": [7, 7, 7, -3, -3]}, ValueError, "query must hold ids of at least 0, got -3"),
         ({"true": [0, 0, 2, 1, 0]}, TypeError, "true must hold booleans, or 0 and 1; got int64"),
         ({"score": [1, 2]}, ValueError, r"columns must be \(T,\), all of one length; got query \(5,\)"),
-        ({"score": [[1]] * 5}, ValueError, r"score must be \(T,\), got shape \(5, 1\)"),
+        ({"score": [[1]] * 5}, ValueError, r"columns must be \(T,\), all of one length; got .*, score \(5, 1\)"),
         ({"score": [1j] * 5}, TypeError, "score must hold real numbers"),
         ({"exclude": [False] * 5}, ValueError, r"columns must be among .*, with the first four; got .*, exclude"),
         ({"side": ["left"] * 5}, ValueError, "side must hold numbers, or head and tail"),

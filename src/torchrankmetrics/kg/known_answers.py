@@ -29,7 +29,7 @@ from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.validation import shorten
 
 _VERSIONS = (b"1", b"2")
-_ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")  # of an index, in the header
+_ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")  # facts about a side, in the header
 _FIRST = b"torchrankmetrics known triples "
 _HEADER, _DIGEST, _ITEM = 4096, 32, 8
 _ENTRIES = 4096  # of a block that has a digest: 32 KiB
@@ -235,46 +235,39 @@ def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[
 
 
 def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownAnswers]]:
-    """Map a file, of which only the header is read: its path and digest, the number of entities, and the indices.
-
-    Raises:
-        OSError: if it cannot be opened.
-        ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
-    """
+    """Map a file, of which only the header is read: its path and digest, the number of entities, and the indices."""
     name = os.fspath(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{name} is not a regular file, and only regular files can be mapped into memory")
     with open(path, "rb") as file:
         try:
             head = file.read(_HEADER)
-            about = _read_header(head, os.fstat(file.fileno()).st_size)
+            num_entities, sides = _read_header(head, os.fstat(file.fileno()).st_size)
         except ValueError as error:
             raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
         except (KeyError, TypeError, AttributeError):
             raise ValueError(f"{name} is not a whole file of known triples: its header is inconsistent") from None
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    lengths = [length for index in about["sides"].values() for length in index["lengths"]]
+    lengths = [length for *_, own, _ in sides.values() for length in own]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
     parts, digests, known = iter(torch.split(numbers, lengths)), memoryview(mapped)[_HEADER + numbers.nbytes :], {}
-    for side, index in about["sides"].items():
-        key, start, answers = own = [next(parts) for _ in index["lengths"]]
-        blocks = []
-        damaged = f"{name} is damaged: a checksum of the {side} side does not match"
+    for side, (*about, _, of_arrays) in sides.items():
+        key, start, answers = own = [next(parts) for _ in range(3)]
+        blocks, damaged = [], f"{name} is damaged: a checksum of the {side} side does not match"
         for i, part in enumerate(own):
-            if index["sha256"]:  # version 1
-                blocks.append(CheckedBlocks(part.numpy(), len(part) or 1, bytes.fromhex(index["sha256"][i]), damaged))
+            if of_arrays:  # version 1
+                blocks.append(CheckedBlocks(part.numpy(), len(part) or 1, bytes.fromhex(of_arrays[i]), damaged))
             else:
                 blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
                 digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
-        sizes = index["sizes"], index["num_answers"], index["longest"]
-        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *sizes), tuple(blocks))
-    return (os.path.abspath(path), head[-_DIGEST:].hex()), about["num_entities"], known
+        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *about), tuple(blocks))
+    return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, known
 
 
-def _read_header(head: bytes, size: int) -> dict[str, Any]:
-    """Read and check a header against the size of its file."""
+def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
+    """Read the number of entities and the facts about each side; check a header against the size of its file."""
     if not head.startswith(_FIRST):
         raise ValueError(f"it starts with {shorten(head[:16])}" if head else "it is empty")
     version, _, rest = head[len(_FIRST) :].partition(b"\n")
@@ -283,17 +276,15 @@ def _read_header(head: bytes, size: int) -> dict[str, Any]:
         raise ValueError(f"it has version {version[:20].decode(errors='replace')}; this library reads {known}")
     if len(head) < _HEADER or hashlib.sha256(head[:-_DIGEST]).digest() != head[-_DIGEST:]:
         raise ValueError(f"its header is damaged or cut (the file has {size} bytes)")
-    about: dict[str, Any] = json.loads(rest[:-_DIGEST])
-    if about["byteorder"] != sys.byteorder:
-        order = about["byteorder"]
+    about = json.loads(rest[:-_DIGEST])
+    if (order := about["byteorder"]) != sys.byteorder:
         raise ValueError(f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it here")
-    if any(index.keys() != {*_ABOUT} for index in [about["sides"]["tail"], *about["sides"].values()]):
-        raise ValueError("its header is inconsistent")
-    lengths = [length for index in about["sides"].values() for length in index["lengths"]]
+    sides = {side: [about["sides"][side][key] for key in _ABOUT] for side in ("tail", *about["sides"])}
+    lengths = [length for *_, own, _ in sides.values() for length in own]
     blocks = 0 if version == _VERSIONS[0] else sum(-(-length // _ENTRIES) for length in lengths)
     if size != (needed := _HEADER + _ITEM * sum(lengths) + _DIGEST * blocks):
         raise ValueError(f"it has {size} bytes, but its header declares {needed}")
-    return about
+    return about["num_entities"], sides
 
 
 def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> None:
