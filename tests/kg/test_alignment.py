@@ -107,27 +107,3 @@ def test_embeddings_of_a_model_are_not_changed_and_nan_ranks_last():
     ranks = rank_alignment(ONE_TO_ONE, left, right).select(side="tail").ranks
     assert ranks.pessimistic[1] == ranks.num_candidates[1]
     assert len(rank_alignment(torch.empty(0, 2, dtype=torch.long), *embeddings())) == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"pairs": [[0, 1, 2]]}, ValueError, r"pairs must be \(n, 2\): left, right; got \(1, 3\)"),
-        ({"pairs": [[0, 1], [9, 1]]}, IndexError, r"pairs must hold left entities in \[0, 9\), got 9"),
-        ({"pairs": [[0, 11]]}, IndexError, r"pairs must hold right entities in \[0, 11\), got 11"),
-        ({"known": [[0, 11]]}, IndexError, "known must hold right entities"),
-        ({"candidates": "train"}, ValueError, "candidates must be one of 'test', 'all'; got 'train'"),
-        ({"similarity": "csls"}, ValueError, "similarity must be one of 'dot', .*; got 'csls'"),
-        ({"right": None, "similarity": "dot"}, ValueError, "similarity is for embeddings; without right"),
-        ({"right": torch.zeros(R, D + 1)}, ValueError, r"left and right must be .*; got \(9, 4\) and \(11, 5\)"),
-        ({"right": torch.zeros(R)}, ValueError, r"left and right must be .*; got \(9, 4\) and \(11,\)"),
-        ({"right": None, "left": torch.zeros(L)}, ValueError, r"or left similarities \(L, R\), .*; got \(9,\)"),
-        ({"left": [[0.0] * D] * L}, TypeError, "left must be a torch.Tensor or an array .* got list"),
-        ({"left": torch.zeros(L, D).long()}, TypeError, "queries and candidates must share a floating dtype"),
-    ],
-)
-def test_bad_input_is_named(change, error, message):
-    left, right = embeddings()
-    arguments = {"pairs": ONE_TO_ONE, "left": left, "right": right} | change
-    with pytest.raises(error, match=message):
-        rank_alignment(**arguments)
