@@ -11,18 +11,9 @@ from torchrankmetrics import RankDefinition, RankMetric, RankMetricWarning
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
-from pykeen.evaluation import (
-    MacroRankBasedEvaluator,
-    RankBasedEvaluator,
-    SampledRankBasedEvaluator,
-    evaluator_resolver,
-)
+from pykeen.evaluation import MacroRankBasedEvaluator, RankBasedEvaluator, SampledRankBasedEvaluator, evaluator_resolver
 
-from torchrankmetrics.integrations.pykeen import (
-    RankCollectionEvaluator,
-    SampledRankCollectionEvaluator,
-    rank_table,
-)
+from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, SampledRankCollectionEvaluator, rank_table
 
 
 def run(dataset, evaluator, **options):

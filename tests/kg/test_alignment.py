@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+import reference_ranks as reference
 from torchrankmetrics import RankTable
 from torchrankmetrics.kg import rank_alignment
 from torchrankmetrics.ranking import flags
@@ -29,26 +30,14 @@ def scores_of(left, right, similarity):
 
 def brute(scores, pairs, known, candidates):
     """(side, pair, optimistic, pessimistic, number of candidates), from the words of the docstring."""
-    true = {tuple(pair) for pair in pairs + known}
-    rows = []
-    for side in (2, 1):
+    true, rows = {tuple(pair) for pair in pairs + known}, []
+    for side, own in ((2, 1), (1, 0)):
         for a, b in pairs:
-            if side == 2:
-                others = {r for _, r in pairs} if candidates == "test" else set(range(R))
-                wrong = [scores[a][r] for r in others if r != b and (a, r) not in true]
-            else:
-                others = {x for x, _ in pairs} if candidates == "test" else set(range(L))
-                wrong = [scores[x][b] for x in others if x != a and (x, b) not in true]
-            own = scores[a][b]
-            rows.append(
-                [
-                    side,
-                    pairs.index([a, b]),
-                    1 + sum(s > own for s in wrong),
-                    1 + sum(s >= own for s in wrong),
-                    1 + len(wrong),
-                ],
-            )
+            cells = [(a, j) for j in range(R)] if own else [(j, b) for j in range(L)]
+            others = {pair[own] for pair in pairs} if candidates == "test" else set(range(len(cells)))
+            excluded = {j for j, cell in enumerate(cells) if j not in others or cell in true}
+            ranks = reference.rank([scores[i][j] for i, j in cells], (a, b)[own], excluded)
+            rows.append([side, pairs.index([a, b]), *ranks[:3]])
     return rows
 
 

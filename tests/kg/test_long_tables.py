@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+import reference_ranks as reference
 from torchrankmetrics import RankTable, evaluate, rank_scores
 from torchrankmetrics.kg import rank_long_table, rank_long_tables
 from torchrankmetrics.ranking import flags
@@ -48,13 +49,8 @@ def looped(rows):
     for query, own, score, true, _, group in rows:
         if true:
             others = [s for q, c, s, _, out, _ in rows if q == query and c != own and not out]
-            better = sum(math.isnan(s) or s > score for s in others)
-            tied = sum(s == score for s in others)
-            ranks = (1 + better, 1 + better + tied)
-            if math.isnan(score):
-                ranks = (1 + len(others),) * 2
-            nan = any(map(math.isnan, [score, *others]))
-            found.append((*ranks, 1 + len(others), query, group, nan))
+            *ranks, nan = reference.rank([score, *others], 0)
+            found.append((*ranks, query, group, nan))
     return found
 
 

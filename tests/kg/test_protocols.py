@@ -9,7 +9,7 @@ from hypothesis import given
 from fuzzing import cases
 from pykeen_lookup import Lookup, splits_of
 from random_graphs import graph, integers
-from reference_ranks import lines
+from reference_ranks import lines, rank
 from torchrankmetrics import KnownTriples, evaluate, rank_triples
 from torchrankmetrics.kg import KnownFacts, rank_complex_queries, rank_facts
 
@@ -111,14 +111,10 @@ def test_facts_with_a_time_by_brute_force(time_aware):
     for side in (0, 1):
         for h, r, t, time in test.tolist():
             row, own = (scores[0, h, r, time], t) if side == 0 else (scores[1, t, r, time], h)
-            others = []
-            for e in range(E):
-                made = (h, r, e) if side == 0 else (e, r, t)
-                times = {True: [time], False: range(T), None: []}[time_aware]
-                if e != own and not any((*made, at) in true for at in times):
-                    others.append(row[e].item())
-            better = 1 + sum(x > row[own].item() for x in others)
-            expected.append((better, better + sum(x == row[own].item() for x in others), 1 + len(others)))
+            made = [(h, r, e) if side == 0 else (e, r, t) for e in range(E)]
+            times = {True: [time], False: range(T), None: []}[time_aware]
+            excluded = {e for e in range(E) if any((*made[e], at) in true for at in times)}
+            expected.append(rank(row.tolist(), own, excluded)[:3])
     assert lines(table.ranks) == expected
     assert table.sample_id.tolist() == list(range(len(test))) * 2
     assert table.group.tolist() == test[:, 1].tolist() * 2
