@@ -15,9 +15,8 @@ from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.metrics.analysis import Analysis, sample_of
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Measure, offset_and_scale
 from torchrankmetrics.metrics.summary import sampled_notes
-from torchrankmetrics.metrics.views import offset_and_scale
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
