@@ -45,7 +45,9 @@ Exclude = Target | ExcludedSlices | None
 """Type of ``exclude`` in ``rank_scores``: a form of ``target``, bool (N,), or the result of a ``KnownTriples``."""
 
 
-Cells = tuple[Tensor | None, Tensor, Tensor | None]  # rows (None: cell i is in row i) and columns, int64; gains, or None
+Cells = tuple[
+    Tensor | None, Tensor, Tensor | None
+]  # rows (None: cell i is in row i) and columns, int64; gains, or None
 
 
 class Tasks(NamedTuple):
@@ -116,13 +118,15 @@ def read_tasks(
 
 def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -> Cells:
     B, N = shape
-    form = _read_form(target, "target", shape, device)
+    form = target if isinstance(target, Tensor) and target.ndim == 1 else _read_form(target, "target", shape, device)
     if isinstance(form, Tensor) and form.ndim != 2:
         column = as_ids(form, "target")
         if column.shape != (B,):
             raise ValueError(
                 f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}"
             )
+        if column.device != device:
+            raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
         return None, column, None
     if isinstance(form, Tensor):
         if form.shape != shape:
@@ -248,7 +252,7 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
                 f"{[tuple(part.shape) for part in parts]}; a list has one entry per row: {name}=[[0, 2], [1]]"
             )
         return as_ids(parts[0], name), as_ids(parts[1], name), None
-    if isinstance(values, list) or getattr(values, "dtype", None) == object:
+    if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
         return _of_list(list(values), name, shape[0], device)
     if hasattr(values, "tocsr"):
         if values.shape != tuple(shape):
