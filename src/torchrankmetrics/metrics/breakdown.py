@@ -44,10 +44,13 @@ class Runs:
 
 def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
     """Find the distinct pairs of group and value, in order, and the mass of each, added in the order given."""
-    known_values, index = np.unique(values, return_inverse=True)  # values may be too large for one integer with a group
-    pair, total = sum_by_value(group * len(known_values) + index, mass)
-    group, index = np.divmod(pair, max(len(known_values), 1))
-    return group, known_values[index], total
+    span = int(values.max(initial=0)) + 1
+    if span > 1 << 31:  # too large for one integer with a group
+        known_values, index = np.unique(values, return_inverse=True)
+        group, index, total = _sum_by_group(group, index, mass)
+        return group, known_values[index], total
+    pair, total = sum_by_value(group * span + values, mass)
+    return pair // span, pair % span, total
 
 
 class Groups:
