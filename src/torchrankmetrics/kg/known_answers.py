@@ -54,7 +54,7 @@ class CheckedBlocks:
 class KnownAnswers:
     """Index of the known positives of integer queries; ``known(queries)`` is an ``exclude`` of ``rank_scores``.
 
-    Any key: (head, relation), (relation, tail), (head, tail), (head, relation, time), a single id.
+    The key of a query is any number of ids, such as (head, relation) or (head, relation, time).
 
     Args:
         queries (integers): (n, k) or (n,) integers >= 0.
@@ -64,9 +64,8 @@ class KnownAnswers:
         index: the sorted tensors, which files of known triples contain.
 
     Raises:
-        TypeError: if ids are not integers.
+        TypeError, IndexError: if ids are not integers, or negative.
         ValueError: if shapes do not match, or the ids are so large that a key does not fit in 63 bits.
-        IndexError: if an id is negative.
 
     >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
     >>> known(torch.tensor([[0, 0], [7, 7], [1, 0]])).pairs()
@@ -93,15 +92,7 @@ class KnownAnswers:
             blocks.check(np.array([0]), np.array([len(part)]))
 
     def __call__(self, queries: Integers) -> ExcludedSlices:
-        """Look up a batch of queries; a query without known positives excludes nothing.
-
-        Args:
-            queries: (B, k) integers, or (B,) if the key is a single id. The index follows to their device.
-
-        Raises:
-            TypeError: if ids are not integers.
-            ValueError: if the key has another number of columns.
-        """
+        """Look up queries (B, k), or (B,) if the key is one id; unknown queries exclude nothing."""
         queries = as_ids(queries, "queries")
         queries = queries[:, None] if queries.ndim == 1 else queries
         if queries.ndim != 2 or queries.shape[1] != len(self.index.sizes):
@@ -144,11 +135,7 @@ class KnownAnswers:
         return torch.stack(columns[::-1], 1), self.index.answers
 
     def to(self, device: torch.device | str) -> "KnownAnswers":
-        """Return the index on a device; each copy is made once.
-
-        Args:
-            device (device or str): where look-ups compute.
-        """
+        """Return the index on a device; each copy is made once."""
         device = torch.device(device)
         if device.index is None and device.type != "cpu":
             device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"

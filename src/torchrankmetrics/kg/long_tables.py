@@ -1,7 +1,7 @@
 """`rank_long_table`: scores as tables with one row per query and candidate."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,7 @@ _COLUMNS = (*_NEEDED, "excluded", "side", *_PER_TASK)
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Frame(Protocol):
-    """Named columns of one length: a table of pandas, pyarrow or Polars."""
-
-    def __getitem__(self, name: str, /) -> object:
-        """Return a column."""
-
-
-LongTable = Mapping[str, npt.ArrayLike] | Frame
+LongTable = Mapping[str, npt.ArrayLike] | Any
 """Columns of one length by name: a dict, or a table of pandas, pyarrow or Polars."""
 
 
@@ -47,13 +40,11 @@ def rank_long_table(
     are not candidates of the other true rows of their query, which is the filtered setting.
 
     Args:
-        table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each: integers query, of at least
-            0; candidate; score; booleans true and, if some rows are not candidates, excluded; side (0 to 3, or words).
-            Read from true rows only: group, weight and sample_id as in ``RankTable.from_numpy``. Rows may have any
-            order.
+        table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each, in any order of rows:
+            integers query, of at least 0; candidate; score; booleans true and, if some rows are not candidates,
+            excluded; side (0 to 3, or words); of true rows group, weight and sample_id as in ``RankTable.from_numpy``.
         side (str, default None): of all rows, if the table has no column side.
-        num_rows (int, default None): number of rows of every query, excluded rows included, if known; it detects
-            queries that are cut.
+        num_rows (int, default None): number of rows of every query, if known; it detects queries that are cut.
         higher_is_better (bool, default True): False for distances.
         with_queries (bool, default True): False drops the column query, so that rows of equal ranks can merge.
 
@@ -62,8 +53,7 @@ def rank_long_table(
 
     Raises:
         TypeError: if a column has another kind of dtype.
-        ValueError: if columns are missing, unknown or have nulls (of pyarrow and Polars), a candidate comes twice in a
-            query, or a query has no true candidate or not ``num_rows`` rows.
+        ValueError: if columns are missing, unknown or have nulls, or a query is cut or repeats a candidate.
 
     >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
     >>> rank_long_table(scores).ranks

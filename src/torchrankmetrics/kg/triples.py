@@ -44,13 +44,8 @@ def rank_triples(
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known positives.
 
-    Without ``batch_size`` the first batch has 16 queries. The size doubles while a batch takes less than 30 ms or the
-    time per query falls, up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free
-    memory of a GPU. If memory runs out, a batch is halved and repeated.
-
     With a ``process_group`` each process scores its shard of the entities: the functions return (B, n), an
     ``EmbeddingScorer`` has n candidates, and every process returns the ranks among all entities (``rank_embeddings``).
-    A batch then has 2048 queries of an exact scorer; else 16, then as many as 2^22 (2^28) scores of the largest shard.
 
     Args:
         score_tails (callable): (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not
@@ -59,36 +54,31 @@ def rank_triples(
         triples (integers): (n, 3) integers [head, relation, tail], on the device that the functions take; or a tuple of
             three (n,) tensors or arrays.
         known (KnownTriples): the true triples of every split to filter by; None: raw ranks.
-        candidates (integers, default None): ids (m,) or bool (N,) of the entities that are candidates; None: all.
-            Scores are still (B, N).
-        batch_size (int, default None): queries scored at once.
+        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all. Scores are (B, N).
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster and memory allows,
+            up to 2^22 scores on the CPU and 2^28 on an accelerator.
         backend (str, default "auto"): as in ``rank_scores``.
-        score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of both other functions:
-            it is called with every candidate.
+        score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of both other functions.
         num_entities (int, default None): N of ``score_hrt``; None: ``known.num_entities``.
         higher_is_better (bool, default True): False for distances.
         progress (bool, default True): whether to show a progress bar, on a terminal only.
-        top_k (int, default None): how many of the best candidates of each query to return in ``answers`` of the table.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the table.
         offset (int, default None): as in ``rank_embeddings``.
         num_candidates (int, default None): as in ``rank_embeddings``.
         process_group (ProcessGroup, default None): as in ``rank_embeddings``; all processes pass the same triples. Not
             with top_k or score_hrt.
 
     Warns:
-        RankMetricWarning: if the ranks are so far worse than random that the scores look like distances, or the
-            distances like scores.
+        RankMetricWarning: if the ranks are so far worse than random that ``higher_is_better`` looks wrong.
 
     Returns:
-        One row per side and triple, in the order of the triples, tails first. The group is the relation, the sample id
-        the index of the triple.
+        One row per side and triple, tails first: the relation as group, the index of the triple as sample id.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError if scores are not (B, N).
 
-    >>> import torch
     >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1], [0.0, 0.0, 1.0]])
-    >>> table = rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None)
-    >>> table.ranks
+    >>> rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
     shards = ShardSpec(process_group, offset, num_candidates)
@@ -125,13 +115,11 @@ class KnownFacts:
 
     Args:
         facts (integers): (n, 4) integers [head, relation, tail, time], one argument per split.
-        time_aware (bool, default True): True: (h, r, ?, time) filters entities that are true at that time. False:
-            entities that are true at any time (static, or time-unaware, filtering), which are more.
+        time_aware (bool, default True): True filters entities that are true at the time of the query; False entities
+            that are true at any time (static, or time-unaware, filtering).
 
     Raises:
-        TypeError: if ids are not integers.
-        ValueError: if a split is not (n, 4).
-        IndexError: if an id is negative.
+        TypeError, ValueError, IndexError: if ids are not integers, a split is not (n, 4), or an id is negative.
 
     Source: Lacroix et al. 2020 (arXiv 2004.04926) filter time-aware; Gastinger et al. 2023
     (doi:10.1007/978-3-031-43418-1_32) compare the settings.
@@ -151,29 +139,11 @@ class KnownFacts:
         self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``.
-
-        Args:
-            heads (Tensor): (B,) integers, head entities.
-            relations (Tensor): (B,) integers, relations.
-            times (Tensor): (B,) integers, times.
-
-        Returns:
-            The known positives of each row.
-        """
+        """Return the known tails of (head, relation, ?, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
         return self._tails(self._queries(heads, relations, times))
 
     def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``.
-
-        Args:
-            relations (Tensor): (B,) integers, relations.
-            tails (Tensor): (B,) integers, tail entities.
-            times (Tensor): (B,) integers, times.
-
-        Returns:
-            The known positives of each row.
-        """
+        """Return the known heads of (?, relation, tail, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
         return self._heads(self._queries(relations, tails, times))
 
     def _queries(self, *columns: Tensor) -> Tensor:
@@ -192,7 +162,7 @@ def rank_facts(
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
-    """Rank both sides of every fact with a time; each query (h, r, time), (r, t, time) is scored once.
+    """Rank both sides of every fact with a time, each query once.
 
     Args:
         score_tails (callable): (heads (B,), relations (B,), times (B,)) -> scores (B, N); None: tails are not ranked.
@@ -244,9 +214,8 @@ def rank_complex_queries(
 
     Args:
         score (callable): (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered from 0.
-        hard (list or tuple): (2, P) integers or a tuple of two (P,): query and answer; or for every query a list or set
-            of its answers.
-        easy (list or tuple, default None): likewise for easy answers; None: no easy answers.
+        hard (integers or list): (2, P) integers or a tuple of two (P,): query and answer; or a list of sets of answers.
+        easy (integers or list, default None): likewise for easy answers; None: no easy answers.
         pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
         batch_size (int, default None): as in ``rank_triples``.
         backend (str, default "auto"): as in ``rank_triples``.
@@ -257,8 +226,7 @@ def rank_complex_queries(
         One row per hard answer, in their order: the index as sample id, the pattern as group, and the weight.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given twice, or both as hard
-            and as easy.
+        TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given twice.
 
     Source: Ren et al. 2020, Query2box (arXiv 2002.05969); Ren and Leskovec 2020, BetaE (arXiv 2010.11465).
 
