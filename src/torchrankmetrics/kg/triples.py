@@ -13,7 +13,7 @@ from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides, sides_o
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
-from torchrankmetrics.ranking.shards import ShardSpec, agreeing
+from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, check_int
 
@@ -81,9 +81,9 @@ def rank_triples(
     >>> rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    shards = ShardSpec(process_group, offset, num_candidates)
-    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shards=shards)
-    with agreeing(shards.communicator()) as agreement:
+    shard = Shard(process_group, offset, num_candidates)
+    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shard=shard)
+    with shard.agreeing() as settings:
         tasks = as_triples(triples, "triples")
         for name, number in (("batch_size", batch_size), ("top_k", top_k)):
             if number is not None:
@@ -93,7 +93,7 @@ def rank_triples(
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
         sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
         if process_group is not None:
-            agreement.settings = {
+            settings |= {
                 "triples": tasks,
                 "the sides, and whether they are exact": [(side.name, side.is_exact) for side in sides],
                 "known": "nothing" if known is None else "some",
