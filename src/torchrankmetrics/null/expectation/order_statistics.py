@@ -54,9 +54,7 @@ class _IndependentRanks:
         """P(x < r <= y), for integers or points between them that broadcast with (u,)."""
         if self._m.max() == 1:
             return np.maximum(np.minimum(y, self.num_candidates) - x, 0.0) / self.num_candidates
-        above, further = (
-            log_miss(*np.broadcast_arrays(self.num_candidates, self._m, np.minimum(z, self.last))) for z in (x, y)
-        )
+        above, further = (log_miss(self.num_candidates, self._m, np.minimum(z, self.last)) for z in (x, y))
         with np.errstate(invalid="ignore"):  # both are impossible
             return np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
 

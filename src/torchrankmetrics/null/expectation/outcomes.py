@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
-from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.null.expectation.provider import UNDEFINED, ExpectationProvider, unavailable, valued_tasks
 from torchrankmetrics.validation import check_int
 
@@ -33,7 +33,7 @@ def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     if fixed:
         size, weight = np.append(size, 1), np.append(weight, fixed)
     sizes = size.tolist()
-    tables = {n: apply_transform(definition.f_at(n), np.arange(1, n + 1, dtype=np.float64)) for n in sizes}
+    tables = {n: apply_transform(known(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64)) for n in sizes}
     values = np.empty(math.prod(sizes))
     block = max(1, _BLOCK // len(size))
     for begin in range(0, len(values), block):
