@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,14 +49,9 @@ class CandidateCounts:
         return hash(self.digest)
 
     @classmethod
-    def of(
-        cls,
-        num_candidates: "npt.ArrayLike | CandidateCounts",
-        weight: npt.ArrayLike | None = None,
-        count: npt.ArrayLike | None = None,
-    ) -> "CandidateCounts":
+    def of(cls, num_candidates: Any, weight: npt.ArrayLike | None = None, count: npt.ArrayLike | None = None) -> Self:
         """Compress per-task candidate counts."""
-        if isinstance(num_candidates, CandidateCounts):
+        if isinstance(num_candidates, cls):
             if weight is not None or count is not None:
                 raise ValueError("weight and count are already part of the given CandidateCounts; pass them as None")
             return num_candidates
@@ -69,10 +64,8 @@ class CandidateCounts:
         for name, other in (("count", c), ("weight", w)):
             if other is not None and other.shape != N.shape:
                 raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
-        if c.size and c.min() < 0:
-            raise ValueError(f"count must not be negative, got {c.min()}")
-        if (total := c.sum(dtype=np.float64)) >= 1 << 63:
-            raise ValueError(f"count must sum to less than 2^63, for the number of tasks is an int64; got {total:.4g}")
+        if (total := c.sum(dtype=np.float64)) >= 1 << 63 or (c < 0).any():
+            raise ValueError(f"count must sum to less than 2^63, without negative numbers; got the sum {total:.4g}")
         used = c > 0 if w is None else (c > 0) & (w > 0)
         if not used.any():
             raise ValueError("num_candidates is empty: no task has a positive weight")
@@ -95,11 +88,6 @@ class CandidateCounts:
     def num_tasks(self) -> int:
         """Number n of tasks."""
         return int(self.count.sum())
-
-    @property
-    def equal_weights(self) -> bool:
-        """Whether all tasks weigh the same."""
-        return bool(self.weight.min() == self.weight.max())
 
     @cached_property
     def digest(self) -> bytes:

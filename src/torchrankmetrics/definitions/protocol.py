@@ -37,6 +37,8 @@ class MetricDefinition:
     uses_candidates: bool = True
     is_estimate: bool = True  # of a property of the model; the number of tasks is not
     has_optimum: bool = True
+    limits: Bounds = (None, None)  # of base values
+    lowest_index: float | None = None  # bound of the adjusted index
     of_tasks: "RankDefinition | None" = None  # the definition itself if its mean is over ranking tasks
     entries_are_rows: bool = True  # whether each entry of a sample is one row, instead of the rows of a query
 
@@ -72,11 +74,12 @@ class MetricDefinition:
 
     def mean_limits(self, sample: Any) -> tuple[float, float]:
         """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""
-        return (0.0, 1.0) if self.is_share else (-math.inf, math.inf)
+        low, high = (0.0, 1.0) if self.is_share else self.limits
+        return -math.inf if low is None else low, math.inf if high is None else high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
         """Whether the value is a monotone function of a mean, so that its standard error has a formula."""
-        return True
+        return self.is_mean_of_f
 
     def canonical_rank_type(self, rank_type: RankType) -> RankType:
         """Return the one of several rank types with equal values that is used and written in keys."""
@@ -89,9 +92,6 @@ class MetricDefinition:
     def best(self, moments: Moments) -> float | None:
         """Best value, None without one."""
         return moments.optimum
-
-    def _bounds(self, view: View) -> Bounds:
-        return None, None
 
     def at_threshold(self, relevance_threshold: float) -> "Definition":
         """The metric with another smallest label of a relevant item; ValueError for metrics of ranking tasks."""
@@ -118,7 +118,12 @@ class MetricDefinition:
             return 0.0, 1.0
         if view == "z_score" or self.higher_is_better is None:
             return None, None
-        return self._bounds(view)
+        if view == "adjusted_index":
+            return self.lowest_index, 1.0
+        low, high = self.limits
+        if view == "normalized":  # M / E: of the bounds only zero stays
+            return 0.0 if self.higher_is_better and low == 0 else None, None
+        return low, high
 
     def why_undefined(self, view: View, rank_type: RankType) -> str | None:
         """Return why a view or rank type is undefined and what to use instead; None if it is defined."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
-from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, Side, View
+from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, Side
 from torchrankmetrics.definitions.sample import RankSample, RankType, power_mean, weighted_mean, weighted_median
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import (
@@ -95,6 +95,8 @@ class RankDefinition(MetricDefinition):
             is_geometric_mean=is_geometric_mean,
             is_extreme=self.aggregation in ("maximum", "minimum"),
             has_optimum=self.optimum is not None,
+            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
+            lowest_index=-1.0 if is_mean and f.is_identity and g.is_identity else None,
             has_expected=is_geometric_mean or (is_mean and g.is_identity),
             exponents=(f.exponent, g.exponent) if is_mean else (math.nan, math.nan),
         )
@@ -174,18 +176,15 @@ class RankDefinition(MetricDefinition):
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
-        if self.uses_candidates:
-            mean = known(self.f).block_means(sample.optimistic, sample.pessimistic, sample.known_candidates)
-            return float((sample.mass * mean).sum() / sample.total)
-        blocks = sample.tie_blocks
+        blocks = sample if self.uses_candidates else sample.tie_blocks
         low, high = blocks.optimistic, blocks.pessimistic
         if self.is_geometric_mean:
             s = known(self.g).direction * blocks.weight / sample.total
             unit = np.where(s > 0, low, high)  # (rank / unit)^s >= 1: nothing cancels
             excess = panel_means(lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])), low, high)
             return float(np.exp((blocks.count * (np.log1p(excess) + s * np.log(unit))).sum()))
-        mean = known(self.f).block_means(low, high)
-        return float((blocks.count * blocks.weight * mean).sum() / sample.total)
+        mean = known(self.f).block_means(low, high, blocks.known_candidates if self.uses_candidates else None)
+        return float((blocks.mass * mean).sum() / sample.total)
 
     def _aggregate(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
@@ -217,13 +216,15 @@ class RankDefinition(MetricDefinition):
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
         N = sample.num_candidates
         f = known(self.f)
-        if self.is_share or not f.smooth or (N is None and (f.uses_candidates or not f.has_limit)):
-            return super().mean_limits(sample)
+        if self.is_share:
+            return 0.0, 1.0
+        if not f.smooth or (N is None and (f.uses_candidates or not f.has_limit)):
+            return -math.inf, math.inf
         if N is None:
             low, high = sorted(f.values(np.array([1.0, math.inf])).tolist())
-            return low, high
-        ends = [apply_transform(self.f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
-        low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
+        else:
+            ends = [apply_transform(self.f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
+            low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
         return low, high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
@@ -242,17 +243,14 @@ class RankDefinition(MetricDefinition):
     def best(self, moments: Moments) -> float | None:
         return self.optimum
 
-    def _bounds(self, view: View) -> Bounds:
-        if view == "adjusted_index":
-            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
-            return -1.0 if self.exponents == (1, 1) else None, 1.0
+    @property
+    def limits(self) -> Bounds:  # type: ignore[override]
+        """Bounds of the base value, of user-defined functions only the best one."""
         f, g = known(self.f), known(self.g)
-        limit = math.nan  # of the value as ranks grow; not known for user-defined functions
+        limit = math.nan  # of the value as ranks grow
         if f.has_limit and g.has_limit:
             limit = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))
         worst = limit if math.isfinite(limit) else None
-        if view == "normalized":  # M / E: of the bounds only zero stays
-            return 0.0 if self.higher_is_better and worst == 0 else None, None
         return (worst, self.optimum) if self.higher_is_better else (self.optimum, worst)
 
 

@@ -8,18 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
-from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, Side, View
+from torchrankmetrics.definitions.protocol import Average, MetricDefinition, Side
 from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import AtMost, RankTransform, apply_transform, known
-from torchrankmetrics.queries.binary import (
-    AreaUnderCurve,
-    AveragePrecisionKind,
-    FirstRank,
-    FirstReciprocal,
-    RPrecisionKind,
-    Success,
-)
+from torchrankmetrics.queries import binary
 from torchrankmetrics.queries.kind import Discount, DiscountedGain, MeanOf, Persistence, QueryKind, up_to
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
 from torchrankmetrics.validation import check_int, check_key, one_number, shorten
@@ -68,8 +61,8 @@ class QueryDefinition(MetricDefinition):
             )
         best, worst = 1, 0
         if self.f is not None and self.higher_is_better is None:
-            far = np.array([1.0, float(_FAR)])
-            best, worst = apply_transform(self.f, far, num_candidates=np.full(2, _FAR)).tolist()
+            ends = np.array([1.0, 2.0**20])
+            best, worst = apply_transform(self.f, ends, num_candidates=np.full(2, 1 << 20)).tolist()
             if best == worst:
                 raise ValueError(
                     f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
@@ -78,6 +71,7 @@ class QueryDefinition(MetricDefinition):
         vars(self).update(
             kind=kind,
             is_share=kind.is_share,
+            limits=kind.limits,
             uses_candidates=kind.uses_candidates,
             higher_is_better=best > worst if self.higher_is_better is None else self.higher_is_better,
             **dict.fromkeys(("is_mean_of_f", "has_expected", "has_p_value"), is_mean),
@@ -180,36 +174,21 @@ class QueryDefinition(MetricDefinition):
         """Value of every query, (Q,) float64, NaN if undefined; realistic means expected here."""
         return self.values(sample, "expected" if rank_type == "realistic" else rank_type)
 
-    def mean_limits(self, sample: QuerySample) -> tuple[float, float]:
-        low, high = self.kind.limits
-        return -math.inf if low is None else low, math.inf if high is None else high
-
-    def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
-        return self.is_mean_of_f
-
     def as_tasks(self, sample: QuerySample) -> tuple[RankDefinition, RankSample]:
         return MEDIAN_RANK, sample.first_ranks  # of the one metric that is not a mean
 
     def canonical_rank_type(self, rank_type: RankType) -> RankType:
         return "expected" if rank_type == "realistic" and self.has_expected else rank_type
 
-    def _bounds(self, view: View) -> Bounds:
-        if view == "adjusted_index":
-            return None, 1.0
-        low, high = self.kind.limits
-        return (0.0 if low == 0 else None, None) if view == "normalized" else (low, high)
-
     def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """The queries of positive weight that have a value."""
         return self.has_value(sample.num_candidates, sample.num_answers) & (sample.weight > 0)
 
 
-_FAR = 1 << 20  # where the direction of a metric is read off
-
-R_PRECISION = QueryDefinition("r_precision", kind=RPrecisionKind())
-QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
-FIRST_MEAN_RANK = QueryDefinition("first_mr", kind=FirstRank(), higher_is_better=False)
-FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), False, "median")
+R_PRECISION = QueryDefinition("r_precision", kind=binary.RPrecisionKind())
+QUERY_AUC = QueryDefinition("query_auc", kind=binary.AreaUnderCurve())
+FIRST_MEAN_RANK = QueryDefinition("first_mr", kind=binary.FirstRank(), higher_is_better=False)
+FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, binary.FirstRank(), False, "median")
 
 
 def recall_at(k: int) -> QueryDefinition:
@@ -245,7 +224,7 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(AtMost(k)))
+    return QueryDefinition(f"success_at_{_places(k)}", kind=binary.Success(AtMost(k)))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
@@ -257,7 +236,7 @@ def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
     >>> first_reciprocal_rank(10).name
     'rr_at_10'
     """
-    return QueryDefinition(_name("rr", k), kind=FirstReciprocal(k))
+    return QueryDefinition(_name("rr", k), kind=binary.FirstReciprocal(k))
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
@@ -269,7 +248,7 @@ def average_precision(k: int | None = None) -> QueryDefinition:
     >>> average_precision(100).name
     'ap_at_100'
     """
-    return QueryDefinition(_name("ap", k), kind=AveragePrecisionKind(k))
+    return QueryDefinition(_name("ap", k), kind=binary.AveragePrecisionKind(k))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
@@ -309,15 +288,10 @@ def discounted_gain(k: int | None = None) -> QueryDefinition:
 
 
 def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
-    """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1); p is the persistence of a reader.
+    """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1) (doi:10.1145/1416950.1416952).
 
     Args:
-        p (float, default 0.8): probability that a reader goes on to the next place.
-
-    Raises:
-        ValueError: unless 0 < p < 1.
-
-    Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
+        p (float, default 0.8): probability that a reader goes on to the next place, between 0 and 1.
 
     >>> rank_biased_precision(0.95).name
     'rbp_0p95'
