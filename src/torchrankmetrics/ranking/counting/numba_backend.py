@@ -53,6 +53,7 @@ _BITS = {torch.bool: torch.uint8, torch.float16: torch.int16, torch.bfloat16: to
 _NAN = 0x7FFF  # of halves, above all others
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
 _BLOCK = 1 << 14  # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
+_LARGEST = 1 << 30  # cells that 32-bit counters hold
 _GROUP = 64  # cells that are copied at once if none of them is excluded
 _FEW = 80  # targets of a row: above, a search for each cell is faster than a comparison with each target
 _NONE, _NO_MARKS = np.empty(0, np.int64), (np.empty(0, np.uint8), 0)
@@ -71,9 +72,8 @@ def count(
     matrix, slices, infinity = excluded.matrix, excluded.slices, _READ.get(scores.dtype)
     if borders is not None:
         scores, matrix = scores.contiguous(), None if matrix is None else matrix.contiguous()
-    P = ((scores if row is None else row) if true is None else true).shape[
-        0
-    ]  # len() of a tensor takes five times as long
+    tasks = true if true is not None else scores if row is None else row
+    P = tasks.shape[0]  # len() of a tensor takes five times as long
     by_row = _is_by_row(scores) and (matrix is None or _is_by_row(matrix))
     if infinity is None or not (by_row and P and scores.numel()) or scores.is_neg():
         return plain.count(scores, true, row, column, excluded, borders)
@@ -245,13 +245,6 @@ def _finish_search(limits, number, nan, search, below, above):
 
 
 @numba.njit(nogil=True, cache=True)
-def _mark(marks, columns, offset, right, value):
-    for column in columns:
-        if 0 <= column - offset < right:
-            marks[column - offset] = value
-
-
-@numba.njit(nogil=True, cache=True)
 def _count_tasks(scores, tasks, lists, excluded, first, last, out):
     """Count the tasks [first, last) into out (4, P)."""
     (cells, step, borders, width, infinity), (gone, gone_step) = scores, excluded
@@ -261,7 +254,7 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
     limits = np.full(last, _key(cells[0], infinity))
     buffer, most = np.empty(_BLOCK, limits.dtype), last - first if last - first > _FEW else 0
     search = np.empty(most, limits.dtype), np.empty(2 * most + 2, limits.dtype), np.empty(2 * most + 1, np.int64)
-    is_known = np.zeros(width if most and len(length) else 0, np.bool_)
+    known = np.zeros(width // 64 + 1 if len(length) else 0, np.int64)  # a bit for each column
     while first < last:
         row, end = rows[first] if len(rows) else first, first + 1
         while end < last and len(rows) and rows[end] == row:
@@ -284,8 +277,8 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
         size, number, nan, left = 0, 0, 0, 0
         if end - first > _FEW:
             num_limits, size = _begin_search(limits[first:end], infinity, search)
-        # all of a row at once that is read in place for one target
-        block = right if end - first == 1 and limits.itemsize > 2 and not len(gone) else _BLOCK
+        # a row at once that is read in place for one target
+        block = _LARGEST if end - first == 1 and limits.itemsize > 2 and not len(gone) else _BLOCK
         while left < right + num_known:
             in_place = left < right and not len(gone) and not infinity
             if left < right:
@@ -296,11 +289,13 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
                     begin, n = 0, _read(cells[line + left : line + until], infinity, hidden, buffer)
             else:
                 sign, until, begin, n = -1, min(left + _BLOCK, right + num_known), 0, 0
-                for column in listed[known_first + left - right : known_first + until - right]:
-                    place = column - offset
-                    if 0 <= place < right and not (len(gone) and gone[marks + place]):
-                        buffer[n] = _key(cells[line + place], infinity)
-                        n += 1
+                for i in range(known_first + left - right, known_first + until - right):
+                    place = listed[i] - offset
+                    if 0 <= place < right:
+                        known[place >> 6] |= 1 << (place & 63)
+                        if not (len(gone) and gone[marks + place]):
+                            buffer[n] = _key(cells[line + place], infinity)
+                            n += 1
             number += sign * n
             rest = n
             if not size:
@@ -322,20 +317,13 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
                     _search(keys, num_limits, size, sign, search)
             left = until
         apart = 0 if infinity else nan  # NaN of halves are counted as above
-        known = listed[known_first : known_first + num_known]
         if size:
             _finish_search(limits[first:end], num_limits, apart, search, out[0, first:end], out[1, first:end])
-            _mark(is_known, known, offset, right, True)  # one look instead of a search for each task
         for i in range(first, end):
             others, low, high, nans = number, out[0, i], number - apart - out[1, i], nan
             column = columns[i] if len(columns) else -1
             if 0 <= column < right and not (len(gone) and gone[marks + column]):
-                if size:
-                    is_candidate = not (len(known) and is_known[column])
-                else:
-                    place = np.searchsorted(known, column + offset) if len(known) else 0
-                    is_candidate = place == len(known) or known[place] != column + offset
-                if is_candidate:  # which is left out
+                if not (num_known and known[column >> 6] >> (column & 63) & 1):  # a candidate, which is left out
                     key = _key(cells[line + column], infinity)
                     others -= 1
                     low -= key < limits[i]
@@ -344,6 +332,7 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
             if _is_nan(limits[i], infinity):  # which nothing is below
                 low, high, nans = 0, 0, nans + 1
             out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
-        if size:
-            _mark(is_known, known, offset, right, False)
+        for i in range(known_first, known_first + num_known):
+            if 0 <= listed[i] - offset < right:
+                known[(listed[i] - offset) >> 6] = 0
         first = end
