@@ -322,13 +322,13 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
         for i in range(first, end):
             others, low, high, nans = number, out[0, i], number - apart - out[1, i], nan
             column = columns[i] if len(columns) else -1
-            if 0 <= column < right and not (len(gone) and gone[marks + column]):
-                if not (num_known and known[column >> 6] >> (column & 63) & 1):  # a candidate, which is left out
-                    key = _key(cells[line + column], infinity)
-                    others -= 1
-                    low -= key < limits[i]
-                    high -= key <= limits[i]
-                    nans -= _is_nan(key, infinity)
+            is_candidate = 0 <= column < right and not (len(gone) and gone[marks + column])
+            if is_candidate and not (num_known and known[column >> 6] >> (column & 63) & 1):  # which is left out
+                key = _key(cells[line + column], infinity)
+                others -= 1
+                low -= key < limits[i]
+                high -= key <= limits[i]
+                nans -= _is_nan(key, infinity)
             if _is_nan(limits[i], infinity):  # which nothing is below
                 low, high, nans = 0, 0, nans + 1
             out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
