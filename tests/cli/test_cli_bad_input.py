@@ -70,7 +70,7 @@ BAD = [
     (["report", "a.npz", "--fail-under", "mr=3"], "--fail-under must name metrics where higher is better, got 'mr'"),
     # studies
     ([*STUDY, "-f", "html", "--values-only"], "--values-only would do nothing with --format html"),
-    ([*STUDY, "--across", "--margin", "0.1"], "--margin would do nothing with --across"),
+    ([*STUDY, "--across", "--values-only"], "--values-only would do nothing with --across"),
     # retrieval runs and evaluators
     (["report"], "files of ranks must be given, or --qrels and --run"),
     (["compare", "--qrels", "qrels.tsv"], "--qrels and --run must be given together"),

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study")
     study = study_of(seeds=2)
     study.save(path / "runs" / PATTERN)
-    study.report(path / "report.html", ["mrr", "hits@10"], margin=0.1, title="Three <models> & more")
+    study.report(path / "report.html", ["mrr", "hits@10"], title="Three <models> & more")
     return path
 
 
@@ -80,7 +80,7 @@ def test_the_page_needs_nothing_but_itself(folder: Path) -> None:
 def test_the_page_is_the_same_each_time(folder: Path) -> None:
     study = RankStudy.open(folder / "runs" / PATTERN)
     study.arrange(["a", "b", "c"], ["small", "middle", "large"])
-    again = study.report(metrics=["mrr", "hits@10"], margin=0.1, title="Three <models> & more")
+    again = study.report(metrics=["mrr", "hits@10"], title="Three <models> & more")
     assert again == (folder / "report.html").read_text()
 
 

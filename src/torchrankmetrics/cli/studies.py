@@ -17,7 +17,6 @@ def study(
     view: Annotated[Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")] = "base",
     confidence_level: Level = 0.95,
     cluster: Cluster = None,
-    margin: Annotated[float | None, opt("Mark models that no other model exceeds by this margin.")] = None,
     values_only: Annotated[bool, opt("Print no intervals.", "--values-only")] = False,
     across: Annotated[bool, opt("Print averages over the datasets and how often models win.", "--across")] = False,
     form: Form = None,
@@ -41,13 +40,13 @@ def study(
     files = [str(run.source) for run in runs.runs.values()]
     if kind == "html" and not across:
         reject("with --format html", values_only=values_only)
-        print(runs.report(None if str(output) == "-" else output, names, margin=margin, **tests) or "", end="")
+        print(runs.report(None if str(output) == "-" else output, names, **tests) or "", end="")
         return 0
     if across:
-        reject("with --across", margin=margin, values_only=values_only)
+        reject("with --across", values_only=values_only)
         result = runs.summary(names, **tests).tabular()
     else:
-        table = runs.table(names, margin=margin, **tests)
+        table = runs.table(names, **tests)
         result = table.records() if kind in ("csv", "json") else table.with_layout(intervals=not values_only).tabular()
     return emit(result, form, output, files=files, confidence_level=confidence_level)
 

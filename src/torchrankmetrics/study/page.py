@@ -16,7 +16,7 @@ from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name, writers
 from torchrankmetrics.study.across import ranking
 from torchrankmetrics.study.runs import LoadedRun
-from torchrankmetrics.study.tables import WITHIN, Rows, StudyTable
+from torchrankmetrics.study.tables import Rows, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.version import __version__
 
@@ -103,7 +103,6 @@ class Page:
             undrawn=[m for m in table.models if m not in self.drawn] + list(table.datasets[_MOST_CURVES:]),
             level=level,
             rate=f"{100 * (1 - table.confidence_level):.3g}%",
-            within=WITHIN,
             manifest=manifest,
             script=manifest_text(manifest),
         )
@@ -126,7 +125,7 @@ class Page:
         table, study = self.table, self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
-        options = {name: getattr(table, name) for name in ("confidence_level", "cluster", "margin")}
+        options = {name: getattr(table, name) for name in ("confidence_level", "cluster")}
         return {
             "manifest": VERSION,
             "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,

@@ -17,7 +17,7 @@ from torchrankmetrics.study.across import Averages, Differences, Ranking, averag
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
 from torchrankmetrics.study.page import AVERAGED, Page
 from torchrankmetrics.study.runs import FIELDS, DataSet, Run, find_files, paths_of, source_of
-from torchrankmetrics.study.tables import StudyTable, check_margin, marked_cells
+from torchrankmetrics.study.tables import StudyTable, marked_cells
 from torchrankmetrics.validation import check_choice, shorten
 
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
@@ -256,7 +256,6 @@ class RankStudy:
         *,
         confidence_level: float = 0.95,
         cluster: str | None = None,
-        margin: float | None = None,
     ) -> StudyTable:
         """Compute models by datasets: means over seeds with intervals over tasks and seeds, and marks of significance.
 
@@ -271,9 +270,6 @@ class RankStudy:
             confidence_level (float, default 0.95): of the intervals, and 1 - the family-wise error rate.
             cluster (str, default None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple);
                 None: the ranking task.
-            margin (float, default None): > 0, in units of the metrics, chosen before the ranks are seen: ≈ marks models
-                for which the tests show that no other model is better by the margin or more, one family over the
-                table.
 
         Returns:
             A table with one cell per model, dataset and metric.
@@ -283,7 +279,7 @@ class RankStudy:
             ValueError: for bad options, an empty study, and damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
-        measures, margin = measures_of(metrics, view, self._foreign), check_margin(margin)
+        measures = measures_of(metrics, view, self._foreign)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
         results, p_random, facts, warnings = {}, {}, {}, {}
@@ -294,9 +290,8 @@ class RankStudy:
                 p_random[measure.key, name] = against_random(*self._part(name, measure), alpha / len(self.runs))
             facts[name] = self.dataset(name).facts
             warnings[name] = [note for part in self._parts(name).values() for note in part.notes(self.seeds)]
-        cells, models, datasets = marked_cells(measures, results, p_random, alpha, margin), self.models, self.datasets
-        options = (confidence_level, cluster, margin)
-        return StudyTable(tuple(measures), tuple(models), tuple(datasets), cells, results, facts, warnings, *options)
+        cells, names = marked_cells(measures, results, p_random, alpha), (tuple(self.models), tuple(self.datasets))
+        return StudyTable(tuple(measures), *names, cells, results, facts, warnings, confidence_level, cluster)
 
     def summary(
         self,
@@ -380,7 +375,6 @@ class RankStudy:
         *,
         confidence_level: float = 0.95,
         cluster: str | None = None,
-        margin: float | None = None,
         title: str = "Rank study",
     ) -> str | None:
         """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
@@ -391,7 +385,6 @@ class RankStudy:
             view (str, default None): as in ``table``.
             confidence_level (float, default 0.95): as in ``table``.
             cluster (str, default None): as in ``table``.
-            margin (float, default None): as in ``table``.
             title (str, default "Rank study"): heading of the page.
 
         Returns:
@@ -402,7 +395,7 @@ class RankStudy:
             OSError, ValueError: as ``table``, and if the path or the cache directory of matplotlib is not writable.
         """
         pyplot()  # raises now instead of after the computation
-        table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster, margin=margin)
+        table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster)
         content = Page(self, table).html(title)
         if path is None:
             return content
