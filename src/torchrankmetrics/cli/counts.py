@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from torchrankmetrics.cli.output import Form, Output, arg, choices_of, emit, input_path, opt, reject, split_list
+from torchrankmetrics.cli.output import Form, Output, arg, emit, input_path, opt, reject, split_list
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import ENTITY_SIDES, shorten
 
@@ -51,7 +51,7 @@ def adjust(
     from torchrankmetrics.metrics.adjust import adjust
     from torchrankmetrics.metrics.registry import as_measure
 
-    views = choices_of(view, "--view", VIEWS[1:])
+    views = split_list(view, "--view", VIEWS[1:])
     if sum(source is not None for source in (dataset, counts, num_candidates)) != 1:
         raise ValueError("one of --dataset, --counts and --num-candidates must be given, for the candidate counts")
     known: Any = num_candidates
@@ -82,16 +82,16 @@ def _read_counts(path: Path, split: Split, side: Side, entities: Entities) -> "C
     from torchrankmetrics.datasets.triple_files import read_text
     from torchrankmetrics.definitions.candidates import CandidateCounts
 
-    expected = ",".join(_HISTOGRAM)
-    header, *lines = read_text(path, f"expected {expected}").splitlines() or [""]
-    if header != expected:
+    expected, found = ",".join(_HISTOGRAM), []
+    header, *lines = csv.reader(read_text(path, f"expected {expected}").splitlines() or [""])
+    if header != _HISTOGRAM:
         raise ValueError(f"{path} must start with the columns {expected} (candidates --histogram -f csv)")
-    found = []
     for number, line in enumerate(lines, 2):
-        if not (fields := re.fullmatch(r"([^,]*),([^,]*),([^,]*),(\d{1,9}),(\d{1,9})", line)):
-            raise ValueError(f"{path} line {number}: expected {expected}, the last two integers; got {shorten(line)}")
-        if fields.group(1, 2) == (split, entities) and side in ("both", fields[3]):
-            found.append((int(fields[4]), int(fields[5])))
+        if len(line) != len(header) or not all(re.fullmatch(r"\d{1,9}", cell) for cell in line[3:]):
+            got = shorten(",".join(line))
+            raise ValueError(f"{path} line {number}: expected {expected}, the last two integers; got {got}")
+        if line[:2] == [split, entities] and side in ("both", line[2]):
+            found.append((int(line[3]), int(line[4])))
     if not found:
         raise ValueError(f"{path} has no tasks of split {split!r}, side {side!r}, entities {entities!r}")
     numbers, weights = zip(*found, strict=True)
@@ -128,7 +128,7 @@ def datasets(
 
         definitions = [base_definition(name) for name in split_list(metrics, "--metric")]
     options = (("--split", split, Split), ("--side", side, Side), ("--entities", entities, Entities))
-    parts = list(product(*(choices_of(text, option, get_args(kind)) for option, text, kind in options)))
+    parts = list(product(*(split_list(text, option, get_args(kind)) for option, text, kind in options)))
     rows: list[tuple[Cell, ...]] = []
     for facts, (one_split, one_side, kind) in product(map(dataset_facts, names or dataset_names()), parts):
         if one_split not in facts.num_triples and not names:
@@ -178,7 +178,7 @@ def candidates(
     from torchrankmetrics.definitions.candidates import CandidateCounts
     from torchrankmetrics.kg.known_triples import candidate_histogram
 
-    kinds = choices_of(entities, "--entities", get_args(Entities))
+    kinds = split_list(entities, "--entities", get_args(Entities))
     if "all" not in kinds:
         reject("without --entities all", num_entities=num_entities)
     paths: dict[Split, Path | None] = {"train": train, "valid": valid, "test": test}

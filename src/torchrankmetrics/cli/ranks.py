@@ -9,20 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torchrankmetrics as trm
-from torchrankmetrics.cli.output import (
-    Cluster,
-    Form,
-    Level,
-    Output,
-    arg,
-    choices_of,
-    emit,
-    input_path,
-    opt,
-    reject,
-    split_list,
-)
-from torchrankmetrics.files import MAX_BYTES
+from torchrankmetrics.cli.output import Cluster, Form, Level, Output, arg, emit, input_path, opt, reject, split_list
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
 
@@ -32,7 +19,6 @@ Qrels = Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEI
 Runs = Annotated[Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run")]
 Documents = Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")]
 Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
-MaxBytes = Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", min=1)]
 Rule = Literal["worse", "not-better", "not-equivalent"]
 _SUFFIXES = (".npz", ".parquet", ".csv", ".tsv")
 _TINY = 1e-300  # smaller floats have fewer digits
@@ -53,7 +39,6 @@ def report(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
-    max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
 ) -> int:
@@ -86,16 +71,16 @@ def report(
     if by_group:
         reject("with --by-group", confidence_level=level)
     offered = ("base", "adjusted_index", "z_score") if by_group else VIEWS
-    views = choices_of("base" if view is None else view, "--view", offered)
-    rank_types = choices_of(rank_type, "--rank-type", RANK_TYPES)
-    sides = choices_of(side, "--side", SIDES)
+    views = split_list("base" if view is None else view, "--view", offered)
+    rank_types = split_list(rank_type, "--rank-type", RANK_TYPES)
+    sides = split_list(side, "--side", SIDES)
     defaults = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = defaults if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
     measures = Selection(views, rank_types, sides, relevance_threshold=relevance_threshold).measures(names)
     limits = _limits(fail_under)
     requested = [*measures.values(), *(measure for measure, _ in limits)]
-    models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
+    models, load = _sources(files, qrels, runs, num_candidates, cluster, requested)
     paths = [part for _, parts in models for part in parts]
     displayed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
     cells: dict[str, Sequence[Cell]] = {}
@@ -138,7 +123,6 @@ def _sources(
     qrels: Path | None,
     runs: Paths,
     num_candidates: int | None,
-    max_bytes: int,
     cluster: str | None,
     metrics: Sequence[Any],
 ) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
@@ -151,7 +135,7 @@ def _sources(
     if qrels is not None:
         if files:
             raise ValueError("files of ranks would do nothing with --run")
-        reject("with --run", cluster=cluster, max_bytes=max_bytes != MAX_BYTES)
+        reject("with --run", cluster=cluster)
         relevance = read_qrels(input_path(qrels))
 
         def load_run(path: Path) -> "trm.RankTable":
@@ -170,7 +154,7 @@ def _sources(
             parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
         if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
-    return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
+    return models, trm.RankTable.load
 
 
 def _displayed(paths: list[Path]) -> list[str]:
@@ -215,7 +199,6 @@ def compare(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
-    max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
 ) -> int:
@@ -239,7 +222,7 @@ def compare(
 
     requested = split_list(("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric")
     measures = list(Selection(relevance_threshold=relevance_threshold).measures(requested).values())
-    sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
+    sources, load = _sources(files, qrels, runs, num_candidates, cluster, measures)
     paths = [path for path, _ in sources]
     if len(paths) < 2:
         raise ValueError(f"two models or more must be given, got {len(paths)}")

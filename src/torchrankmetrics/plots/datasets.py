@@ -37,8 +37,7 @@ from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from torchrankmetrics.plots.canvas import Axes, Figure
 
 
 Ends = tuple[float, float, float]
@@ -62,9 +61,6 @@ def intervals_by_dataset(
 
     Returns:
         The figure and its axes.
-
-    Raises:
-        ValueError: if there is nothing to draw, or more models than colors.
 
     >>> fig, ax = intervals_by_dataset({"nations": {"model": (0.5, 0.4, 0.6)}}, "MRR")
     """
@@ -103,9 +99,6 @@ def differences(
 
     Returns:
         The figure and its axes.
-
-    Raises:
-        ValueError: if there is nothing to draw.
 
     >>> fig, ax = differences({"nations": (0.1, 0.02, 0.18)}, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
     """
@@ -198,9 +191,6 @@ def by_dataset(
 
     Returns:
         The figure and its three axes.
-
-    Raises:
-        TypeError, ValueError: for arguments of another kind, and for evaluations without tasks.
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
 
@@ -324,9 +314,6 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | Non
 
     Returns:
         The figure and its axes.
-
-    Raises:
-        TypeError, ValueError: for arguments of another kind, columns that are not there, and an empty breakdown.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> table = RankTable.from_ranks(Ranks([1, 2, 5], None, 14), group=[0, 0, 1])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchrankmetrics.plots.canvas import canvas, to_svg
-from torchrankmetrics.plots.distribution import rank_ecdf
+from torchrankmetrics.plots.evaluations import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name, writers
 from torchrankmetrics.study.across import ranking
 from torchrankmetrics.study.runs import LoadedRun
