@@ -11,7 +11,6 @@ from scripts import forked
 from torchrankmetrics import RankTable
 from torchrankmetrics.cli import main
 
-CANDIDATES = ["candidates", "--train", "train.tsv", "--test"]
 FB = ["adjust", "-d", "fb15k237", "-m"]
 AB = ["compare", "a.npz", "b.npz"]
 STUDY = ["study", "models/{model}.npz"]
@@ -21,21 +20,10 @@ BAD = [
     (["report", "none.npz"], "none.npz: No such file"),
     (["report", "empty.npz"], "empty.npz is not a whole RankTable file"),
     (["report", "void"], "void is a directory without files of ranks"),
-    (["report", "a.npz", "--max-bytes", "5000"], "error: a.npz is not loaded: it would take"),
     (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),
     (["compare", "a.npz"], "two models or more must be given, got 1"),
-    ([*CANDIDATES, "ragged.tsv"], "ragged.tsv line 2: expected head, relation, tail separated by tabs, got 2 columns"),
-    ([*CANDIDATES, "test.tsv", "--num-entities", "3"], "--num-entities must be at least 4"),
-    ([*CANDIDATES, "test.tsv", "--entities", "train", "--num-entities", "9"], "--num-entities would do nothing"),
-    (["candidates", "--test", "test.tsv"], "Missing option '--train'"),
-    (
-        ["adjust", "--counts", "train.tsv", "-m", "mr", "--value", "3"],
-        "must start with the columns split,entities,side",
-    ),
-    (["adjust", "--counts", "ragged.csv", "-m", "mr", "--value", "3"], "ragged.csv line 2: expected split,entities"),
-    (["adjust", "--counts", "head.csv", "-m", "mr", "--value", "3"], "head.csv has no tasks of split 'test'"),
     # names
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
     (["report", "a.npz", "--view", ""], "--view must be names separated by commas"),
@@ -44,7 +32,7 @@ BAD = [
     (["datasets", "fb15k"], "unknown dataset 'fb15k': its candidate counts are not shipped"),
     # values
     ([*FB, "mrr", "--value", "35.5"], "(as a share, not in percent)"),
-    ([*FB, "mrr", "--value", "0.3", "--num-candidates", "9"], "one of --dataset, --counts and --num-candidates"),
+    ([*FB, "mrr", "--value", "0.3", "--num-candidates", "9"], "one of --dataset and --num-candidates"),
     (["report", "a.npz", "--confidence-level", "95"], "confidence_level must be in (0, 1)"),
     (
         ["report", "a.npz", "--cluster", "group"],
@@ -94,9 +82,6 @@ BAD = [
 def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsys, arguments, message):
     for name, text in {
         "empty.npz": "",
-        "ragged.tsv": "a\tr\tb\na\tr\n",
-        "ragged.csv": "split,entities,side,num_candidates,count\ntest,all,head\n",
-        "head.csv": "split,entities,side,num_candidates,count\n",
         "qrels.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n",
         "run.json": '{"q1": {"d1": 2, "d3": 1}, "q2": {"d4": 1}}',
     }.items():

@@ -1,4 +1,4 @@
-"""The command line: ``torchrankmetrics report | compare | study | verify | adjust | datasets | candidates | audit``."""
+"""The command line: ``torchrankmetrics report | compare | study | verify | adjust | datasets | audit``."""
 
 import io
 import os
