@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.inference.pairing import Evaluation
-from torchrankmetrics.inference.standard_errors import estimate, student_interval
+from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
@@ -22,6 +20,7 @@ from torchrankmetrics.plots.canvas import (
     CHANCE,
     MARKS,
     SMALL,
+    Models,
     beside,
     canvas,
     check_series,
@@ -163,13 +162,11 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     return fig, ax
 
 
-Seeds = Evaluation | Sequence[Evaluation]
-"""A run of a model, or one per training seed."""
 _VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 def by_dataset(
-    evaluations: "Mapping[str, Seeds | Mapping[str, Seeds]]",
+    evaluations: Mapping[str, Models],
     metric: str = "mrr",
     *,
     confidence_level: float = 0.95,
@@ -179,12 +176,11 @@ def by_dataset(
 
     Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
     logarithmic axis where all are positive and span more than a factor of 30. No line joins datasets, which have no
-    order. The interval of one run, for means of f, describes other test tasks. The interval of several runs, whose
-    values are dots, describes other training seeds on these tasks: Student's t around their mean.
+    order. Intervals, for means of f, describe other test tasks.
 
     Args:
         evaluations (mapping): dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six
-            models, on the same tasks within a dataset. An evaluation may be a list of runs, one per training seed.
+            models, on the same tasks within a dataset.
         metric (str, default "mrr"): a base metric that has an index and a z-score, by any name.
         confidence_level (float, default 0.95): of the intervals.
         ax (sequence of matplotlib Axes, default None): three axes to draw on; None: new ones.
@@ -205,30 +201,43 @@ def by_dataset(
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
-    table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
+    table, moments = dict[str, dict[str, RankSample]](), []
+    for name, given in evaluations.items():
+        named = given if isinstance(given, Mapping) else {"": given}
+        if not named:
+            raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
+        samples = {str(m): sample_of_model(one, f"{name}, {m}" if m else str(name)) for m, one in named.items()}
+        counts = [sample.candidate_counts for sample in samples.values()]
+        if len({one.digest for one in counts}) > 1:
+            remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
+            raise ValueError(f"the models of dataset {shorten(name)} were ranked among different candidates, {remedy}")
+        table[str(name)] = samples
+        moments.append(DEFAULT_EXPECTATION.moments(definition, counts[0]))
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
     check_series(models)
-    moments = [DEFAULT_EXPECTATION.moments(definition, _shared_counts(*place)) for place in table.items()]
-    fig, axes = _panels(ax)
+    if ax is None:
+        _, new = pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
+        for panel in new:
+            panel.spines[["top", "right"]].set_visible(False)
+    elif hasattr(ax, "get_xlim") or len(ax) != 3:
+        raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}")
+    axes: list[Axes] = list(new if ax is None else ax)
+    fig, _ = canvas(axes[0])
     x = np.arange(len(table))
     step = 0.62 / len(models)
     for i, model in enumerate(models):
-        found = [_mean_of_runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
+        found = [_interval(definition, samples.get(model), confidence_level) for samples in table.values()]
         place = x + (i - (len(models) - 1) / 2) * step
         for panel, view in zip(axes, _VIEWS, strict=True):
             color, _, marker = marks_on(panel)[i]
-            ends, dots = [], []
-            for at, (runs, mean), m in zip(place, found, moments, strict=True):
-                value, *interval = (apply_view(definition, view, end, m) for end in mean)
+            ends = []
+            for numbers, m in zip(found, moments, strict=True):
+                value, *interval = (apply_view(definition, view, number, m) for number in numbers)
                 ends.append([value, *sorted(interval)])
-                if len(runs) > 1:
-                    dots += [(at + 0.42 * step, apply_view(definition, view, run, m)) for run in runs]
             values, low, high = np.array(ends).T
             look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5}
             panel.plot(place, values, label=model or definition.name, color=color, **look)
             panel.vlines(place, low, high, color=color, linewidth=1.3)
-            places, single = np.array(dots).reshape(-1, 2).T
-            panel.scatter(places, single, s=7, color=color, linewidths=0)
     axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **CHANCE)
     if definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)
@@ -254,53 +263,15 @@ def by_dataset(
     return fig, axes
 
 
-def _panels(axes: "Sequence[Axes] | None") -> "tuple[Figure, list[Axes]]":
-    """Return three axes with their figure: the given ones, or new ones."""
-    if axes is None:
-        fig, new = pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
-        for one in new:
-            one.spines[["top", "right"]].set_visible(False)
-        return fig, list(new)
-    if hasattr(axes, "get_xlim") or len(axes) != 3:
-        raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(axes)}")
-    return canvas(axes[0])[0], list(axes)
-
-
-def _samples(name: str, given: "Seeds | Mapping[str, Seeds]") -> dict[str, list[RankSample]]:
-    """The runs of each model on a dataset; a single one has the name ""."""
-    found: dict[str, list[RankSample]] = {}
-    for model, runs in given.items() if isinstance(given, Mapping) else [("", given)]:
-        label = f"{name}, {model}" if model else name
-        if isinstance(runs, list | tuple):
-            found[str(model)] = [sample_of_model(run, f"{label}[{i}]") for i, run in enumerate(runs)]
-        else:
-            found[str(model)] = [sample_of_model(cast("Evaluation", runs), label)]
-    if not all(found.values()) or not found:
-        raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
-    return found
-
-
-def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
-    counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
-    if len({one.digest for one in counts}) > 1:
-        remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
-        raise ValueError(f"the models of dataset {shorten(name)} were ranked among different candidates, {remedy}")
-    return counts[0]
-
-
-def _mean_of_runs(
-    definition: RankDefinition, samples: Sequence[RankSample], confidence_level: float
-) -> tuple[list[float], list[float]]:
-    """Values of the runs of a model on a dataset, and their mean with its interval."""
-    values, low, high = [definition.value(sample) for sample in samples], math.nan, math.nan
-    mean = float(np.mean(values)) if values else math.nan
-    if len(values) > 1:
-        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-        low, high = student_interval(mean, error, len(values) - 1, confidence_level)
-    elif samples and samples[0].num_tasks > 1 and definition.is_function_of_mean():
-        found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
+def _interval(definition: RankDefinition, sample: RankSample | None, confidence_level: float) -> list[float]:
+    """Value of a model on a dataset and the ends of its interval; NaN where there is none."""
+    if sample is None:
+        return [math.nan] * 3
+    low = high = math.nan
+    if sample.num_tasks > 1 and definition.is_function_of_mean():
+        found = estimate(definition, sample, "realistic", confidence_level, "normal", None, 100, 0)
         low, high = found.low, found.high
-    return values, [mean, low, high]
+    return [definition.value(sample), low, high]
 
 
 def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
