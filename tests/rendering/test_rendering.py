@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.rendering.writers import page, to_csv, to_html, to_json, to_latex, to_markdown, to_text
+from torchrankmetrics.rendering.tabular import page, to_csv, to_html, to_json, to_latex, to_markdown, to_text
 
 NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
 TABLE = Tabular.named(

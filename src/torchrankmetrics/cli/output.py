@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.rendering import Tabular, writers
+from torchrankmetrics.rendering import Tabular, tabular as writers
 from torchrankmetrics.validation import check_choice, shorten
 from torchrankmetrics.version import __version__
 
