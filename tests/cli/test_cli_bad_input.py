@@ -59,7 +59,7 @@ BAD = [
     # studies
     ([*STUDY, "-f", "html", "--values-only"], "--values-only would do nothing with --format html"),
     ([*STUDY, "--across", "--values-only"], "--values-only would do nothing with --across"),
-    # retrieval runs and evaluators
+    # retrieval runs
     (["report"], "files of ranks must be given, or --qrels and --run"),
     (["compare", "--qrels", "qrels.tsv"], "--qrels and --run must be given together"),
     (["compare", *RUN], "two models or more must be given, got 1"),
@@ -68,9 +68,6 @@ BAD = [
     (["report", *RUN, "-m", "z_ap"], "num_candidates is needed"),
     (["compare", *RUN, "--run", "run.json", "-m", "mr"], "'mr' cannot be"),
     (["report", "--qrels", "qrels.tsv", "--run", "none.run"], "none.run: No such file"),
-    (["audit", "ranks"], "evaluator must be package.module:function, got 'ranks'"),
-    (["audit", "no_such_module_here:ranks"], "cannot be imported: No module named 'no_such_module_here'"),
-    (["audit", "math:ranks"], "evaluator 'math:ranks' cannot be imported: module 'math' has no attribute 'ranks'"),
     # commands and options
     (["report", "a.npz", "--nothing"], "No such option"),
     (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
@@ -114,7 +111,7 @@ def test_an_output_that_cannot_be_written_leaves_nothing(cli_folder, capsys):
 
 def test_an_output_with_an_unknown_suffix_is_an_error_before_the_computation(cli_folder, capsys):
     suffixes = ".txt, .csv, .json, .md, .tex, .html"
-    for arguments in (["report", "none.npz"], ["compare", "none.npz"], ["datasets", "none"], ["audit", "none:none"]):
+    for arguments in (["report", "none.npz"], ["compare", "none.npz"], ["datasets", "none"]):
         assert main([*arguments, "-o", "out.xlsx"]) == 2
         expected = f"error: --output must end in {suffixes}, or --format must be given; got out.xlsx\n"
         assert capsys.readouterr().err == expected

@@ -10,7 +10,7 @@ import typer
 
 from torchrankmetrics.cli.counts import adjust, datasets, metrics
 from torchrankmetrics.cli.output import format_of
-from torchrankmetrics.cli.ranks import audit, compare, report, study, verify
+from torchrankmetrics.cli.ranks import compare, report, study, verify
 from torchrankmetrics.version import __version__
 
 
@@ -65,5 +65,5 @@ app = typer.Typer(
     rich_markup_mode=None,  # importing rich takes longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (report, compare, study, verify, adjust, datasets, audit, metrics):
+for _function in (report, compare, study, verify, adjust, datasets, metrics):
     app.command(help=_help(_function))(_checked(_function))

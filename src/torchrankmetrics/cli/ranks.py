@@ -1,10 +1,8 @@
-"""Commands of ranks: ``report``, ``compare``, ``study`` and ``verify``; and ``audit`` of evaluators."""
+"""Commands of ranks: ``report``, ``compare``, ``study`` and ``verify``."""
 
 import math
 import os
-import pkgutil
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -350,41 +348,3 @@ def verify(
         print("\n".join(found.notes))
         return 0
     return emit(found.tabular(), form, output) or int(not found)
-
-
-def audit(
-    evaluator: Annotated[str, arg("package.module:function of (scores, target, exclude).")],
-    ties: Annotated[str | None, opt("Required tie rule: optimistic, realistic, pessimistic or expected.")] = None,
-    pairs: Annotated[bool, opt("Pass exclude as (2, P) pairs instead of a mask.", "--pairs")] = False,
-    max_candidates: Annotated[int | None, opt("Skip cases with more candidates than this.")] = None,
-    form: Form = None,
-    output: Output = None,
-) -> int:
-    """Check an evaluator on small cases with known results.
-
-    The function is imported from the working directory or an installed package. The command prints one line per check
-    and exits with 1 if a check failed or raised an exception.
-
-    For example
-
-    `torchrankmetrics audit mypackage.evaluation:ranks --ties realistic`
-    """
-    from torchrankmetrics.audit import MAX_CANDIDATES, audit
-
-    if ":" not in evaluator:
-        raise ValueError(f"evaluator must be package.module:function, got {shorten(evaluator)}")
-    if os.getcwd() not in sys.path:  # python -m adds the working directory, the console script does not
-        sys.path.insert(0, os.getcwd())
-    try:
-        function = pkgutil.resolve_name(evaluator)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"evaluator {shorten(evaluator)} cannot be imported: {error}") from error
-    report = audit(function, ties=ties, pairs=pairs, max_candidates=max_candidates or MAX_CANDIDATES)
-    columns = ("check", "status", "case", "quantity", "got", "expected", "message")
-    rows = [
-        [None if (cell := getattr(finding, column)) == "" else cell for column in columns]
-        for finding in report.findings
-    ]
-    rule = " or ".join(report.ties) or "none or unknown"
-    note = f"{len(report.failures)} of {len(rows)} checks failed; ties: {rule}"
-    return emit(Tabular.named(columns, rows, (note,), keys=2), form, output) or int(bool(report.failures))

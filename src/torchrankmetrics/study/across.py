@@ -66,8 +66,6 @@ class Averages(Rendered):
 
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
-        if place not in self.rows:
-            raise KeyError(f"{shorten(place)} is missing; available: {', '.join(map(str, self.rows))}")
         return self.rows[place]
 
     def tabular(self) -> Tabular:
@@ -239,10 +237,7 @@ class Differences(Rendered):
 
     def __getitem__(self, dataset: str) -> DatasetDifference:
         """Row of a dataset."""
-        rows = {row.dataset: row for row in self.rows}
-        if dataset not in rows:
-            raise KeyError(f"{shorten(dataset)} is missing; available: {', '.join(rows)}")
-        return rows[dataset]
+        return {row.dataset: row for row in self.rows}[dataset]
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
