@@ -36,11 +36,6 @@ _PAPERS = {"markdown": writers.to_markdown, "latex": writers.to_latex, "html": w
 _SUFFIXES = dict(zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True))
 
 
-def input_path(path: Path) -> Path:
-    """Return the path of the standard input for "-"."""
-    return Path("/dev/stdin") if str(path) == "-" else path
-
-
 def format_of(form: Format | None, output: Path | None) -> Format:
     """Return the format of the result; without a suffix it is a table."""
     suffix = "" if output is None else output.suffix.lower()

@@ -9,19 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torchrankmetrics as trm
-from torchrankmetrics.cli.output import (
-    Cluster,
-    Form,
-    Level,
-    Output,
-    arg,
-    emit,
-    format_of,
-    input_path,
-    opt,
-    reject,
-    split_list,
-)
+from torchrankmetrics.cli.output import Cluster, Form, Level, Output, arg, emit, format_of, opt, reject, split_list
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
 
@@ -148,7 +136,7 @@ def _sources(
         if files:
             raise ValueError("files of ranks would do nothing with --run")
         reject("with --run", cluster=cluster)
-        relevance = read_qrels(input_path(qrels))
+        relevance = read_qrels(_path(qrels))
 
         def load_run(path: Path) -> "trm.RankTable":
             run = read_run(path)
@@ -156,17 +144,22 @@ def _sources(
             evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
             return rank_run(relevance, run, num_candidates=num_candidates)
 
-        return [(path, [path]) for path in map(input_path, runs or ())], load_run
+        return [(path, [path]) for path in map(_path, runs or ())], load_run
     reject("without --run", num_candidates=num_candidates)
     if not files:
         raise ValueError("files of ranks must be given, or --qrels and --run")
-    models = [(path, [path]) for path in map(input_path, files)]
+    models = [(path, [path]) for path in map(_path, files)]
     for path, parts in models:
         if path.is_dir() and not is_one_table(path):
             parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
         if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
     return models, trm.RankTable.load
+
+
+def _path(path: Path) -> Path:
+    """The path of the standard input for "-"."""
+    return Path("/dev/stdin") if str(path) == "-" else path
 
 
 def _displayed(paths: list[Path]) -> list[str]:
