@@ -34,10 +34,7 @@ BAD = [
     ([*FB, "mrr", "--value", "35.5"], "(as a share, not in percent)"),
     ([*FB, "mrr", "--value", "0.3", "--num-candidates", "9"], "one of --dataset and --num-candidates"),
     (["report", "a.npz", "--confidence-level", "95"], "confidence_level must be in (0, 1)"),
-    (
-        ["report", "a.npz", "--cluster", "group"],
-        "--cluster would do nothing without --confidence-level",
-    ),
+    (["report", "a.npz", "--cluster", "group"], "--cluster would do nothing without --confidence-level"),
     (
         ["report", "a.npz", "--by-group", "--view", "p_value"],
         "--view must be one of 'base', 'adjusted_index', 'z_score'",

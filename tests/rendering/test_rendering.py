@@ -81,10 +81,7 @@ def test_styles_and_headings_above_headings_in_text():
 
 
 @given(
-    st.lists(
-        st.tuples(WORDS, st.floats(allow_nan=False), st.none() | st.integers(), WORDS),
-        max_size=5,
-    ),
+    st.lists(st.tuples(WORDS, st.floats(allow_nan=False), st.none() | st.integers(), WORDS), max_size=5),
     st.integers(1, 120),
 )
 def test_whatever_the_cells_hold_every_form_has_a_row_for_each(rows, width):
@@ -229,13 +226,7 @@ LATEX = shutil.which("pdflatex")
 @pytest.mark.skipif(LATEX is None, reason="no pdflatex is installed: see CONTRIBUTING.md")
 def test_latex_is_compiled(tmp_path):
     """Names with all that LaTeX reads as commands, styled cells, spans, notes, a caption; no glyph is lost."""
-    names = [
-        "R_GCN 50%",
-        "A&B #1 $x$ {q} ~^\\",
-        "[x] \u00fc \u0142",
-        "*<|>*",
-        "e\u0301 \u2013 \u2020 \u2248",
-    ]
+    names = ["R_GCN 50%", "A&B #1 $x$ {q} ~^\\", "[x] \u00fc \u0142", "*<|>*", "e\u0301 \u2013 \u2020 \u2248"]
     rows = [(name, Styled(-0.5, -0.6, 0.4, bold=True, mark="\u2020\u2248")) for name in names]
     own = Tabular.named(("model_%", "mrr & more"), rows, tuple(names))
     latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)

@@ -222,10 +222,7 @@ def _holm(p: Mapping[Key, float]) -> dict[Key, float]:
 
 
 def marked_cells(
-    measures: Sequence[Measure],
-    results: Results,
-    p_random: Mapping[Pair, Mapping[Pair, float]],
-    alpha: float,
+    measures: Sequence[Measure], results: Results, p_random: Mapping[Pair, Mapping[Pair, float]], alpha: float
 ) -> Cells:
     """Test all pairs of models as one family, and each metric against random ranking."""
     p_pairs = _holm({(place, pair): values[-1] for place, one in results.items() for pair, values in one.pairs.items()})
