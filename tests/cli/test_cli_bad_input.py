@@ -20,6 +20,7 @@ BAD = [
     (["report", "none.npz"], "none.npz: No such file"),
     (["report", "empty.npz"], "empty.npz is not a whole RankTable file"),
     (["report", "void"], "void is a directory without files of ranks"),
+    (["report", "a.npz", "--max-bytes", "5000"], "error: a.npz is not loaded: it would take"),
     (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),

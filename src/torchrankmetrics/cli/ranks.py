@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import torchrankmetrics as trm
 from torchrankmetrics.cli.output import Cluster, Form, Level, Output, arg, emit, format_of, opt, reject, split_list
+from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
 
@@ -19,6 +20,7 @@ Qrels = Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEI
 Runs = Annotated[Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run")]
 Documents = Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")]
 Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
+MaxBytes = Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", min=1)]
 Rule = Literal["worse", "not-better", "not-equivalent"]
 _SUFFIXES = (".npz", ".parquet", ".csv", ".tsv")
 _TINY = 1e-300  # smaller floats have fewer digits
@@ -39,6 +41,7 @@ def report(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
+    max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
 ) -> int:
@@ -80,7 +83,7 @@ def report(
     measures = Selection(views, rank_types, sides, relevance_threshold=relevance_threshold).measures(names)
     limits = _limits(fail_under)
     requested = [*measures.values(), *(measure for measure, _ in limits)]
-    models, load = _sources(files, qrels, runs, num_candidates, cluster, requested)
+    models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
     displayed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
     cells: dict[str, Sequence[Cell]] = {}
@@ -123,6 +126,7 @@ def _sources(
     qrels: Path | None,
     runs: Paths,
     num_candidates: int | None,
+    max_bytes: int,
     cluster: str | None,
     metrics: Sequence[Any],
 ) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
@@ -135,7 +139,7 @@ def _sources(
     if qrels is not None:
         if files:
             raise ValueError("files of ranks would do nothing with --run")
-        reject("with --run", cluster=cluster)
+        reject("with --run", cluster=cluster, max_bytes=max_bytes != MAX_BYTES)
         relevance = read_qrels(_path(qrels))
 
         def load_run(path: Path) -> "trm.RankTable":
@@ -154,7 +158,7 @@ def _sources(
             parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
         if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
-    return models, trm.RankTable.load
+    return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
 
 
 def _path(path: Path) -> Path:
@@ -204,6 +208,7 @@ def compare(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
+    max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
 ) -> int:
@@ -227,7 +232,7 @@ def compare(
 
     requested = split_list(("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric")
     measures = list(Selection(relevance_threshold=relevance_threshold).measures(requested).values())
-    sources, load = _sources(files, qrels, runs, num_candidates, cluster, measures)
+    sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
     paths = [path for path, _ in sources]
     if len(paths) < 2:
         raise ValueError(f"two models or more must be given, got {len(paths)}")
