@@ -48,7 +48,7 @@ def ink(ax: "Axes") -> Any:
     return ax.xaxis.label.get_color()
 
 
-def draw_legend(ax: "Axes", own: bool) -> None:
+def legend(ax: "Axes", own: bool) -> None:
     """Draw a legend beside new axes, and inside given ones."""
     place: dict[str, Any] = {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
     ax.legend(frameon=False, fontsize=SMALL, **place)

@@ -16,22 +16,7 @@ from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.plots.canvas import (
-    CHANCE,
-    MARKS,
-    SMALL,
-    Models,
-    beside,
-    canvas,
-    check_series,
-    definition_of_ranks,
-    ink,
-    label_rows,
-    marks_on,
-    pyplot,
-    sample_of_model,
-    zero_line,
-)
+from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import check_choice, check_int, shorten
 
@@ -64,24 +49,26 @@ def intervals_by_dataset(
     >>> fig, ax = intervals_by_dataset({"nations": {"model": (0.5, 0.4, 0.6)}}, "MRR")
     """
     models = list(dict.fromkeys(model for row in cells.values() for model in row))
-    check_series(models)
+    draw.check_series(models)
     step = 0.7 / len(models)
-    fig, ax = canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
-    for i, (model, (color, _, marker)) in enumerate(zip(models, marks_on(ax), strict=False)):
+    fig, ax = draw.canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
+    for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(ax), strict=False)):
         there = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
         row, value, low, high = np.array(there, dtype=np.float64).T
         y = row + (i - (len(models) - 1) / 2) * step
         ax.hlines(y, low, high, color=color, linewidth=1.4)
         ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
     if bars := [(chance[name], y) for y, name in enumerate(cells) if chance and name in chance]:
-        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **CHANCE)
-    label_rows(ax, list(cells), 0.5)
-    ax.tick_params(labelsize=SMALL)
+        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **draw.CHANCE)
+    draw.label_rows(ax, list(cells), 0.5)
+    ax.tick_params(labelsize=draw.SMALL)
     ax.tick_params(axis="y", length=0)
     for row in range(1, len(cells)):
         ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
     ax.set_xlabel(metric)
-    ax.legend(frameon=False, fontsize=SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
+    ax.legend(
+        frameon=False, fontsize=draw.SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3
+    )
     return fig, ax
 
 
@@ -101,21 +88,21 @@ def differences(
 
     >>> fig, ax = differences({"nations": (0.1, 0.02, 0.18)}, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
     """
-    check_series(rows, most=None)
+    draw.check_series(rows, most=None)
     names = [*rows, *averages]
-    fig, ax = canvas(ax, width=4.6, height=0.9 + 0.24 * len(names))
+    fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.24 * len(names))
     for y, (value, low, high) in enumerate(rows.values()):
         ax.hlines(y, low, high, color="0.5", linewidth=2.5)
-        ax.plot(value, y, "o", color=ink(ax), markersize=4)
+        ax.plot(value, y, "o", color=draw.ink(ax), markersize=4)
     for y, (value, low, high) in enumerate(averages.values(), len(rows)):
-        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=MARKS[1][0])
-    zero_line(ax)
+        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=draw.MARKS[1][0])
+    draw.zero_line(ax)
     if averages:
         ax.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
-    label_rows(ax, names)
-    ax.tick_params(labelsize=SMALL)
+    draw.label_rows(ax, names)
+    ax.tick_params(labelsize=draw.SMALL)
     ax.locator_params(axis="x", nbins=5)
-    ax.set_xlabel(label, fontsize=SMALL + 0.5)
+    ax.set_xlabel(label, fontsize=draw.SMALL + 0.5)
     return fig, ax
 
 
@@ -134,9 +121,9 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     """
     k, mean = len(models), ranks.mean
     half, bars = (k + 1) // 2, len(ranks.cliques)
-    fig, ax = canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
-    color = ink(ax)
-    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "annotation_clip": False}
+    fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
+    color = draw.ink(ax)
+    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": draw.SMALL, "annotation_clip": False}
     below = 0.35 + 0.3 * bars
     for place, i in enumerate(sorted(range(k), key=lambda i: mean[i])):
         left = place < half
@@ -147,7 +134,7 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     for level, clique in enumerate(ranks.cliques):
         ends = min(mean[i] for i in clique) - 0.02, max(mean[i] for i in clique) + 0.02
         y = -0.25 - 0.3 * level
-        ax.plot(ends, [y, y], color=MARKS[1][0], linewidth=4, solid_capstyle="butt")
+        ax.plot(ends, [y, y], color=draw.MARKS[1][0], linewidth=4, solid_capstyle="butt")
     ax.plot([1, 1 + ranks.critical_difference], [0.75] * 2, color=color, linewidth=1.4, marker="|", clip_on=False)
     ax.annotate(f"critical difference {ranks.critical_difference:.2f}", (1, 0.75), (0, 4), **small)
     ax.set_xlim(1, k)
@@ -156,7 +143,7 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     ax.axhline(0, color=color, linewidth=1)
     for x in range(1, k + 1):
         ax.plot([x, x], [0, 0.12], color=color, linewidth=1, clip_on=False)
-        ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=SMALL)
+        ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=draw.SMALL)
     ax.set_xticks([])
     ax.set_yticks([])
     return fig, ax
@@ -166,7 +153,7 @@ _VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 def by_dataset(
-    evaluations: Mapping[str, Models],
+    evaluations: Mapping[str, draw.Models],
     metric: str = "mrr",
     *,
     confidence_level: float = 0.95,
@@ -196,7 +183,7 @@ def by_dataset(
     3
     """
     confidence_level = check_confidence_level(confidence_level)
-    definition = definition_of_ranks(metric)
+    definition = draw.definition_of_ranks(metric)
     if not definition.has_view("adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
     if not isinstance(evaluations, Mapping):
@@ -206,7 +193,7 @@ def by_dataset(
         named = given if isinstance(given, Mapping) else {"": given}
         if not named:
             raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
-        samples = {str(m): sample_of_model(one, f"{name}, {m}" if m else str(name)) for m, one in named.items()}
+        samples = {str(m): draw.sample_of_model(one, f"{name}, {m}" if m else str(name)) for m, one in named.items()}
         counts = [sample.candidate_counts for sample in samples.values()]
         if len({one.digest for one in counts}) > 1:
             remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
@@ -214,22 +201,22 @@ def by_dataset(
         table[str(name)] = samples
         moments.append(DEFAULT_EXPECTATION.moments(definition, counts[0]))
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
-    check_series(models)
+    draw.check_series(models)
     if ax is None:
-        _, new = pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
+        _, new = draw.pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
         for panel in new:
             panel.spines[["top", "right"]].set_visible(False)
     elif hasattr(ax, "get_xlim") or len(ax) != 3:
         raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}")
     axes: list[Axes] = list(new if ax is None else ax)
-    fig, _ = canvas(axes[0])
+    fig, _ = draw.canvas(axes[0])
     x = np.arange(len(table))
     step = 0.62 / len(models)
     for i, model in enumerate(models):
         found = [_interval(definition, samples.get(model), confidence_level) for samples in table.values()]
         place = x + (i - (len(models) - 1) / 2) * step
         for panel, view in zip(axes, _VIEWS, strict=True):
-            color, _, marker = marks_on(panel)[i]
+            color, _, marker = draw.marks_on(panel)[i]
             ends = []
             for numbers, m in zip(found, moments, strict=True):
                 value, *interval = (apply_view(definition, view, number, m) for number in numbers)
@@ -238,15 +225,17 @@ def by_dataset(
             look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5}
             panel.plot(place, values, label=model or definition.name, color=color, **look)
             panel.vlines(place, low, high, color=color, linewidth=1.3)
-    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **CHANCE)
+    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **draw.CHANCE)
     if definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)
     for panel, view in zip(axes, _VIEWS, strict=True):
         many = len(table) > 3
-        panel.set_xticks(x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=SMALL)
+        panel.set_xticks(
+            x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=draw.SMALL
+        )
         panel.set_xlim(-0.5, len(table) - 0.5)
         for border in x[1:] - 0.5:
-            panel.axvline(border, color=CHANCE["color"], linewidth=0.4, alpha=0.5)
+            panel.axvline(border, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
         panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
     z = np.array([line.get_ydata() for line in axes[2].lines[: len(models)]])
     z = z[np.isfinite(z)]
@@ -254,12 +243,12 @@ def by_dataset(
     if is_log:
         axes[2].set_yscale("log")
     for panel in axes[1:2] if is_log else axes[1:]:
-        panel.axhline(0, linestyle=(0, (1, 1)), **CHANCE)
+        panel.axhline(0, linestyle=(0, (1, 1)), **draw.CHANCE)
     if ax is None:
         entries = axes[0].get_legend_handles_labels()
-        fig.legend(*entries, frameon=False, fontsize=SMALL, ncols=4, loc="outside upper center")
+        fig.legend(*entries, frameon=False, fontsize=draw.SMALL, ncols=4, loc="outside upper center")
     else:
-        axes[0].legend(frameon=False, fontsize=SMALL)
+        axes[0].legend(frameon=False, fontsize=draw.SMALL)
     return fig, axes
 
 
@@ -294,16 +283,16 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | Non
         raise TypeError(f"breakdown must come from RankCollection.breakdown(), got {type(breakdown).__name__}")
     check_choice("metric", metric, breakdown.columns[2:])
     check_int("most", most, 1)
-    check_series(breakdown.rows, most=None)
+    draw.check_series(breakdown.rows, most=None)
     counts = np.array(breakdown["count"], dtype=np.int64)
     largest = np.sort(np.argsort(-counts, kind="stable")[:most])
     values = np.array([breakdown[metric][i] for i in largest], dtype=np.float64)
-    fig, ax = canvas(ax, height=0.9 + 0.27 * len(largest))
-    ax.barh(range(len(largest)), np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
+    fig, ax = draw.canvas(ax, height=0.9 + 0.27 * len(largest))
+    ax.barh(range(len(largest)), np.nan_to_num(values), color="0.7", edgecolor=draw.ink(ax), linewidth=0.6, height=0.72)
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
-        beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
-    ax.axvline(0, color=ink(ax), linewidth=0.8)
-    label_rows(ax, [str(breakdown["group"][i]) for i in largest])
+        draw.beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
+    ax.axvline(0, color=draw.ink(ax), linewidth=0.8)
+    draw.label_rows(ax, [str(breakdown["group"][i]) for i in largest])
     note = f" (the {len(largest)} largest of {len(counts)} groups)" * (len(largest) < len(counts))
     ax.set_xlabel(paper_name(metric) + note)
     return fig, ax

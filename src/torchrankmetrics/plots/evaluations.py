@@ -15,21 +15,7 @@ from torchrankmetrics.inference.intervals import Interval, Intervals, check_conf
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
-from torchrankmetrics.plots.canvas import (
-    CHANCE,
-    SMALL,
-    Models,
-    beside,
-    canvas,
-    check_series,
-    definition_of_ranks,
-    draw_legend,
-    ink,
-    label_rows,
-    marks_on,
-    samples_of,
-    zero_line,
-)
+from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.validation import check_choice, check_int
 
@@ -40,7 +26,9 @@ _VIEWS = {"z_score": "standard deviations", "normalized": "ratios to chance", "a
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 
 
-def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def rank_ecdf(
+    models: draw.Models, *, rank_type: RankType = "realistic", ax: "Axes | None" = None
+) -> "tuple[Figure, Axes]":
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
     The random baseline is the mean of the uniform distributions of the tasks, sum of v_i min(floor(x), N_i) / N_i.
@@ -58,11 +46,11 @@ def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: "Axes | 
     >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
     check_choice("rank_type", rank_type, ("realistic", "optimistic", "pessimistic"))
-    samples = samples_of(models)
+    samples = draw.samples_of(models)
     own = ax is None
-    fig, ax = canvas(ax, 5.5 if len(samples) < 2 else 6.8)
+    fig, ax = draw.canvas(ax, 5.5 if len(samples) < 2 else 6.8)
     lines: dict[bytes, tuple[list[str], CandidateCounts]] = {}
-    for (name, sample), (color, line, _) in zip(samples.items(), marks_on(ax), strict=False):
+    for (name, sample), (color, line, _) in zip(samples.items(), draw.marks_on(ax), strict=False):
         ranks, mass, _ = sample.histogram(rank_type)
         share = np.cumsum(mass) / sample.total
         counts = sample.candidate_counts
@@ -77,7 +65,7 @@ def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: "Axes | 
         x = np.unique(np.concatenate([np.arange(1, min(N[-1], 64) + 1), np.geomspace(1, N[-1], 1000).round()]))
         chance = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)  # P(rank <= x) of uniform ranks
         label = "chance" if len(lines) == 1 else f"chance ({', '.join(names)})"
-        ax.step(x, chance, where="post", linestyle=(0, (1, 1)), label=label, **CHANCE)
+        ax.step(x, chance, where="post", linestyle=(0, (1, 1)), label=label, **draw.CHANCE)
     ax.set_xscale("log")
     most = max(int(counts.num_candidates[-1]) for _, counts in lines.values())
     ax.set_xlim(1, most)
@@ -87,11 +75,13 @@ def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: "Axes | 
     ax.set_ylim(0, 1.02)
     ax.set_xlabel(f"rank x ({rank_type})")
     ax.set_ylabel("share of tasks with rank ≤ x")
-    draw_legend(ax, own)
+    draw.legend(ax, own)
     return fig, ax
 
 
-def calibration(models: Models, *, confidence_level: float = 0.95, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def calibration(
+    models: draw.Models, *, confidence_level: float = 0.95, ax: "Axes | None" = None
+) -> "tuple[Figure, Axes]":
     """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
 
     By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread evenly over its
@@ -112,27 +102,27 @@ def calibration(models: Models, *, confidence_level: float = 0.95, ax: "Axes | N
     >>> fig, ax = calibration({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
     confidence_level = check_confidence_level(confidence_level)
-    samples = samples_of(models)
+    samples = draw.samples_of(models)
     own = ax is None
-    fig, ax = canvas(ax, 4.6 if len(samples) < 2 else 5.8)
+    fig, ax = draw.canvas(ax, 4.6 if len(samples) < 2 else 5.8)
     grid = np.linspace(0, 1, 1001)
     fewest = min(sample.total**2 / float((sample.count * sample.weight**2).sum()) for sample in samples.values())
     half = math.sqrt(math.log(2 / (1 - confidence_level)) / (2 * fewest))
-    band: dict[str, Any] = {"color": CHANCE["color"], "alpha": 0.22, "linewidth": 0}
+    band: dict[str, Any] = {"color": draw.CHANCE["color"], "alpha": 0.22, "linewidth": 0}
     ax.fill_between(grid, np.clip(grid - half, 0, 1), np.clip(grid + half, 0, 1), **band)
-    for (name, sample), (color, line, _) in zip(samples.items(), marks_on(ax), strict=False):
+    for (name, sample), (color, line, _) in zip(samples.items(), draw.marks_on(ax), strict=False):
         y = _relative_ecdf(sample, grid)
         ax.plot(grid, y, color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
-    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **CHANCE)
+    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **draw.CHANCE)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("share x of the candidates")
     ax.set_ylabel("tasks answered in the best x")
-    draw_legend(ax, own)
+    draw.legend(ax, own)
     return fig, ax
 
 
-def ties(models: Models, metric: str = "mrr", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def ties(models: draw.Models, metric: str = "mrr", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
     """Draw the effect of ties: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
     The realistic rank lies between, and so does the expectation over tie orders if it is known. If the gap is wide,
@@ -149,27 +139,27 @@ def ties(models: Models, metric: str = "mrr", *, ax: "Axes | None" = None) -> "t
     >>> from torchrankmetrics import Ranks
     >>> fig, ax = ties({"model": Ranks([1, 2], [3, 2], 14)})
     """
-    definition = definition_of_ranks(metric)
-    samples = samples_of(models)
+    definition = draw.definition_of_ranks(metric)
+    samples = draw.samples_of(models)
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if definition.has_expected:
         kinds["expected"] = "|"
-    fig, ax = canvas(ax, 6.5, height=1.2 + 0.55 * len(samples))
+    fig, ax = draw.canvas(ax, 6.5, height=1.2 + 0.55 * len(samples))
     rows = range(len(samples))
     values = {kind: [definition.value(sample, kind) for sample in samples.values()] for kind in kinds}
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
-        face: Any = ax.get_facecolor() if kind == "realistic" else ink(ax)
-        look: dict[str, Any] = {"color": ink(ax), "markerfacecolor": face, "clip_on": False}
+        face: Any = ax.get_facecolor() if kind == "realistic" else draw.ink(ax)
+        look: dict[str, Any] = {"color": draw.ink(ax), "markerfacecolor": face, "clip_on": False}
         ax.plot(values[kind], rows, marker, markersize=12 if kind == "expected" else 5.5, label=kind, **look)
     labels = []
     for name, sample in samples.items():
         gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
         label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
         labels.append(f"{name}\n{label}" if name else label)
-    label_rows(ax, labels, 0.5)
+    draw.label_rows(ax, labels, 0.5)
     ax.set_xlabel(paper_name(definition.name))
-    ax.legend(frameon=False, fontsize=SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(frameon=False, fontsize=draw.SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
 
 
@@ -202,7 +192,7 @@ def forest(
 
     Raises:
         TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
-            read on one axis (a mean rank of 300 beside an MRR of 0.3).
+            read on one axis (a mean rank of 300 draw.beside an MRR of 0.3).
 
     >>> from torchrankmetrics import Ranks, compare
     >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
@@ -214,18 +204,18 @@ def forest(
         if missing := [metric for metric in metrics or () if metric not in known]:
             raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
     lines = [line for line in lines if metrics is None or line[1].metric in metrics]
-    check_series(lines, most=None)
+    draw.check_series(lines, most=None)
     differences = [row for _, row in lines if isinstance(row, Comparison)]
     if len(differences) not in (0, len(lines)):
         raise ValueError("intervals of values and of differences cannot be read on one axis; draw them in two plots")
     keys = list(dict.fromkeys(row.metric for _, row in lines))
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
-    fig, ax = canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
+    fig, ax = draw.canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
     rows = range(len(lines))
     centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
-    ax.plot(centers, rows, "|", color=ink(ax), markersize=10, markeredgewidth=1.8)
+    ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
     number, labels = f"{'+' * bool(differences)}.4f", []
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
         text = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]"
@@ -234,13 +224,13 @@ def forest(
             text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
             parts.insert(1, " − ".join(row.models or ()))
         labels.append(" ".join(filter(None, parts)))
-        beside(ax, y, text)
-    label_rows(ax, labels)
+        draw.beside(ax, y, text)
+    draw.label_rows(ax, labels)
     measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
     levels = {one.confidence_level for one in measured}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
     if differences:
-        zero_line(ax)
+        draw.zero_line(ax)
         corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
         label += f", p by {' and '.join(corrections)}" * bool(corrections) + _direction(differences)
     ax.set_xlabel(f"{'difference' if differences else 'value'}, {label}")
@@ -292,21 +282,21 @@ def group_differences(
     pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0] for group in drawn]
     found = [pair.comparison(confidence_level) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
-    fig, ax = canvas(ax, height=1.3 + 0.27 * len(drawn))
+    fig, ax = draw.canvas(ax, height=1.3 + 0.27 * len(drawn))
     ends = [one.low for one in found], [one.high for one in found]
     ax.hlines(range(len(drawn)), *ends, color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
-        face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
-        ax.plot(pair.a - pair.b, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
-        beside(ax, y, f"{pair.num_tasks} tasks")
-    zero_line(ax)
-    label_rows(ax, [str(name_of(group, names)) for group in drawn])
-    ax.tick_params(axis="y", labelsize=SMALL)
+        face = draw.ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
+        ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)
+        draw.beside(ax, y, f"{pair.num_tasks} tasks")
+    draw.zero_line(ax)
+    draw.label_rows(ax, [str(name_of(group, names)) for group in drawn])
+    ax.tick_params(axis="y", labelsize=draw.SMALL)
     measure = pairs[0].measure
     label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
     label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
     label += f"\n{len(drawn)} largest of {len(ids)} groups" * (len(drawn) < len(ids))
-    ax.set_xlabel(label, fontsize=SMALL + 0.5)
+    ax.set_xlabel(label, fontsize=draw.SMALL + 0.5)
     return fig, ax
 
 

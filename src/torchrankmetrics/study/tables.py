@@ -38,16 +38,13 @@ class StudyTable(Rendered):
     """Models by datasets: printed with a column per dataset, in machine formats (CSV, JSON, pandas) a row per cell.
 
     Attributes:
-        measures: its metrics.
-        models, datasets: names.
+        measures, models, datasets: metrics and names.
         cells: by (key of the metric, model, dataset), without missing ones.
         results: tests of each (key of the metric, dataset), and its value under random ranking.
-        facts: by dataset.
-        warnings: by dataset.
+        facts, warnings: by dataset.
         confidence_level: of the intervals; 1 - confidence_level is the family-wise error rate of the marks.
         cluster: unit of the intervals and tests.
-        rows: rows of printed tables, "models" or "datasets".
-        intervals: whether printed tables have intervals.
+        rows, intervals: whether rows of printed tables are "models" or "datasets", and whether they have intervals.
         baseline, baseline_name, stars: see ``marked``.
     """
 
