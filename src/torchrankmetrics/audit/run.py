@@ -204,11 +204,10 @@ class Battery:
     def _basic(self) -> str:
         """Run the checks without anything odd; return the reason for which no other can be run."""
         try:
-            first = self._results(ORDINARY, is_first=True)
+            self._order(self._results(ORDINARY, is_first=True))
         except NoResultError as error:
             self._put_error("plain_ranks", error, ORDINARY)
             return "no result for ranking tasks without ties or filter"
-        self._order(first)
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"
         if not self._values():
@@ -271,17 +270,16 @@ class Battery:
         """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
         if case.has_nan_target or not rules:
             return self._fault_of_bounds(case, result)
-        faults: list[Fault] = []
+        first: Fault | None = None
         expected: dict[float | str, str] = {}
         for rule in rules:
             if (fault := self._fault_by(case, result, rule)) is None:
                 return None
-            faults.append(fault)
+            first = first or fault
             expected.setdefault(fault[2], rule)
-        quantity, got, right = faults[0]
-        if len(expected) > 1:
-            right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
-        return quantity, got, right
+        if first is not None and len(expected) > 1:
+            first = *first[:2], " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
+        return first
 
     def _fault_by(self, case: Case, result: Results, rule: str) -> Fault | None:
         right = self._right(case, cast("RankType", rule))

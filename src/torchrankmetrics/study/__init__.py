@@ -1,6 +1,6 @@
 """Studies of many models, datasets and seeds: from saved ranks to tables, figures and a page with a manifest."""
 
-from torchrankmetrics.study.page import Verification, verify
 from torchrankmetrics.study.rank_study import RankStudy
+from torchrankmetrics.study.verification import Verification, verify
 
 __all__ = ["RankStudy", "Verification", "verify"]

@@ -15,11 +15,11 @@ from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
+from torchrankmetrics.study.page import AVERAGED, Page
 from torchrankmetrics.study.runs import FIELDS, DataSet, Run, find_files, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, marked_cells
 from torchrankmetrics.validation import check_choice, shorten
 
-AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
 
@@ -337,8 +337,6 @@ class RankStudy:
         Returns:
             None; the text of the page if path is None. ImportError without matplotlib.
         """
-        from torchrankmetrics.study.page import Page
-
         pyplot()  # raises now instead of after the computation
         table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster)
         content = Page(self, table).html(title)

@@ -1,0 +1,159 @@
+"""Verification of a page: its manifest, computed again from the files of ranks."""
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from torchrankmetrics.definitions.protocol import VIEWS
+from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.inference.pairing import known_measure
+from torchrankmetrics.metrics.registry import Metrics, Selection
+from torchrankmetrics.rendering import Rendered, Tabular
+from torchrankmetrics.study.page import VERSION, Page, manifest_text
+from torchrankmetrics.study.rank_study import RankStudy
+from torchrankmetrics.study.runs import Run, source_of
+from torchrankmetrics.validation import shorten, truncate
+
+_SCRIPT = re.compile(r"<script\b[^>]*rank-manifest[^>]*>(.*?)</script", re.DOTALL | re.IGNORECASE)
+_LABELS = ("metric", "model", "dataset", "seed")
+_Difference = tuple[str, Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Verification(Rendered):
+    """Result of ``verify``; true if the manifest agrees with the files.
+
+    Attributes:
+        differences (tuple): (path in the manifest, value on the page, value from the files), in the order of the
+            manifest.
+        num_files, num_numbers (int): numbers of files and numbers in the manifest.
+        notes (tuple): summary and limits.
+    """
+
+    differences: tuple[_Difference, ...]
+    num_files: int
+    num_numbers: int
+    notes: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return not self.differences
+
+    def tabular(self) -> Tabular:
+        """Columns, cells and notes."""
+        rows = [(where, _text(page), _text(files)) for where, page, files in self.differences]
+        return Tabular.named(("where", "page", "files"), rows, self.notes)
+
+
+def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()) -> Verification:
+    """Compute the manifest of a page of ``RankStudy.report`` again from files of ranks, and compare.
+
+    The manifest contains the path and the SHA-256 of the rows of every file, versions, options, and every number of
+    the tables. Displayed text and figures are not verified, nor are pages of values of queries, which have no files.
+
+    Args:
+        report (path): the HTML file.
+        folder (path): directory that the paths in the manifest are relative to.
+        metrics (sequence of str, default ()): user-defined metrics that were passed to ``report``.
+
+    Returns:
+        The differences; none: every number of the manifest was computed again.
+
+    Raises:
+        OSError: if the page cannot be read.
+        ValueError: if the page does not have exactly one manifest, or the manifest is damaged.
+    """
+    base = Path(folder)
+    if not base.is_dir():
+        raise ValueError(f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}")
+    page, study = _manifest(Path(report)), RankStudy()
+    known = Selection(VIEWS).measures(metrics)  # the page names the view
+    try:
+        options, numbers = page["options"], [one for _, one in _entries(page["tables"]) if isinstance(one, int | float)]
+        measures = [known.get(key, key) for key in options["metrics"]]
+        runs = [(str(one["model"]), str(one["dataset"]), str(one["seed"]), one["file"]) for one in page["files"]]
+        order = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
+        tests = {"confidence_level": check_confidence_level(options["confidence_level"]), "cluster": options["cluster"]}
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
+    if unknown := [one for one in measures if isinstance(one, str) and known_measure(one) is None]:
+        raise ValueError(f"the page is of the metric {unknown[0]!r}, which is user-defined: pass it in metrics=")
+    differing = [one for run in runs for one in _add_file(study, base, *run)]
+    notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
+    if differing:
+        notes.append("No number was computed again, because files are missing or damaged.")
+    else:
+        study.arrange(*order)
+        ours = json.loads(manifest_text(Page(study, study.table(measures, **tests)).manifest()))
+        computed, theirs = dict(_entries(ours)), dict(_entries(page))
+        for path in dict.fromkeys([*computed, *theirs]):
+            a, b = theirs.get(path, "missing"), computed.get(path, "missing")
+            if not _is_same(path[-1], a, b):
+                differing.append((": ".join(path), a, b))
+        if differing and all(where.startswith("versions") for where, *_ in differing):
+            notes.append("Only versions differ: the numbers are the same.")
+    agree = "agree" if not differing else f"{len(differing)} differences"
+    notes.insert(0, f"{len(runs)} files and {len(numbers)} numbers: {agree}.")
+    return Verification(tuple(differing), len(runs), len(numbers), tuple(notes))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    found = _SCRIPT.findall(path.read_text(encoding="utf-8", errors="replace"))
+    if len(found) != 1:
+        raise ValueError(f"{path} must have one manifest, as RankStudy.report writes it, got {len(found)}")
+    try:
+        content: dict[str, Any] = json.loads(found[0])
+        if manifest_text(content) != found[0]:  # for example a repeated key
+            raise ValueError("it is not as RankStudy.report writes it")
+        version = content["manifest"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"the manifest of {path} is damaged: {error}") from error
+    if version != VERSION:
+        raise ValueError(f"the manifest of {path} has version {shorten(version)}; this library reads {VERSION}")
+    return content
+
+
+def _add_file(study: RankStudy, base: Path, model: str, dataset: str, seed: str, file: Any) -> list[_Difference]:
+    """Add the run of a file, or return the reason why it cannot be read."""
+    where = f"files: {model} {dataset} {seed}"
+    if file is None:
+        return [(where, "in memory", "no file")]
+    inside = PurePosixPath(str(file))
+    if inside.is_absolute() or ".." in inside.parts:
+        raise ValueError(f"the manifest names the file {shorten(file)}: it must be a path below the folder")
+    try:
+        source, num_rows = source_of(base / inside)
+        study._add(Run(model, dataset, seed, source, str(file), num_rows))
+    except (OSError, ValueError) as error:
+        return [(where, file, str(error))]
+    return []
+
+
+def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Everything in a value of JSON by its path; rows of tables have their labels in it, other entries their place."""
+    if isinstance(value, list):
+        rows = [one if isinstance(one, dict) else {} for one in value]
+        labels = [" ".join(str(row[key]) for key in _LABELS if key in row) for row in rows]
+        if not all(labels) or len(set(labels)) < len(labels):
+            labels = [str(i) for i in range(1, len(value) + 1)]
+        value = dict(zip(labels, value, strict=True))
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for key, one in value.items():
+        yield from _entries(one, (*path, key))
+
+
+def _is_same(key: str, page: Any, files: Any) -> bool:
+    if isinstance(page, float) and isinstance(files, float):
+        # p-values from random draws depend on the rounding of the machine
+        return math.isclose(page, files, rel_tol=1e-9, abs_tol=1e-3 if key == "p_best" else 1e-14)
+    return type(page) is type(files) and bool(page == files)
+
+
+def _text(value: Any) -> str:
+    return truncate(value if isinstance(value, str) else json.dumps(value))
