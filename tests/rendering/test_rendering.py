@@ -8,12 +8,12 @@ import re
 import shutil
 import subprocess
 import unicodedata
-from html.parser import HTMLParser
 
 import pandas
 import pytest
 from hypothesis import given, strategies as st
 
+from html_pages import Page
 from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.rendering.tabular import page, to_csv, to_html, to_json, to_latex, to_markdown, to_text
 
@@ -112,30 +112,8 @@ def safe(text):
     return f"'{text}" if text[:1] in set("=+-@\t\r\n") and not re.fullmatch(r"[+-][0-9.]+", text) else text
 
 
-class Rows(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.rows, self.open = [], []
-
-    def handle_starttag(self, tag, attributes):
-        if tag not in ("br", "meta"):
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-
 def parsed(html):
-    reader = Rows()
-    reader.feed(html)
+    reader = Page(html)
     assert not reader.open
     return reader.rows
 
