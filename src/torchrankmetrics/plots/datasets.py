@@ -15,8 +15,7 @@ from torchrankmetrics.inference.pairing import Evaluation
 from torchrankmetrics.inference.standard_errors import estimate, student_interval
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view
+from torchrankmetrics.metrics.measure import Measure, apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import (
     CHANCE,
