@@ -5,8 +5,8 @@ so that the moments of S up to the third order in the width of a cell are kept.
 """
 
 import math
-from copy import copy
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
