@@ -157,11 +157,7 @@ BAD = {
         "y_pred_neg must hold at least one",
     ),
     "beside": (lambda: Ranks.from_negatives({"y_pred_pos": P, "y_pred_neg": N}, N), ValueError, "negatives must not"),
-    "both": (
-        lambda: Ranks.from_negatives(P, N, exclude=N > 0, indexes=[0]),
-        ValueError,
-        "indexes must be \\(T,\\)",
-    ),
+    "both": (lambda: Ranks.from_negatives(P, N, exclude=N > 0, indexes=[0]), ValueError, "indexes must be \\(T,\\)"),
     "mask": (lambda: Ranks.from_negatives(P, N, exclude=N), ValueError, "exclude must be bool \\(B, M\\)"),
     "indexes": (lambda: Ranks.from_negatives(P, P, indexes=[0]), ValueError, "indexes must be \\(T,\\)"),
     "vector": (lambda: Ranks.from_negatives(P, [P, N]), ValueError, "negatives\\[1\\] must be \\(M_1,\\)"),

@@ -10,11 +10,7 @@ pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip instal
 
 from pykeen.pipeline import pipeline
 
-from torchrankmetrics.integrations.pykeen import (
-    RankCollectionEvaluator,
-    RankResults,
-    early_stopping,
-)
+from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, RankResults, early_stopping
 
 
 def run_pipeline(**options):

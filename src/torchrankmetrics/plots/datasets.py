@@ -13,8 +13,7 @@ from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view
+from torchrankmetrics.metrics.measure import Measure, apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name

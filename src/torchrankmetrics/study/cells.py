@@ -18,8 +18,7 @@ from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, student_interval, units_of, wilson
 from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view, view_slope
+from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.study.runs import DataSet, LoadedRun
 
