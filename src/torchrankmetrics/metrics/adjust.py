@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.metrics.registry import base_definition
@@ -141,7 +141,7 @@ def adjust(
         if isinstance(value, str) and not is_one and definition.is_mean_of_f:
             # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):
             # Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203)
-            a, b = sorted(apply_transform(definition.f_at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
+            a, b = sorted(apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
             error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
             slope = view_slope(definition, view, moments)
             rounded = replace(rounded, sampling=abs(slope) * _NORMAL * error)
