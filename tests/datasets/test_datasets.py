@@ -175,7 +175,9 @@ def brute(side, entities):
 def test_histogram_by_brute_force(side, entities):
     graph = number_triples({"train": TRAIN, "test": TEST_TRIPLES})
     assert graph.entities == ("a", "b", "c", "d")
-    numbers, count = candidate_histogram(graph.splits, "test", ("train", "test"), side, entities=entities)
+    numbers, count = candidate_histogram(
+        graph.splits, "test", ("train", "test"), side, entities=entities, num_entities=4
+    )
     assert dict(zip(numbers.tolist(), count.tolist(), strict=True)) == brute(side, entities)
     assert brute(side, "all") != brute(side, "train")
 

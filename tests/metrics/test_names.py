@@ -172,7 +172,7 @@ def test_dict_entries_and_instances_are_taken_as_they_are():
         with pytest.raises(ValueError, match=re.escape("key must match [a-z][a-z0-9_]*")):
             RankCollection({key: "mrr"})
     for entry in (3, None, ("mrr",)):
-        with pytest.raises(TypeError, match="metric name must be a str"):
+        with pytest.raises(TypeError, match="a metric must be a RankDefinition"):
             RankCollection([entry])
 
 

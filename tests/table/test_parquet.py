@@ -70,24 +70,18 @@ def test_several_files_are_one_table_whatever_columns_each_has(tmp_path):
     assert torch.equal(RankTable.load(tmp_path).rows, expected)
 
 
-def test_partitions_are_columns(tmp_path):
-    put(tmp_path / "side=head" / "group=3" / "a.parquet", **RANKS)
-    put(tmp_path / "side=tail" / "group=-4" / "nan=true" / "a.parquet", **RANKS)
-    put(tmp_path / "side=0" / "group=5" / "weight=0.25" / "a.parquet", **RANKS)
-    table = RankTable.from_parquet(tmp_path)
-    arrays = table.to_numpy()
-    assert arrays["side"].tolist() == [0, 0, 1, 1, 2, 2]
-    assert arrays["group"].tolist() == [5, 5, 3, 3, -4, -4]
-    assert arrays["weight"].tolist() == [0.25, 0.25, 1, 1, 1, 1]
-    assert arrays["nan"].tolist() == [False] * 4 + [True] * 2
-    path = put(tmp_path / "version" / "side=none" / "num_candidates=9" / "a.parquet", optimistic=[1])
-    pq.write_table(pq.read_table(path).replace_schema_metadata({b"rank_table_version": b"1"}), path)
-    arrays = RankTable.from_parquet(tmp_path / "version").to_numpy()
-    assert {name: column.tolist() for name, column in arrays.items()} == {
-        "optimistic": [1],
-        "pessimistic": [1],
-        "num_candidates": [9],
-    }
+def test_partitions_are_rejected_and_read_by_pandas(tmp_path):
+    """A folder of other folders is not one table: it may contain several models."""
+    pandas = pytest.importorskip("pandas")
+    for name in ("side=head/group=3", "side=tail/group=-4"):
+        put(tmp_path / name / "a.parquet", **RANKS)
+    for load in (RankTable.load, RankTable.from_parquet):
+        with pytest.raises(
+            ValueError, match=r"must contain the files of one table, got .*=3/a\.parquet; .*from_pandas"
+        ):
+            load(tmp_path)
+    table = RankTable.from_pandas(pandas.read_parquet(tmp_path).assign(pessimistic=lambda frame: frame.optimistic))
+    assert (table.select(side="head").group.tolist(), table.select(side="tail").group.tolist()) == ([3, 3], [-4, -4])
 
 
 @pytest.mark.parametrize(
@@ -122,24 +116,6 @@ def test_columns_that_cannot_be_read_are_named(columns, message, tmp_path):
     path = put(tmp_path / "bad.parquet", **{**RANKS, **columns})
     with pytest.raises(ValueError, match=f"bad.parquet is not a whole Parquet file of ranks: .*{message}"):
         RankTable.from_parquet(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("group=a", "group=a is not a partition .*: group must occur once and have a number as its value"),
-        ("group=1/group=2", "group must occur once"),
-        ("group=__HIVE_DEFAULT_PARTITION__", "group must .* have a number as its value"),
-        ("group=%D9%A3", "group must .* have a number"),
-        ("nan=x", "nan must .* have a number or word"),
-        ("optimistic=1", "columns and partitions must occur once: optimistic, num_candidates, optimistic"),
-        ("fb15k237", r"fb15k237 is not a partition of ranks \(name=value\)"),
-    ],
-)
-def test_folders_that_are_no_partitions_are_rejected(name, message, tmp_path):
-    put(tmp_path / name / "a.parquet", **RANKS)
-    with pytest.raises(ValueError, match=message):
-        RankTable.from_parquet(tmp_path)
 
 
 def test_other_files_and_versions_raise(tmp_path):
@@ -250,9 +226,7 @@ def test_a_page_of_a_study_is_verified_against_parquet(runs, capsys):
     assert printed(capsys, "verify", "page.html", "parquet")[0] == 1
 
 
-@pytest.mark.parametrize(
-    "file", ["a.parquet/{}.parquet", "a/part.{}.parquet", "a/side=head/{}.parquet", "a/{}.parquet"]
-)
+@pytest.mark.parametrize("file", ["a.parquet/{}.parquet", "a/part.{}.parquet", "a/{}.parquet"])
 def test_the_folder_of_one_table_is_one_run(file, tmp_path, capsys):
     for i in range(2):
         put(tmp_path / file.format(i), **RANKS)

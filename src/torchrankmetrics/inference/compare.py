@@ -30,7 +30,7 @@ from torchrankmetrics.inference.pairing import (
 )
 from torchrankmetrics.inference.testing import holm, one_sided
 from torchrankmetrics.metrics.measure import Measure, measure_of
-from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
+from torchrankmetrics.metrics.registry import MetricLike, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, one_number, shorten
 
@@ -221,7 +221,7 @@ def _runs(models: Models, name: str) -> list[Evaluation | Values]:
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
     """Requested measure; without an expectation of its own it has the one of the first collection."""
     if (found := measure_of(metric)) is None:
-        name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
+        name = parse_name(metric)
         known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
         # the expectations of members may differ
         own = [one for one in known if one.definition == name.definition] or known

@@ -22,8 +22,7 @@ from torchrankmetrics.inference.standard_errors import (
     units_of,
 )
 from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view, view_slope
+from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shorten
 

@@ -14,8 +14,7 @@ from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, weighted_mean
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view, view_slope
+from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.validation import shorten
 
 Method = Literal["normal", "bootstrap"]

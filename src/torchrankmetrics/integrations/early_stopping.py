@@ -11,15 +11,12 @@ from torchrankmetrics.metrics.collection import RankCollection
 class EarlyStopping(lightning.EarlyStopping):
     """Lightning's ``EarlyStopping`` that takes any name of a metric, and its direction, from the module's collections.
 
-    When training starts, it looks for the metric in the attributes of the module that are ``RankCollection``.
-
     Args:
         monitor (str): name of a metric with or without the prefix of its collection, such as "val/recall@10".
         **options (object): those of Lightning's ``EarlyStopping``; ``mode`` is not needed.
 
     Raises:
-        ValueError: at the start of training, if not exactly one collection of the module has the metric, or ``mode``
-            is not its direction.
+        ValueError: at the start of training, if not exactly one collection has the metric, or ``mode`` is wrong.
     """
 
     def __init__(self, monitor: str, **options: Any) -> None:

@@ -11,10 +11,9 @@ from torchrankmetrics.validation import check_int
 class UnpaddedBatchSampler(BatchSampler):
     """Assign every sample to exactly one process, in equally many batches on each.
 
-    torch's ``DistributedSampler`` repeats samples to fill up. With Lightning's ``UnrepeatedDistributedSampler`` one
-    process may run a batch more than another: a hang for a model that communicates in its forward pass (FSDP), or for
-    ``dist_sync_on_step``. Here neither happens; with ``batch_size=1`` a batch may hold two samples instead. The
-    sampler may be created before the process group.
+    ``DistributedSampler`` repeats samples; with ``UnrepeatedDistributedSampler`` one process may run a batch more than
+    another, which hangs if the model communicates in its forward pass. Here neither happens; with
+    ``batch_size=1`` a batch may hold two samples. The sampler may be created before the process group.
 
     Args:
         dataset (sized dataset): anything with a length of at least the number of processes.
@@ -22,12 +21,10 @@ class UnpaddedBatchSampler(BatchSampler):
         drop_last (bool, default False): must be False; accepted because trainers pass it.
         num_replicas (int, default None): number of processes; None: the size of the process group, 1 without one.
         rank (int, default None): number of this process; None: its rank in the process group.
-        sampler (iterable of int, default None): the sampler that a trainer passes with
-            ``use_distributed_sampler=True``: a ``DistributedSampler`` has the number of processes and the rank.
+        sampler (iterable of int, default None): the ``DistributedSampler`` that a trainer passes.
 
     Raises:
-        ValueError: if batch_size or rank is out of range, drop_last is True, there are fewer samples than processes, or
-            several processes and the rank is unknown.
+        ValueError: if a number is out of range, drop_last is True, or the rank is unknown.
 
     >>> [list(UnpaddedBatchSampler(range(9), 4, num_replicas=2, rank=rank)) for rank in (0, 1)]
     [[[0, 1], [4, 5]], [[2, 3], [6, 7, 8]]]
@@ -69,7 +66,7 @@ class UnpaddedBatchSampler(BatchSampler):
             yield list(range(chunk * size // chunks, (chunk + 1) * size // chunks))
 
     def _place(self) -> tuple[int, int, int]:
-        """Number of this process, of all processes, and of the batches of each, now."""
+        """Return the number of this process, of all processes, and of the batches of each, now."""
         size, replicas, rank = len(self.dataset), self._num_replicas, self._rank
         if distributed.is_available() and distributed.is_initialized():
             replicas = distributed.get_world_size() if replicas is None else replicas

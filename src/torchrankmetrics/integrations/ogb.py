@@ -21,9 +21,8 @@ OGB_METRICS |= dict.fromkeys(("ogbl-citation2", "ogbl-wikikg2", "ogbl-biokg"), "
 class Evaluator:
     """``ogb.linkproppred.Evaluator``: the same name, attributes, dicts and numbers, and also the ranks.
 
-    A result is OGB's dict, with OGB's rule for ties: hits@K counts pessimistic ranks, the lists of MRR come from
-    realistic ones, ROC-AUC counts ties as a half. Unlike OGB: a NaN never helps, where the lists of MRR put it first;
-    MRR accepts NumPy arrays; and every dataset accepts shared, per-positive and ragged negatives.
+    Ties follow OGB: hits@K counts pessimistic ranks, the lists of MRR come from realistic ones, ROC-AUC counts ties as
+    a half. Unlike OGB, a NaN never helps, and every dataset accepts arrays and every form of negatives.
 
     Args:
         name (str): name of a link dataset, such as "ogbl-collab".
@@ -33,15 +32,14 @@ class Evaluator:
         K: the K of hits; may be set.
 
     Raises:
-        ValueError: if the name is not one of ``OGB_METRICS``.
+        ValueError: for another name.
 
     Source: Hu et al. 2020, Open Graph Benchmark (arXiv 2005.00687).
 
     >>> evaluator = Evaluator("ogbl-ddi")
     >>> evaluator.K = 2
-    >>> result = evaluator.eval(
-    ...     {"y_pred_pos": torch.tensor([0.9, 0.5]), "y_pred_neg": torch.tensor([0.5, 0.7, 0.1])}
-    ... )
+    >>> positive, negative = torch.tensor([0.9, 0.5]), torch.tensor([0.5, 0.7, 0.1])
+    >>> result = evaluator.eval({"y_pred_pos": positive, "y_pred_neg": negative})
     >>> result, result.ranks
     ({'hits@2': 0.5}, Ranks(optimistic=[1, 2], pessimistic=[1, 3], num_candidates=[4, 4]))
     >>> result.evaluate(["hits@2", "adjusted_hits@2"])
@@ -58,9 +56,7 @@ class Evaluator:
         """Compute the metrics of OGB for this dataset.
 
         Args:
-            input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in
-                every form of ``Ranks.from_negatives``: (M,) for all positives, (B, M), a list, with "exclude" or
-                "indexes". OGB itself accepts (M,) for hits and ROC-AUC, (B, M) for MRR.
+            input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg" in every form of ``Ranks.from_negatives``.
             backend (str, default "auto"): as in ``rank_scores``.
 
         Returns:
@@ -68,8 +64,7 @@ class Evaluator:
             "hits@10_list", "mrr_list".
 
         Raises:
-            TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError without positives, or for
-            ROC-AUC without negatives.
+            TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError if positives or negatives lack.
         """
         ranks = Ranks.from_negatives(input_dict, backend=backend)
         if not len(ranks):
@@ -93,12 +88,7 @@ class Evaluator:
 
 
 class Result(dict[str, float | Tensor]):
-    """Result of ``eval``: OGB's dict, and the ranks it was computed from.
-
-    Attributes:
-        ranks (Ranks): ``Ranks`` of the positives, marked as ranks among sampled candidates.
-        eval_metric (str): metric of the evaluator.
-    """
+    """Result of ``eval``: OGB's dict, with the ``ranks`` of the positives, marked as sampled, and ``eval_metric``."""
 
     ranks: Ranks
     eval_metric: str

@@ -3,7 +3,9 @@
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import inspect
+import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,7 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pykeen.constants import TARGET_TO_INDEX, TARGET_TO_KEYS
-from pykeen.evaluation import Evaluator, RankBasedEvaluator, SampledRankBasedEvaluator, evaluator_resolver
+from pykeen.datasets.base import Dataset
+from pykeen.datasets.inductive import InductiveDataset
+from pykeen.evaluation import (
+    Evaluator,
+    RankBasedEvaluator,
+    RankBasedMetricResults,
+    SampledRankBasedEvaluator,
+    evaluator_resolver,
+)
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, sample_negatives
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode, Target
@@ -20,18 +30,10 @@ from torch import Tensor
 from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
-from torchrankmetrics.integrations.pykeen_results import (
-    DEFAULT_METRICS,
-    Known,
-    RankResults as RankResults,
-    find_key,
-    known_triples as known_triples,
-    pykeen_keys,
-)
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import Metrics
+from torchrankmetrics.metrics.registry import Metrics, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.counting import chosen
@@ -44,28 +46,131 @@ from torchrankmetrics.validation import shorten
 _ID_BITS = 30  # two ids and a side in one int64
 
 
+_THEIR_KEYS: dict[str, str] = {}  # canonical key -> PyKEEN's
+for _key in RankBasedMetricResults.metrics:
+    with suppress(ValueError):  # a metric that a user has added to PyKEEN
+        _THEIR_KEYS[parse_name(_key).measure().key] = _key
+_HITS = [f"{view}hits_at_{k}" for view in ("", "adjusted_", "z_") for k in (1, 3, 5, 10)]
+# those of PyKEEN's own evaluator, and the tie rate
+DEFAULT_METRICS = [*sorted(_THEIR_KEYS.keys() - {*_HITS}), *_HITS, "tie_rate"]
+
+
+def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
+    """PyKEEN's keys of a measure; a key that the user chose is the only one."""
+    names = [key]
+    if key == measure.key:
+        name = replace(measure, side="both", rank_type="realistic", average="micro").key
+        theirs = _THEIR_KEYS.get(name, name)
+        names = [name, theirs] if theirs.endswith("_at_k") else [theirs]
+    return [RankBasedMetricKey(measure.side, cast("Any", measure.rank_type), name) for name in names]
+
+
+class RankResults(RankBasedMetricResults):
+    """Results under PyKEEN's keys; other metrics have their canonical name: ``both.realistic.tie_rate``.
+
+    PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k = 10.
+
+    Args:
+        data (mapping): values by PyKEEN's keys.
+
+    Attributes:
+        table (RankTable): all ranks.
+    """
+
+    table: RankTable
+
+    @classmethod
+    def key_from_string(cls, s: str | None) -> RankBasedMetricKey:
+        """Read any name of a metric, PyKEEN's or ours, as PyKEEN's key; ValueError if it is unknown."""
+        if s is None:
+            return super().key_from_string(None)
+        try:
+            measure = parse_name(s).measure()
+        except ValueError as error:
+            try:
+                return super().key_from_string(s)
+            except Exception:  # class_resolver has a dozen kinds
+                raise error from None
+        return pykeen_keys(measure.key, measure)[0]
+
+    def get_metric(self, name: str | RankBasedMetricKey) -> float:
+        """Value of a metric by any name; ValueError if it was not computed."""
+        return self.data[find_key(self.data, name, "was not computed")]
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Nest the values by side, rank type and metric, as strict JSON; NaN values are omitted."""
+        finite: Any = {key: value for key, value in self.data.items() if math.isfinite(value)}
+        return RankBasedMetricResults(finite).to_dict()
+
+
+def find_key(
+    known: Mapping[RankBasedMetricKey, object], name: str | RankBasedMetricKey, fault: str
+) -> RankBasedMetricKey:
+    """Key of a metric by any name; ValueError with ``fault`` if it is not in ``known``."""
+    exact = {".".join(key): key for key in known}  # definitions of a user have no known name
+    key = exact[name] if name in exact else RankResults.string_or_key_to_key(name)
+    if key not in known:
+        there = sorted({one.metric for one in known})
+        raise ValueError(f"{shorten(name)} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
+    return key
+
+
+Source = CoreTriplesFactory | Dataset | InductiveDataset
+Known = KnownTriples | Source | Sequence[Source]
+
+
+def known_triples(*sources: Source) -> KnownTriples:
+    """``KnownTriples`` of triples factories, or of datasets.
+
+    Args:
+        *sources (CoreTriplesFactory or Dataset): splits, or a dataset with all its splits (of an inductive one:
+            inference, validation and test).
+
+    Returns:
+        The index of all their triples.
+
+    Raises:
+        TypeError, ValueError: for other or no sources, or if they number entities or relations differently.
+    """
+    factories: list[Any] = []
+    for source in sources:
+        if isinstance(source, Dataset):
+            factories += source.factory_dict.values()
+        elif isinstance(source, InductiveDataset):
+            parts = (source.inductive_inference, source.inductive_validation, source.inductive_testing)
+            factories += [part for part in parts if part is not None]
+        elif isinstance(source, CoreTriplesFactory):
+            factories.append(source)
+        else:
+            raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {type(source).__name__}")
+    if not factories:
+        raise ValueError("sources is empty: pass a dataset, or the triples factories of the splits to filter by")
+    for name in ("num_entities", "entity_to_id", "relation_to_id"):  # factories without labels lack the last two
+        numberings = [own for factory in factories if (own := getattr(factory, name, None)) is not None]
+        if any(own != numberings[0] for own in numberings):
+            raise ValueError("sources must number their triples alike, but their entities or relations differ")
+    return KnownTriples(*(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities)
+
+
 class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
 
     A NaN score counts against the model; ``LCWAEvaluationLoop`` marks filtered candidates with NaN: pass ``known``.
-    ``collection`` contains the last evaluation until the next one begins, with relations as groups and triple indices
-    as sample ids.
+    ``collection`` has the ranks of the last evaluation, with relations as groups and triple indices as sample ids.
 
     Args:
-        metrics (sequence of str, default None): as in ``RankCollection``; None: all of ``RankBasedEvaluator``, and the
-            tie rate.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: PyKEEN's, and the tie rate.
         add_defaults (bool, default False): whether the default metrics are computed beside a list of ``metrics``.
         views (sequence of str, default ("base",)): as in ``RankCollection``.
         rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
-        average (str, default "micro"): "micro", or "macro": every query weighs the same, as in
-            ``MacroRankBasedEvaluator``; the group of a rank is its query then.
+        average (str, default "micro"): "macro" weighs queries equally, as ``MacroRankBasedEvaluator``, and the group of
+            a rank is its query.
         expectation (ExpectationProvider, default None): as in ``RankCollection``.
         filtered (bool, default True): whether known triples are left out of the candidates.
-        known (KnownTriples or triples, default None): triples to filter in addition to PyKEEN's, the evaluated ones
-            included: ``KnownTriples``, datasets or triples factories.
+        known (KnownTriples, Dataset or CoreTriplesFactory, default None): further triples to filter, one or several
+            sources; in loops with the evaluated triples.
         clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
-        batch_size, slice_size (int, default None): of the evaluation; None: PyKEEN's choice.
-        mode (str, default None): inductive mode, or None.
+        batch_size, slice_size, mode (default None): as in PyKEEN's ``Evaluator``.
         backend (str, default "auto"): as ``rank_scores`` takes it.
 
     Raises:
@@ -101,9 +206,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             requested = [*requested, *DEFAULT_METRICS]
         options: Any = {"views": views, "rank_types": rank_types, "average": average, "expectation": expectation}
         self.collection = RankCollection(requested, sides=("both", "head", "tail"), **options)
-        self.average = average
-        self.backend = backend
-        self.clear_on_finalize = clear_on_finalize
+        self.average, self.backend, self.clear_on_finalize = average, backend, clear_on_finalize
         if known is not None and not isinstance(known, KnownTriples):
             known = known_triples(*known) if isinstance(known, Sequence) else known_triples(known)
         self._known = known
@@ -152,12 +255,12 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             relations = [relation for one in by_side if (relation := replace(one, side="relation")).key not in measures]
             if relations:
                 self.collection.add_metrics(relations)
-        self.collection.update(
-            ranks,
-            side=target,
-            group=self._group(hrt_batch, target),
-            sample_id=torch.arange(first, first + len(own), device=own.device),
-        )
+        group = hrt_batch[:, 1]
+        if self.average == "macro":
+            one, two = hrt_batch[:, TARGET_TO_KEYS[target]].T
+            group = ((SIDE_CODES[target] << _ID_BITS | one) << _ID_BITS) | two
+        sample_id = torch.arange(first, first + len(own), device=own.device)
+        self.collection.update(ranks, side=target, group=group, sample_id=sample_id)
         self._ranked[target] = first + len(own)
 
     def clear(self) -> None:
@@ -166,7 +269,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         self._lost, self._ranked, self._finished = {}, {}, False
 
     def finalize(self) -> RankResults:
-        """Results of the sides that were ranked; ``collection`` stores the ranks until the next batch."""
+        """Return the results of the ranked sides; ``collection`` stores the ranks until the next batch."""
         if self._finished or not self._ranked:
             raise ValueError("no ranks: call evaluate first")
         for target, columns in self._lost.items():
@@ -185,21 +288,11 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
 
     def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[RankBasedMetricKey, tuple[str, Measure]]:
         """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
-        result: dict[RankBasedMetricKey, tuple[str, Measure]] = {}
-        for name, measure in self.collection.measures.items():
-            if measure.side in ("both", *sides):
-                result |= dict.fromkeys(pykeen_keys(name, measure), (name, measure))
-        return result
+        computed = [one for one in self.collection.measures.items() if one[1].side in ("both", *sides)]
+        return {key: one for one in computed for key in pykeen_keys(*one)}
 
     def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
         return rank_scores(scores, own, exclude=exclude, backend=self.backend)
-
-    def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:
-        if self.average == "micro":
-            return hrt_batch[:, 1]
-        first, second = hrt_batch[:, TARGET_TO_KEYS[target]].T
-        query: Tensor = ((SIDE_CODES[target] << _ID_BITS | first) << _ID_BITS) | second
-        return query
 
     def _columns(self, ids: Tensor) -> Tensor:
         """Return the columns of ids among the scores, -1 for an id that has none."""
@@ -209,45 +302,41 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
     ) -> Tensor | tuple[Tensor, Tensor] | None:
         """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
-        if self._known is None and mask is None:
-            if not self.filtered:
-                return None
+        if self._known is None:
+            if mask is not None or not self.filtered:
+                return None if mask is None else mask != 0
             lost = scores.isnan()
             self._lost[target] = lost.all(0) & self._lost.get(target, torch.tensor(True, device=lost.device))
             # if the target score is NaN, other NaN scores may come from the model
             return lost & ~lost.gather(1, own[:, None])
-        excluded = None if mask is None else mask != 0
-        if self._known is not None:
-            columns = scores.shape[1] if self._columns_of is None else len(self._columns_of)
-            if target != LABEL_RELATION and self._known.num_entities > columns:
-                entities = self._known.num_entities
-                raise ValueError(f"known has {entities} entities, but the {target} scores have {columns} columns")
-            look_up = getattr(self._known, f"{target}s")
-            row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
-            column = self._columns(answer)
-            pairs = row[column >= 0], column[column >= 0]
-            if excluded is None:  # an evaluation loop replaces the scores of filtered candidates by NaN
-                is_known = torch.zeros_like(own, dtype=torch.bool)
-                is_known[row[column == own[row]]] = True
-                if not is_known.all():
-                    missing = f"the evaluated ones included; {hrt_batch[~is_known][0].tolist()} is missing"
-                    raise ValueError(f"known must contain all filtered triples, {missing}")
-                return pairs  # a mask would take a third longer
-            excluded[pairs] = True
-        return excluded
+        columns, entities = scores.shape[1], self._known.num_entities
+        columns = columns if self._columns_of is None else len(self._columns_of)
+        if target != LABEL_RELATION and entities > columns:
+            raise ValueError(f"known has {entities} entities, but the {target} scores have {columns} columns")
+        look_up = getattr(self._known, f"{target}s")
+        row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
+        column = self._columns(answer)
+        pairs = row[column >= 0], column[column >= 0]
+        if mask is not None:
+            return (mask != 0).index_put_(pairs, torch.tensor(True, device=mask.device))
+        # an evaluation loop replaces the scores of filtered candidates by NaN
+        is_known = torch.zeros_like(own, dtype=torch.bool)
+        is_known[row[column == own[row]]] = True
+        if not is_known.all():
+            missing = f"the evaluated ones included; {hrt_batch[~is_known][0].tolist()} is missing"
+            raise ValueError(f"known must contain all filtered triples, {missing}")
+        return pairs  # a mask would take a third longer
 
 
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     """``RankCollectionEvaluator`` that ranks each true entity among sampled ones, as ``SampledRankBasedEvaluator``.
 
-    The ranks are marked as sampled: MRR and hits of them differ from those among all entities (docs/protocols.md). A
-    sampled candidate that the evaluation filters is excluded.
+    The ranks are marked as sampled (docs/protocols.md). Sampled candidates that the evaluation filters are excluded.
 
     Args:
         evaluation_factory (CoreTriplesFactory): the triples that will be evaluated.
         metrics (sequence of str, default None): as in ``RankCollectionEvaluator``.
-        additional_filter_triples (Tensor or list of Tensor, default None): (n, 3) known triples that are not sampled,
-            one tensor or several.
+        additional_filter_triples (Tensor or list, default None): (n, 3) known triples that are not sampled.
         num_negatives (int, default None): how many are sampled per triple and side; None: 50.
         head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a sample; both or none.
         **kwargs (object): as in ``RankCollectionEvaluator``.
@@ -281,9 +370,8 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             self.negative_samples = {side: as_ids(ids, f"{side}_negatives") for side, ids in given.items()}
         for side, ids in self.negative_samples.items():
             if ids.ndim != 2 or len(ids) != len(triples):
-                raise ValueError(
-                    f"{side}_negatives must be ({len(triples)}, M), one row per triple; got {tuple(ids.shape)}"
-                )
+                expected = f"({len(triples)}, M), one row per triple"
+                raise ValueError(f"{side}_negatives must be {expected}; got {tuple(ids.shape)}")
         self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
 
     def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
@@ -313,8 +401,7 @@ def early_stopping(
 
     Args:
         metric (str, default "mrr"): any name of one that the evaluator computes.
-        evaluator (RankCollectionEvaluator, default None): the evaluator of the pipeline; None: one with the default
-            metrics.
+        evaluator (RankCollectionEvaluator, default None): that of the pipeline; None: one with the default metrics.
         **options (object): further ``stopper_kwargs``.
 
     Returns:
@@ -342,8 +429,7 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
 
     Args:
         metric (str, default "mrr"): any name of one that the evaluator computes.
-        evaluator (RankCollectionEvaluator, default None): as the search will build it; None: one with the default
-            metrics.
+        evaluator (RankCollectionEvaluator, default None): as in ``early_stopping``.
 
     Returns:
         Keyword arguments for ``hpo_pipeline``; errors as ``early_stopping``.
@@ -359,24 +445,18 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
     """Ranks of a finished evaluation; a ``RankBasedEvaluator`` needs ``clear_on_finalize=False``.
 
     Args:
-        evaluator (RankBasedEvaluator or RankCollectionEvaluator): after its ``evaluate``; of a sampled one the ranks
-            are marked as sampled.
-        triples (integers, default None): (n, 3) that were evaluated: their relation becomes the group; None: the groups
-            that the evaluator knows, PyKEEN's none.
+        evaluator (RankBasedEvaluator or RankCollectionEvaluator): after its ``evaluate``.
+        triples (integers, default None): (n, 3) that were evaluated, whose relations become groups.
 
     Returns:
         One row per task, head before tail, with the triple's index as sample id, without PyKEEN's macro weights.
 
     Raises:
-        TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or triples that do not fit.
+        TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or other triples.
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()
-        if not len(table):
-            raise ValueError("evaluator has no ranks; call evaluate first")
     elif isinstance(evaluator, RankBasedEvaluator):
-        if not evaluator.num_candidates:
-            raise ValueError("evaluator has no ranks; build it with clear_on_finalize=False and call evaluate")
         tables, sampled = [], isinstance(evaluator, SampledRankBasedEvaluator)
         for side in sorted(evaluator.num_candidates, key=SIDE_CODES.__getitem__):
             low, high = (np.concatenate(evaluator.ranks[side, kind]) for kind in ("optimistic", "pessimistic"))
@@ -387,6 +467,8 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
     else:
         got = type(evaluator).__name__
         raise TypeError(f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {got}")
+    if not len(table):
+        raise ValueError("evaluator has no ranks; call evaluate first; PyKEEN's needs clear_on_finalize=False")
     if triples is None:
         return table
     relation, arrays = as_triples(triples, "triples")[:, 1].cpu().numpy(), table.to_numpy()

@@ -39,23 +39,20 @@ def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, i
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
     Documents that are not judged are not relevant; documents of equal score are tied, where trec_eval sorts by name.
-    Documents without a score are tied below the list, from depth + 1 to the number of candidates; without
-    ``num_candidates`` they have ranks above 2^60. Queries without a list count, with a warning.
+    Documents without a score are tied below the list; without ``num_candidates`` they have ranks above 2^60. Queries
+    without a list count, with a warning.
 
     Args:
         qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for ``read_qrels``.
-        run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``. Queries that
-            qrels lack are ignored.
-        num_candidates (int or dict, default None): size of the collection, for all queries or by query; required for
-            chance-adjusted views only.
+        run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``.
+        num_candidates (int or dict, default None): size of the collection, also by query; for chance-adjusted views.
 
     Returns:
-        A row per relevant document, with its label as gain. Query ids are places in ``sorted(qrels)``, sample ids count
-        the relevant documents in that order and by name: two runs with the same qrels are rows of the same tasks.
+        A row per relevant document: its label as gain, the place in ``sorted(qrels)`` as query, and a sample id that
+        depends on the qrels only.
 
     Raises:
-        OSError, TypeError, ValueError: as ``read_qrels``; for labels that are not integers, NaN scores, more documents
-            than candidates, or no common query.
+        OSError, TypeError, ValueError: as ``read_qrels``; for NaN scores, too few candidates, or no common query.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
@@ -196,7 +193,7 @@ def _num_candidates(
     by_query = given if isinstance(given, Mapping) else dict.fromkeys(queries, given)
     if missing := [query for query in queries if query not in by_query]:
         raise ValueError(
-            f"num_candidates must be an int or hold every query of qrels; {shorten(missing[0])} is missing"
+            f"num_candidates must be an int or hold all queries of qrels; {shorten(missing[0])} is missing"
         )
     numbers = np.array([check_int("num_candidates", by_query[query], 1) for query in queries], dtype=np.int64)
     if (wrong := depth + num_missed > numbers).any():
@@ -209,11 +206,10 @@ def _num_candidates(
 
 def _check_labels(qrels: Mapping[str, Mapping[str, Any]]) -> None:
     for query, judged in qrels.items():
-        if set(map(type, judged.values())) - {int}:
-            for name, label in judged.items():
-                if not is_int(label):
-                    got = f"{shorten(label)} for {shorten(name)} of query {shorten(query)}"
-                    raise TypeError(f"qrels must hold integers, got {got}")
+        for name, label in judged.items():
+            if type(label) is not int and not is_int(label):
+                got = f"{shorten(label)} for {shorten(name)} of query {shorten(query)}"
+                raise TypeError(f"qrels must hold integers, got {got}")
 
 
 def _warn(text: str, queries: list[str]) -> None:
@@ -245,22 +241,17 @@ def read_qrels(source: Source) -> dict[str, dict[str, int]]:
             (ir_measures, datasets of MTEB) with a query, a document and a relevance.
 
     Raises:
-        OSError: if a file cannot be opened.
-        TypeError: for other objects.
-        ValueError: if a file has another content; the message names line and field.
+        OSError, TypeError, ValueError: if a file cannot be opened, for other objects, and for another content.
     """
     return _read(source, "qrels")
 
 
 def read_run(source: Source) -> dict[str, dict[str, float]]:
-    """Read the scores of documents: query -> document -> score.
+    """Read the scores of documents: query -> document -> score; errors as ``read_qrels``.
 
     Args:
         source: as for ``read_qrels``, with scores instead of relevance; lines of TREC are "query Q0 document rank score
             tag". The score decides, not the rank, as in trec_eval.
-
-    Raises:
-        OSError, TypeError, ValueError: as ``read_qrels``.
     """
     return _read(source, "run")
 
@@ -274,10 +265,7 @@ def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
     is_file = isinstance(given, str | os.PathLike)
     found: dict[str, dict[str, Any]] = {}
     for query, document, value, where in (_of_file if is_file else _of_records)(given, kind):
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
+        number = _number(value)
         if math.isnan(number) or (kind == "qrels" and not number.is_integer()):
             expected = "relevance must be an integer" if kind == "qrels" else "score must be a number"
             raise ValueError(f"{where}: {expected}, got {shorten(value)}")
@@ -288,6 +276,14 @@ def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
     if is_file and not found:
         raise ValueError(f"{os.fspath(source)} is empty: {kind} have a line for each document, or are JSON")
     return found
+
+
+def _number(value: Any) -> float:
+    """Read a number; NaN for other values."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _of_records(records: Any, kind: str) -> list[_Entry]:
@@ -334,7 +330,7 @@ def _of_lines(text: TextIO, kind: str, name: str) -> Iterator[_Entry]:
         if not width and line.lstrip()[0] in "{[":
             yield from _of_json(line, text, number, name)
             return
-        if not width and _is_header(line):
+        if not width and len(line.split()) == 3 and math.isnan(_number(line.split()[2])):  # a header
             separator, width, places = ("\t" if "\t" in line else None), 3, (0, 1, 2)
             continue
         width = width or _FORMATS[kind][0]
@@ -344,15 +340,6 @@ def _of_lines(text: TextIO, kind: str, name: str) -> Iterator[_Entry]:
             raise ValueError(f"{name}, line {number}: {len(fields)} fields instead of {width}{hint}")
         query, document, value = (fields[place] for place in places)
         yield query, document, value, f"{name}, line {number}"
-
-
-def _is_header(line: str) -> bool:
-    """Whether a line is the header of three columns."""
-    fields = line.split()
-    try:
-        return len(fields) == 3 and math.isnan(float(fields[2]))
-    except ValueError:
-        return True
 
 
 def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[_Entry]:

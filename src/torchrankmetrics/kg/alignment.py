@@ -17,7 +17,7 @@ from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique
 from torchrankmetrics.ranking.embeddings import check_embeddings
 from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import EntitySide, check_choice, shorten
+from torchrankmetrics.validation import ENTITY_SIDES, check_choice, shorten
 
 _QUERIES = 4096  # of embeddings, at once
 
@@ -38,30 +38,24 @@ def rank_alignment(
 
     Side "tail" ranks right entities for a left one, side "head" left entities for a right one. Other counterparts of
     the same entity, in ``pairs`` or ``known``, are filtered. Pairs that share an entity are one query of its side, with
-    several relevant items: five captions of an image are one query. Query metrics (``success_at_<k>``, ``rr``, ``ap``)
-    average over entities, task metrics over pairs.
+    several relevant items: query metrics (``success_at_<k>``, ``ap``) average over entities, task metrics over pairs.
 
     Args:
         pairs (integers): (n, 2) integers [left, right], the test alignment. A repeated pair counts once.
-        left (Tensor or array): (L, d) embeddings of the left graph, a tensor or an array; without ``right`` the
-            similarities (L, R), higher is better.
+        left (Tensor or array): (L, d) embeddings of the left graph; without ``right`` the similarities (L, R).
         right (Tensor or array, default None): (R, d) embeddings of the right graph, same dtype and device.
-        candidates (str, default "test"): "test": entities of the test pairs; "all": every row. Report the choice: every
-            metric except AMRI depends on the number of candidates (Berrendorf et al. 2020, arXiv 2002.06914, section
-            3).
+        candidates (str, default "test"): "test": entities of the test pairs; "all": every row. Report the choice:
+            metrics depend on the number of candidates (Berrendorf et al. 2020, arXiv 2002.06914, section 3).
         similarity (str, default None): "dot", "cosine", "l2" or "l1", as in ``rank_embeddings``; None: dot.
         known (integers, default None): (m, 2) further true pairs, such as the training alignment.
         backend (str, default "auto"): as in ``rank_scores``.
         arithmetic (str, default None): as in ``rank_embeddings``.
 
     Returns:
-        One row per side and pair, in the order of the pairs, tails first. The sample id is the index at which the pair
-        occurs first, the query is the given entity.
+        One row per side and pair, tails first: the first index of the pair as sample id, the given entity as query.
 
     Raises:
-        TypeError, ValueError: as ``rank_embeddings`` and ``rank_scores``; for wrong shapes, an unknown ``candidates``,
-            and a similarity or an arithmetic without ``right``.
-        IndexError: if an id is outside of its graph.
+        TypeError, ValueError, IndexError: as ``rank_embeddings`` and ``rank_scores``; for an id outside of its graph.
 
     >>> pairs, similarities = torch.tensor([[0, 0], [2, 1]]), torch.tensor([[0.9, 0.2], [0.0, 0.8], [0.1, 0.7]])
     >>> rank_alignment(pairs, similarities).ranks
@@ -89,12 +83,12 @@ def rank_alignment(
     first_index = torch.full((len(distinct),), len(test), device=device)
     sample_id = first_index.scatter_reduce_(0, pair, torch.arange(len(test), device=device), "amin")[pair]
     tables = []
-    directions: tuple[tuple[EntitySide, int, int], ...] = (("tail", 0, 1), ("head", 1, 0))
-    for side, query, answer in directions:
-        size = sizes[answer]
-        ids = torch.arange(size, device=device) if candidates == "all" else torch.unique(test[:, answer])
+    for query, side in enumerate(reversed(ENTITY_SIDES)):
+        answer = 1 - query
+        ids = torch.arange(sizes[answer], device=device) if candidates == "all" else torch.unique(test[:, answer])
         # columns of the candidates; -1 for other entities
-        column = torch.full((size,), -1, device=device).index_put_((ids,), torch.arange(len(ids), device=device))
+        column = torch.full(sizes[answer : answer + 1], -1, device=device)
+        column[ids] = torch.arange(len(ids), device=device)
         among = true[column[true[:, answer]] >= 0]
         counterparts = KnownAnswers(among[:, query], column[among[:, answer]])
         scorer = _scorer((left, right), query, ids, similarity, arithmetic)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.kg.known_answers import IntArray, KnownAnswers
+from torchrankmetrics.kg.known_answers import IntArray, KnownAnswers, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.validation import (
@@ -30,21 +30,17 @@ class KnownTriples:
     """Known positives of both sides, from every split that an evaluation filters by.
 
     Args:
-        triples (integers): (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,)
-            tensors or arrays: heads, relations, tails.
+        triples (integers): (n, 3) integers [head, relation, tail] of a split; or a tuple of three (n,) arrays.
         num_entities (int, default None): number of entities; None: one more than the largest id.
 
     Raises:
-        TypeError: if ids or num_entities are not integers.
-        ValueError: if a split is not (n, 3).
+        TypeError, ValueError: if ids or num_entities are not integers, or a split is not (n, 3).
         IndexError: if an id is negative or an entity is not below num_entities.
 
-    Source: filtered setting of Bordes et al. 2013; candidate sets of Berrendorf et al. 2020 (arXiv 2002.06914), Figure
-    1: entities a, b, c, d; evaluating (a, s, b), the known tails c and d leave 2 candidates.
+    Source: filtered setting of Bordes et al. 2013; example of Berrendorf et al. 2020 (arXiv 2002.06914), Figure 1.
 
-    >>> b_r_a, a_s_b, a_s_c, a_s_d = [1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]
-    >>> known = KnownTriples(torch.tensor([b_r_a, a_s_b, a_s_c, a_s_d]))
-    >>> known.num_candidates(torch.tensor([a_s_b]), "tail")
+    >>> known = KnownTriples(torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]]))
+    >>> known.num_candidates(torch.tensor([[0, 1, 1]]), "tail")  # tails 2 and 3 are filtered
     tensor([2])
     """
 
@@ -55,11 +51,9 @@ class KnownTriples:
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
         known = torch.cat([part.T for part in parts], 1).T  # in memory by columns, as the index reads them
         # "relation" is added when it is first needed
-        self._sides: dict[str, KnownAnswers] = {
-            "tail": KnownAnswers(known[:, :2], known[:, 2]),
-            "head": KnownAnswers(known[:, 1:], known[:, 0]),
-        }
-        least = max(known.index.num_answers for known in self._sides.values())
+        tails, heads = KnownAnswers(known[:, :2], known[:, 2]), KnownAnswers(known[:, 1:], known[:, 0])
+        self._sides: dict[str, KnownAnswers] = {"tail": tails, "head": heads}
+        least = max(tails.index.num_answers, heads.index.num_answers)
         self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
         if least > self.num_entities:
             raise IndexError(
@@ -71,25 +65,21 @@ class KnownTriples:
 
         Args:
             path (path): of the file; an existing file keeps its mode, and the target of a link is replaced.
-            relations (bool, default False): True also writes the index of ``relations``, 24 bytes more; otherwise it is
-                built in memory.
+            relations (bool, default False): True also writes the index of ``relations``, 24 bytes more per triple.
 
         Raises:
             OSError: if the path cannot be written to.
         """
-        from torchrankmetrics.kg import known_files
-
         if relations:
             self._index_relations()
-        known_files.write_known(path, self.num_entities, self._sides)
+        write_known(path, self.num_entities, self._sides)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
         """Map a file of ``save`` into memory; only its header is read before the first look-up.
 
-        All processes of a machine share its pages, and a pickle contains only its path (workers of a loader, DDP).
-        Nothing in a file is executed. Call ``verify`` first on a file from elsewhere. The memory is read-only: writing
-        to a tensor of the index ends the process.
+        All processes of a machine share its pages, and a pickle contains only its path. Nothing in a file is executed.
+        Call ``verify`` first on a file from elsewhere. Writing to the read-only tensors ends the process.
 
         Args:
             path (path): a file that ``save`` wrote.
@@ -98,13 +88,10 @@ class KnownTriples:
             The index; its tensors are read-only maps of the file.
 
         Raises:
-            OSError: if the file cannot be opened.
-            ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
+            OSError, ValueError: if the file cannot be opened, is damaged, of a later version or another byte order.
         """
-        from torchrankmetrics.kg import known_files
-
         self = cls.__new__(cls)
-        self._file, self.num_entities, self._sides = known_files.opened(path)
+        self._file, self.num_entities, self._sides = opened(path)
         return self
 
     def verify(self, *, progress: bool = False) -> None:
@@ -116,46 +103,35 @@ class KnownTriples:
         Raises:
             ValueError: if a check fails.
         """
-        from torchrankmetrics.kg import known_files
-
-        known_files.verify(self._sides, "the index" if self._file is None else self._file[0], progress)
+        verify(self._sides, "the index" if self._file is None else self._file[0], progress)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return super().__reduce_ex__(protocol) if self._file is None else (_open_again, (type(self), *self._file))
 
     def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``.
+        """Return the known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``.
 
         Args:
-            heads (Tensor): (B,) integers, head entities.
-            relations (Tensor): (B,) integers, relations.
-
-        Returns:
-            The known positives of each row.
+            heads (Tensor): (B,) integers.
+            relations (Tensor): (B,) integers.
         """
         return self._look_up("tail", heads=heads, relations=relations)
 
     def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``.
+        """Return the known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``.
 
         Args:
-            relations (Tensor): (B,) integers, relations.
-            tails (Tensor): (B,) integers, tail entities.
-
-        Returns:
-            The known positives of each row.
+            relations (Tensor): (B,) integers.
+            tails (Tensor): (B,) integers.
         """
         return self._look_up("head", relations=relations, tails=tails)
 
     def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``.
+        """Return the known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``.
 
         Args:
-            heads (Tensor): (B,) integers, head entities.
-            tails (Tensor): (B,) integers, tail entities.
-
-        Returns:
-            The known positives of each row.
+            heads (Tensor): (B,) integers.
+            tails (Tensor): (B,) integers.
         """
         self._index_relations()
         return self._look_up("relation", heads=heads, tails=tails)
@@ -178,15 +154,13 @@ class KnownTriples:
         Args:
             triples (integers): (n, 3) integers, the tasks.
             side (str): "tail" or "head", the side that is predicted.
-            candidates (integers, default None): ids (m,) or bool (num_entities,) of the entities that are candidates;
-                None: all. Known positives that are not candidates are not subtracted.
+            candidates (integers, default None): ids (m,) or bool (num_entities,) of the candidates; None: all entities.
 
         Returns:
             (n,) int64, the target included.
 
         Raises:
-            ValueError: if side is neither, or the true entity of a task is not among the candidates.
-            IndexError: if an entity is outside [0, num_entities).
+            ValueError, IndexError: if side is neither, a true entity is not a candidate, or an entity is out of range.
         """
         index, queries, own = self._tasks(triples, side)
         known = index(queries)
@@ -212,8 +186,7 @@ class KnownTriples:
             side (str): "tail" or "head", the side that is predicted.
 
         Returns:
-            Unique queries (Q, 2) int64, (head, relation) or (relation, tail); and target pairs (2, n) int64 of
-            (row of the query, answer), in the order of the triples.
+            Unique queries (Q, 2) int64, and target pairs (2, n) int64 of (row of the query, answer), one per triple.
         """
         _, queries, own = self._tasks(triples, side)
         unique, row = unique_rows(queries)
@@ -300,17 +273,13 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     Args:
         triples (integers): (n, 3) integers [head, relation, tail], of all splits or of training.
         num_relations (int, default None): number of relations; None: one more than the largest id.
-        threshold (float, default 1.5): Bordes et al. take 1.5.
+        threshold (float, default 1.5): above 1; 1.5 as in Bordes et al. 2013 (NeurIPS 26), section 4.3.
 
     Returns:
         (num_relations,) int64: 0 for 1-1, 1 for 1-n, 2 for n-1, 3 for n-n; -1 for a relation without a triple.
 
     Raises:
-        TypeError: if triples or num_relations are not integers.
-        ValueError: if they are not (n, 3), or the threshold is not above 1: a mean is never below 1.
-        IndexError: if an id is negative, or a relation is not below num_relations.
-
-    Source: Bordes et al. 2013, Translating Embeddings for Modeling Multi-relational Data (NeurIPS 26), section 4.3.
+        TypeError, ValueError, IndexError: as ``KnownTriples``; for a threshold of 1 or less.
 
     >>> born_in, capital_of = [[0, 0, 8], [1, 0, 8], [2, 0, 9]], [[8, 1, 6], [9, 1, 7]]
     >>> [RELATION_CATEGORIES[i] for i in relation_categories(torch.tensor(born_in + capital_of))]
@@ -339,19 +308,10 @@ def candidate_histogram(
     known: Sequence[str],
     side: EntitySide,
     *,
-    entities: "Entities" = "all",
-    num_entities: int | None = None,
+    entities: "Entities",
+    num_entities: int,
 ) -> "CandidateHistogram":
-    """Count how many tasks of a split have how many candidates; splits are (n, 3) triples, ``known`` are filtered.
-
-    >>> train, test = np.array([[0, 0, 1], [0, 0, 2]]), np.array([[0, 0, 3]])
-    >>> candidate_histogram({"train": train, "test": test}, "test", ["train", "test"], "tail")
-    (array([2]), array([1]))
-    """
-    if num_entities is None:
-        num_entities = 1 + max(
-            (int(triples[:, [0, 2]].max()) for triples in splits.values() if len(triples)), default=0
-        )
+    """Count how many tasks of a split have how many candidates; splits are (n, 3) triples, ``known`` are filtered."""
     index = KnownTriples(*(torch.from_numpy(splits[name]) for name in known), num_entities=num_entities)
     triples, candidates = splits[tasks], None
     if entities == "train":

@@ -1,7 +1,7 @@
 """`rank_long_table`: scores as tables with one row per query and candidate."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,7 @@ _COLUMNS = (*_NEEDED, "excluded", "side", *_PER_TASK)
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Frame(Protocol):
-    """Named columns of one length: a table of pandas, pyarrow or Polars."""
-
-    def __getitem__(self, name: str, /) -> object:
-        """Return a column."""
-
-
-LongTable = Mapping[str, npt.ArrayLike] | Frame
+LongTable = Mapping[str, npt.ArrayLike] | Any
 """Columns of one length by name: a dict, or a table of pandas, pyarrow or Polars."""
 
 
@@ -47,13 +40,11 @@ def rank_long_table(
     are not candidates of the other true rows of their query, which is the filtered setting.
 
     Args:
-        table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each: integers query, of at least
-            0; candidate; score; booleans true and, if some rows are not candidates, excluded; side (0 to 3, or words).
-            Read from true rows only: group, weight and sample_id as in ``RankTable.from_numpy``. Rows may have any
-            order.
+        table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each, in any order of rows:
+            integers query, of at least 0; candidate; score; booleans true and, if some rows are not candidates,
+            excluded; side (0 to 3, or words); of true rows group, weight and sample_id as in ``RankTable.from_numpy``.
         side (str, default None): of all rows, if the table has no column side.
-        num_rows (int, default None): number of rows of every query, excluded rows included, if known; it detects
-            queries that are cut.
+        num_rows (int, default None): number of rows of every query, if known; it detects queries that are cut.
         higher_is_better (bool, default True): False for distances.
         with_queries (bool, default True): False drops the column query, so that rows of equal ranks can merge.
 
@@ -62,8 +53,7 @@ def rank_long_table(
 
     Raises:
         TypeError: if a column has another kind of dtype.
-        ValueError: if columns are missing, unknown or have nulls (of pyarrow and Polars), a candidate comes twice in a
-            query, or a query has no true candidate or not ``num_rows`` rows.
+        ValueError: if columns are missing, unknown or have nulls, or a query is cut or repeats a candidate.
 
     >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
     >>> rank_long_table(scores).ranks
@@ -85,8 +75,8 @@ def rank_long_tables(
 
     Args:
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
-        continued (bool, default False): True for batches of one table that is sorted by query (and side): the last
-            query of a batch may continue in the next batch, and is ranked there.
+        continued (bool, default False): True for batches of one table that is sorted by query (and side), whose last
+            query may continue in the next batch.
         side (str, default None): as in ``rank_long_table``.
         num_rows (int, default None): as in ``rank_long_table``.
         higher_is_better (bool, default True): as in ``rank_long_table``.
@@ -141,8 +131,13 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     names = list(listed)
     if not set(_NEEDED) <= set(names) <= set(_COLUMNS):
         raise ValueError(f"columns must be among {', '.join(_COLUMNS)}, with the first four; got {', '.join(names)}")
-    found = {name: _array(table[name], name) for name in names}
-    if len({array.shape for array in found.values()}) != 1:
+    found = {}
+    for name in names:
+        nulls = getattr(values := table[name], "null_count", 0)
+        if number := nulls() if callable(nulls) else nulls:
+            raise ValueError(f"{name} has {number} nulls: every row needs a value")
+        found[name] = np.asarray(values)
+    if {array.shape for array in found.values()} != {(found["query"].size,)}:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
         raise ValueError(f"columns must be (T,), all of one length; got {shapes}")
     found["query"] = as_ids(found["query"], "query").numpy()
@@ -160,16 +155,6 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     found["side"] = of_text(found["side"], "side") if "side" in found else np.full(len(found["query"]), code)
     check_side_codes(found["side"])
     return found
-
-
-def _array(values: Any, name: str) -> npt.NDArray[Any]:
-    nulls = getattr(values, "null_count", 0)
-    if number := nulls() if callable(nulls) else nulls:
-        raise ValueError(f"{name} has {number} nulls: every row needs a value")
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be (T,), got shape {array.shape}")
-    return array
 
 
 def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool) -> RankTable:

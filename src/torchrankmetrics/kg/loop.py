@@ -3,11 +3,10 @@
 `rank_triples`, temporal facts, complex queries, alignment, PyG and the sequential evaluation all run this loop.
 """
 
-import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,11 +18,12 @@ from torchrankmetrics.kg.answers import BestCandidates
 from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
 from torchrankmetrics.metrics.analysis import far_below_chance
-from torchrankmetrics.ranking.accumulator import rank_shard
+from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
+from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
-from torchrankmetrics.ranking.shards import ShardSpec
+from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function
 
@@ -44,11 +44,11 @@ class LoopOptions(NamedTuple):
     higher_is_better: bool = True
     progress: bool = True
     top_k: int | None = None
-    shards: ShardSpec = ShardSpec()
+    shard: Shard = Shard()
 
 
 class QuerySide:
-    """The unique queries of one side, and the ranking tasks of each, from the query (n, k) and entity (n,) of each."""
+    """The unique queries of one side, from the query (n, k) and entity (n,) of each of some ``tasks``."""
 
     def __init__(
         self,
@@ -58,8 +58,9 @@ class QuerySide:
         own: Tensor,
         known: Callable[..., Any] | None,
         options: LoopOptions,
+        tasks: Tensor | None = None,
     ) -> None:
-        self.name, self.score, self.own, self.known, self.options = name, score, own, known, options
+        self.name, self.score, self.own, self.known, self.options, self.tasks = name, score, own, known, options, tasks
         self.queries, self.row = unique_rows(queries)
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))
@@ -73,14 +74,10 @@ class QuerySide:
 
     def part(self, queries: Tensor) -> "QuerySide":
         """Select some of the queries, by their indices (b,), and their tasks."""
-        part = copy.copy(self)
-        tasks = [self.order[self.border[i] : self.border[i + 1]] for i in queries.tolist()]
-        part.queries, part.order = self.queries[queries], torch.cat([self.order[:0], *tasks])
-        part.border = [0, *accumulate(map(len, tasks))]
-        place = torch.zeros(len(self.queries), dtype=torch.int64, device=self.row.device)
-        place[queries] = torch.arange(len(queries), device=place.device)
-        part.row = place[self.row]
-        return part
+        parts = [self.order[self.border[i] : self.border[i + 1]] for i in queries.tolist()]
+        tasks = torch.cat(parts).sort().values
+        given = self.queries[self.row[tasks]], self.own[tasks]
+        return QuerySide(self.name, self.score, *given, self.known, self.options, tasks)
 
     def rank(self, group: Tensor, bar: Any) -> RankTable:
         """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
@@ -99,7 +96,7 @@ class QuerySide:
             tables.append(table)
             bar.update(last - first)
             first = last
-            if grows and self.options.shards.process_group is not None:
+            if grows and not self.options.shard.is_whole:
                 # processes that share the candidates need the same batches, so their sizes do not depend on time
                 size, grows = _most(num_columns, device), False
             elif grows:
@@ -118,17 +115,17 @@ class QuerySide:
     def _rank_batch(self, first: int, last: int, group: Tensor) -> tuple[RankTable, int, int]:
         """Rank the tasks of some queries; also return the number of scores of a query, and their size in bytes."""
         options, ids, score = self.options, self.queries[first:last].unbind(1), self.score
-        tasks = self.order[self.border[first] : self.border[last]]
-        target = self.row[tasks] - first, self.own[tasks]
+        places = self.order[self.border[first] : self.border[last]]
+        target = self.row[places] - first, self.own[places]
+        tasks = places if self.tasks is None else self.tasks[places]
         slices = None if self.known is None else self.known(*ids)
-        with options.shards.joining() as joining:
+        with options.shard.joining() as shard:
             if self.is_exact:
-                given = score.embed(ids, some=options.shards.process_group is None)
-                joining.size = len(score.candidates)
+                given = score.embed(ids, some=shard.is_whole)
+                shard.size = len(score.candidates)
             else:
                 given = score_queries(score, ids, self.name, options.higher_is_better)
-                joining.size = given.shape[1]
-        shard = joining.shard
+                shard.size = given.shape[1]
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
         if self.is_exact:
             from torchrankmetrics.ranking.exact.rank import rank_exactly
@@ -138,7 +135,9 @@ class QuerySide:
         elif shard.is_whole:
             ranks = rank_dense(given, target, excluded, by_query=False, backend=options.backend)
         else:
-            ranks = rank_shard(given, target, excluded, shard, backend=options.backend)
+            given = given.detach()
+            true_of = partial(at, given)
+            ranks = rank_chunks([given], true_of, target, excluded, given, shard, options.backend, by_query=False)
         if self.best is not None:
             self.best.add(given, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)

@@ -61,19 +61,20 @@ def score_queries(
     scores = as_scores(score(*ids), ids[0].device, higher_is_better, f"{name}(...)")
     if scores.ndim != 2 or len(scores) != len(ids[0]):
         raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
+    if scores.is_complex():
+        raise TypeError(f"{name} must return real scores, got {scores.dtype}")
     return scores
 
 
 class EmbeddingScorer:
     """A scorer for ``rank_triples`` and similar functions, from embeddings of queries and candidates.
 
-    DistMult is ``EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)``; ComplEx, RESCAL and TransE are
-    in docs/scale.md. In ``rank_triples`` the candidates are ranked as ``rank_embeddings`` does, by default exactly.
+    The example is DistMult; ComplEx, RESCAL and TransE are in docs/scale.md. Ranks are those of ``rank_embeddings``.
 
     Args:
         queries (callable): (ids (B,), ...) -> (B, d) floats, with the ids that a score function takes.
-        candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``; one object may serve both sides.
-            With the ``process_group`` of ``rank_triples`` these are the candidates of this process.
+        candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``, which may serve both sides; with
+            a ``process_group`` those of this process.
         bias (Tensor or array, default None): as in ``rank_embeddings``.
         similarity (str, default "dot"): as in ``rank_embeddings``.
         arithmetic (str, default None): as in ``rank_embeddings``.
@@ -81,7 +82,6 @@ class EmbeddingScorer:
     Raises:
         TypeError, ValueError: as ``rank_embeddings``.
 
-    >>> import torch
     >>> from torchrankmetrics import rank_triples
     >>> entities, relations = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]]), torch.ones(1, 2)
     >>> score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)

@@ -1,7 +1,7 @@
 """Filtered evaluation of any model, each query scored once: of triples, facts with a time, and complex queries."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides, sides_o
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
-from torchrankmetrics.ranking.shards import ShardSpec, agreeing
+from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, check_int
 
@@ -44,13 +44,8 @@ def rank_triples(
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known positives.
 
-    Without ``batch_size`` the first batch has 16 queries. The size doubles while a batch takes less than 30 ms or the
-    time per query falls, up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free
-    memory of a GPU. If memory runs out, a batch is halved and repeated.
-
     With a ``process_group`` each process scores its shard of the entities: the functions return (B, n), an
     ``EmbeddingScorer`` has n candidates, and every process returns the ranks among all entities (``rank_embeddings``).
-    A batch then has 2048 queries of an exact scorer; else 16, then as many as 2^22 (2^28) scores of the largest shard.
 
     Args:
         score_tails (callable): (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not
@@ -59,41 +54,36 @@ def rank_triples(
         triples (integers): (n, 3) integers [head, relation, tail], on the device that the functions take; or a tuple of
             three (n,) tensors or arrays.
         known (KnownTriples): the true triples of every split to filter by; None: raw ranks.
-        candidates (integers, default None): ids (m,) or bool (N,) of the entities that are candidates; None: all.
-            Scores are still (B, N).
-        batch_size (int, default None): queries scored at once.
+        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all. Scores are (B, N).
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster and memory allows,
+            up to 2^22 scores on the CPU and 2^28 on an accelerator.
         backend (str, default "auto"): as in ``rank_scores``.
-        score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of both other functions:
-            it is called with every candidate.
+        score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of both other functions.
         num_entities (int, default None): N of ``score_hrt``; None: ``known.num_entities``.
         higher_is_better (bool, default True): False for distances.
         progress (bool, default True): whether to show a progress bar, on a terminal only.
-        top_k (int, default None): how many of the best candidates of each query to return in ``answers`` of the table.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the table.
         offset (int, default None): as in ``rank_embeddings``.
         num_candidates (int, default None): as in ``rank_embeddings``.
         process_group (ProcessGroup, default None): as in ``rank_embeddings``; all processes pass the same triples. Not
             with top_k or score_hrt.
 
     Warns:
-        RankMetricWarning: if the ranks are so far worse than random that the scores look like distances, or the
-            distances like scores.
+        RankMetricWarning: if the ranks are so far worse than random that ``higher_is_better`` looks wrong.
 
     Returns:
-        One row per side and triple, in the order of the triples, tails first. The group is the relation, the sample id
-        the index of the triple.
+        One row per side and triple, tails first: the relation as group, the index of the triple as sample id.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError if scores are not (B, N).
 
-    >>> import torch
     >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1], [0.0, 0.0, 1.0]])
-    >>> table = rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None)
-    >>> table.ranks
+    >>> rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    shards = ShardSpec(process_group, offset, num_candidates)
-    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shards=shards)
-    with agreeing(shards.communicator()) as agreement:
+    shard = Shard(process_group, offset, num_candidates)
+    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shard=shard)
+    with shard.agreeing() as settings:
         tasks = as_triples(triples, "triples")
         for name, number in (("batch_size", batch_size), ("top_k", top_k)):
             if number is not None:
@@ -103,7 +93,7 @@ def rank_triples(
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
         sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
         if process_group is not None:
-            agreement.settings = {
+            settings |= {
                 "triples": tasks,
                 "the sides, and whether they are exact": [(side.name, side.is_exact) for side in sides],
                 "known": "nothing" if known is None else "some",
@@ -125,13 +115,11 @@ class KnownFacts:
 
     Args:
         facts (integers): (n, 4) integers [head, relation, tail, time], one argument per split.
-        time_aware (bool, default True): True: (h, r, ?, time) filters entities that are true at that time. False:
-            entities that are true at any time (static, or time-unaware, filtering), which are more.
+        time_aware (bool, default True): True filters entities that are true at the time of the query; False entities
+            that are true at any time (static, or time-unaware, filtering).
 
     Raises:
-        TypeError: if ids are not integers.
-        ValueError: if a split is not (n, 4).
-        IndexError: if an id is negative.
+        TypeError, ValueError, IndexError: if ids are not integers, a split is not (n, 4), or an id is negative.
 
     Source: Lacroix et al. 2020 (arXiv 2004.04926) filter time-aware; Gastinger et al. 2023
     (doi:10.1007/978-3-031-43418-1_32) compare the settings.
@@ -146,38 +134,17 @@ class KnownFacts:
     def __init__(self, *facts: Integers, time_aware: bool = True) -> None:
         parts = [as_facts(part, f"facts[{i}]", *_COLUMNS) for i, part in enumerate(facts)]
         known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
-        self.time_aware = time_aware
-        known = known if time_aware else known[:, :3]
+        self._width = 3 if time_aware else 2  # of a query
+        known = known[:, : self._width + 1]
         self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``.
-
-        Args:
-            heads (Tensor): (B,) integers, head entities.
-            relations (Tensor): (B,) integers, relations.
-            times (Tensor): (B,) integers, times.
-
-        Returns:
-            The known positives of each row.
-        """
-        return self._tails(self._queries(heads, relations, times))
+        """Return the known tails of (head, relation, ?, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
+        return self._tails(torch.stack([heads, relations, times][: self._width], 1))
 
     def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``.
-
-        Args:
-            relations (Tensor): (B,) integers, relations.
-            tails (Tensor): (B,) integers, tail entities.
-            times (Tensor): (B,) integers, times.
-
-        Returns:
-            The known positives of each row.
-        """
-        return self._heads(self._queries(relations, tails, times))
-
-    def _queries(self, *columns: Tensor) -> Tensor:
-        return torch.stack(columns if self.time_aware else columns[:2], 1)
+        """Return the known heads of (?, relation, tail, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
+        return self._heads(torch.stack([relations, tails, times][: self._width], 1))
 
 
 def rank_facts(
@@ -192,7 +159,7 @@ def rank_facts(
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
-    """Rank both sides of every fact with a time; each query (h, r, time), (r, t, time) is scored once.
+    """Rank both sides of every fact with a time, each query once.
 
     Args:
         score_tails (callable): (heads (B,), relations (B,), times (B,)) -> scores (B, N); None: tails are not ranked.
@@ -244,9 +211,8 @@ def rank_complex_queries(
 
     Args:
         score (callable): (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered from 0.
-        hard (list or tuple): (2, P) integers or a tuple of two (P,): query and answer; or for every query a list or set
-            of its answers.
-        easy (list or tuple, default None): likewise for easy answers; None: no easy answers.
+        hard (integers or list): (2, P) integers or a tuple of two (P,): query and answer; or a list of sets of answers.
+        easy (integers or list, default None): likewise for easy answers; None: no easy answers.
         pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
         batch_size (int, default None): as in ``rank_triples``.
         backend (str, default "auto"): as in ``rank_triples``.
@@ -257,8 +223,7 @@ def rank_complex_queries(
         One row per hard answer, in their order: the index as sample id, the pattern as group, and the weight.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given twice, or both as hard
-            and as easy.
+        TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given twice.
 
     Source: Ren et al. 2020, Query2box (arXiv 2002.05969); Ren and Leskovec 2020, BetaE (arXiv 2010.11465).
 
@@ -269,15 +234,12 @@ def rank_complex_queries(
     >>> table.weight
     tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    query, own = _pairs(hard, "hard")
-    queries, answers = query, own
-    if easy is not None:
-        more = _pairs(easy, "easy")
-        queries, answers = (torch.cat([one, two.to(one.device)]) for one, two in zip((query, own), more, strict=True))
-    known = KnownAnswers(queries, answers)
-    if len(answers) > len(known.index.answers):
-        pairs, repeats = torch.unique(torch.stack([queries, answers]), dim=1, return_counts=True)
-        first, answer = pairs[:, repeats > 1][:, 0].tolist()
+    query, own = pairs = _pairs(hard, "hard")
+    both = pairs if easy is None else torch.cat([pairs, _pairs(easy, "easy").to(pairs.device)], 1)
+    known = KnownAnswers(*both)
+    if both.shape[1] > len(known.index.answers):
+        distinct, repeats = torch.unique(both, dim=1, return_counts=True)
+        first, answer = distinct[:, repeats > 1][:, 0].tolist()
         raise ValueError(f"hard and easy must hold every answer once; {answer} of query {first} is given again")
     group = torch.zeros_like(query)
     if pattern is not None:
@@ -292,18 +254,17 @@ def rank_complex_queries(
     return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
 
 
-def _pairs(given: Answers, name: str) -> Sequence[Tensor]:
-    """Queries and answers, each int64 (P,)."""
+def _pairs(given: Any, name: str) -> Tensor:
+    """Read queries and answers, int64 (2, P)."""
     if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
         given = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
-    pair: Any = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
-    parts = [as_ids(part, name) for part in pair]
+    parts = [as_ids(part, name) for part in (given if isinstance(given, tuple) else as_ids(given, name))]
     if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
         shapes = " and ".join(str(tuple(part.shape)) for part in parts)
-        raise ValueError(
-            f"{name} must be (2, P), pairs of (query, answer), or a list of answers per query; got {shapes}"
-        )
-    if any(len(part) and int(part.min()) < 0 for part in parts):
+        expected = "(2, P), pairs of (query, answer), or a list of answers per query"
+        raise ValueError(f"{name} must be {expected}; got {shapes}")
+    pairs = torch.stack(parts)
+    if pairs.numel() and int(pairs.min()) < 0:
         raise IndexError(f"{name} must hold queries and answers of at least 0")
-    return parts
+    return pairs

@@ -13,17 +13,19 @@ from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.validation import is_int, one_number, probability_text, shorten
 
 _NORMAL = 1.959963984540054  # 97.5% of a standard normal lies below
+Metric = str | RankDefinition
+Counts = str | Integers | CandidateCounts
+Provider = ExpectationProvider | None
 
 
 @dataclass(frozen=True)
@@ -53,47 +55,35 @@ class Rounded:
 
 @overload
 def adjust(
-    value: float,
-    metric: str | RankDefinition,
-    num_candidates: str | Integers | CandidateCounts,
-    *,
-    view: View = ...,
-    expectation: ExpectationProvider | None = ...,
+    value: float, metric: Metric, num_candidates: Counts, *, view: View = ..., expectation: Provider = ...
 ) -> float: ...
 @overload
 def adjust(
-    value: str,
-    metric: str | RankDefinition,
-    num_candidates: str | Integers | CandidateCounts,
-    *,
-    view: View = ...,
-    expectation: ExpectationProvider | None = ...,
+    value: str, metric: Metric, num_candidates: Counts, *, view: View = ..., expectation: Provider = ...
 ) -> Rounded: ...
 @suggest_keywords
 def adjust(
     value: float | str,
-    metric: str | RankDefinition,
-    num_candidates: str | Integers | CandidateCounts,
+    metric: Metric,
+    num_candidates: Counts,
     *,
     view: View = "adjusted_index",
-    expectation: ExpectationProvider | None = None,
+    expectation: Provider = None,
 ) -> float | Rounded:
     """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:
-        value (float or str): the base value; as a string with its digits, such as "0.355", it represents all values
-            that round to it.
+        value (float or str): the base value; a str of digits, such as "0.355", represents all values that round to it.
         metric (str or RankDefinition): a base metric by name, or a ``RankDefinition``.
-        num_candidates (str, integers or CandidateCounts): (tasks,) integers N_i: the filtered counts of both sides for
-            filtered results. One int N for all tasks is enough for the index and ratio of means of f. A str is the name
-            of a dataset: the filtered test tasks of both sides; ``candidate_counts`` returns the counts of other splits
-            and sides.
-        view (str, default "adjusted_index"): "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid
-            if the value comes from pessimistic ranks, or from scores without ties.
-        expectation (ExpectationProvider, default None): what gives null moments; None: exact.
+        num_candidates (str, integers or CandidateCounts): integers N_i (tasks,), filtered for filtered results; one int
+            for the index and ratio of means of f; or the name of a dataset: the filtered test tasks of both sides
+            (``candidate_counts`` returns others).
+        view (str, default "adjusted_index"): "adjusted_index", "normalized", "z_score" or "p_value", which is valid for
+            pessimistic ranks.
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
 
     Returns:
-        A float; for a string a ``Rounded`` with the interval of its rounding and a bound on the sampling error.
+        A float; for a str a ``Rounded`` with the interval of its rounding and a bound on the sampling error.
 
     Raises:
         TypeError, ValueError: for invalid options, and values that are impossible with these candidate counts.
@@ -151,7 +141,7 @@ def adjust(
         if isinstance(value, str) and not is_one and definition.is_mean_of_f:
             # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):
             # Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203)
-            a, b = sorted(apply_transform(definition.f_at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
+            a, b = sorted(apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
             error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
             slope = view_slope(definition, view, moments)
             rounded = replace(rounded, sampling=abs(slope) * _NORMAL * error)

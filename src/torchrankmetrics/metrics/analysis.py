@@ -1,8 +1,8 @@
 """Samples of the rows of an evaluation, computed once and shared by all metrics."""
 
-import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -94,12 +94,9 @@ class Analysis:
             self._warned.add(about)
             warn(message)
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
-        return self.once("rows", self._rows_of_tasks)
-
-    def _rows_of_tasks(self) -> Rows:
         if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
             return self.table_rows
         return canonical_rows(without_queries(self.table_rows))[0]
@@ -134,22 +131,22 @@ class Analysis:
 
         return self.once(("tasks", side, average, min_candidates), read)
 
-    @property
+    @cached_property
     def queries(self) -> "QuerySample":
         """All queries with the places of their relevant items, equal ones as one entry."""
         from torchrankmetrics.table.queries import merged, queries_of
 
-        return self.once("queries", lambda: merged(queries_of(self.table_rows)))
+        return merged(queries_of(self.table_rows))
 
     def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
         """The queries with the items that a metric counts as relevant."""
         from torchrankmetrics.table.queries import merged
 
-        def read() -> "QuerySample":
+        key = "queries", definition.relevance
+        if key not in self._cache:
             found = definition.read(self.queries)
-            return found if found is self.queries else merged(found)
-
-        return self.once(("queries", definition.relevance), read)
+            self._cache[key] = found if found is self.queries else merged(found)
+        return self._cache[key]  # type: ignore[no-any-return]
 
     def query_sample(
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
@@ -181,9 +178,11 @@ class Analysis:
         both = [part[np.argsort(Columns(part).group, kind="stable")] for part in (self.rows, self.table_rows)]
         ends = [[np.searchsorted(Columns(part).group, ids, side=side) for side in ("left", "right")] for part in both]
         for i, group in enumerate(ids):
-            part = copy.copy(self)
-            rows, part.table_rows = (rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True))
-            part._cache = {"rows": rows}
+            part = Analysis.__new__(Analysis)
+            part.rows, part.table_rows = (
+                rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True)
+            )
+            part.has_queries, part._cache, part._warned = self.has_queries, {}, self._warned
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -226,24 +225,21 @@ class Analysis:
 
     def warn_of_input(self) -> None:
         """Warn once if the ranks show an inverted mask, or distances in place of scores."""
-        self.once("input", self._warn_of_input)
-
-    def _warn_of_input(self) -> None:
         candidates = Columns(self.rows).num_candidates
         if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
-            if "undefined" in self._warned:  # which names the same cause
-                return
-            warn(
-                "each ranking task has one candidate, so that every rank is 1 whatever the scores: if the mask "
-                "exclude= is inverted, invert it; True marks candidates to skip"
-            )
+            if "undefined" not in self._warned:  # which names the same cause
+                self.warn_once(
+                    "mask",
+                    "each ranking task has one candidate, so that every rank is 1 whatever the scores: if the mask "
+                    "exclude= is inverted, invert it; True marks candidates to skip",
+                )
         elif self.reversal:  # the same text in every epoch, so that Python shows it once
-            warn(f"the ranks are far worse than chance: {_REVERSED}")
+            self.warn_once("reversal", f"the ranks are far worse than chance: {_REVERSED}")
 
-    @property
+    @cached_property
     def reversal(self) -> str:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
-        found = self.once("reversal", lambda: far_below_chance(self.rows))
+        found = far_below_chance(self.rows)
         return found and f"{found}: {_REVERSED}"
 
 

@@ -20,7 +20,6 @@ from torchrankmetrics.metrics.registry import DEFAULT_METRICS, MetricLike, Metri
 from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.table.columns import HasRows
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
@@ -40,16 +39,13 @@ class RankCollection(RowOwner, MetricCollection):
             key -> name or instance; None: mrr, mr, hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with
             views, rank_types and sides unless they contain their own; instances and dict entries stay as they are.
         *additional_metrics (str or RankMetric): more metrics, unless metrics is a dict.
-        views (str or sequence of str, default ("base",)): one or several of "base", "normalized", "adjusted_index",
-            "z_score", "p_value"; undefined combinations are left out.
-        rank_types (str or sequence of str, default ("realistic",)): of "realistic", "optimistic", "pessimistic",
-            "expected". p-values are computed from pessimistic ranks, whatever the rank type.
-        sides (str or sequence of str, default ("both",)): of "both", "head", "tail", "relation"; "both" is the union of
-            the tasks. Others than "both" need ``side`` in update.
+        views (str or sequence of str, default ("base",)): views as in ``RankMetric``; undefined ones are left out.
+        rank_types (str or sequence of str, default ("realistic",)): rank types as in ``RankMetric``.
+        sides (str or sequence of str, default ("both",)): sides as in ``RankMetric``; others than "both" need ``side``
+            in update.
         average (str, default "micro"): "micro" or "macro", for names without their own.
-        expectation (ExpectationProvider, default None): computes null moments; None: exact.
-        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
-            ``RankMetric``.
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        relevance_threshold (float, default 1.0): as in ``RankMetric``.
         storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
@@ -57,9 +53,8 @@ class RankCollection(RowOwner, MetricCollection):
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``, for every member.
 
     Raises:
-        TypeError: if metrics are of another kind.
-        ValueError: for unknown names (with the nearest) or options, keys that a logger would not accept, and undefined
-            combinations that are requested by name.
+        TypeError, ValueError: for unknown names (with the nearest) or options, keys that a logger would not accept, and
+            undefined combinations that are requested by name.
 
     Example:
         >>> import torch
@@ -100,8 +95,6 @@ class RankCollection(RowOwner, MetricCollection):
         self.rows = RowBuffer(merges=storage == "counts")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
 
-    # --- members
-
     def add_metrics(  # type: ignore[override]  # names are metrics here
         self,
         metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection],
@@ -136,14 +129,11 @@ class RankCollection(RowOwner, MetricCollection):
             self[key] = member
         self._enable_compute_groups = self._groups_checked = True
         self._groups = {0: [str(key) for key in self._modules]}
-        members_now = self._members()
-        self.compute_on_cpu = members_now[0].compute_on_cpu
+        self.compute_on_cpu = self._first.compute_on_cpu
+        members_now = self._members()  # the cost of an update does not depend on their number
         self._has_queries = any(member._has_queries for member in members_now)
-        # an update checks the first member and the first that needs a side or group: its cost is independent of the
-        # number of members
-        strictest = {(m.measure.side == "both", m.measure.average): m for m in reversed(members_now)}
-        others = [member for member in strictest.values() if member is not members_now[0]]
-        self._checked = (members_now[0], *others)
+        self._needs_side = next((member._needs_side for member in members_now if member._needs_side), None)
+        self._needs_group = any(member._needs_group for member in members_now)
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
@@ -158,9 +148,6 @@ class RankCollection(RowOwner, MetricCollection):
     @property
     def _first(self) -> RankMetric:
         return next(iter(self._modules.values()))  # type: ignore[return-value]
-
-    def _stored(self) -> RowBuffer:
-        return self._first.rows  # of its members, which another collection may own
 
     def _share(self) -> None:
         """Let all members refer to the buffer; raise if another collection took or updated one in the meantime."""
@@ -180,13 +167,10 @@ class RankCollection(RowOwner, MetricCollection):
         self.rows.owner = ref(self)
         self.is_released = False
 
-    # --- update, compute, forward, reset
-
     update = RankMetric.update  # it calls the next two methods
 
     def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
-        for member in self._checked:
-            member._validate_update(preds, side, group)
+        super()._validate(preds, side, group)
         if self.is_released:
             self._share()
 
@@ -216,17 +200,12 @@ class RankCollection(RowOwner, MetricCollection):
         """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
-        rows = other._first.rows
-        block = rows.as_one(self._first.device)
-        self._validate(HasRows(block), None, None)
-        self._append(block, rows.updates)
+        self._merge(other.local_table().rows, other._first.update_count)
 
     def _synced_analysis(self) -> Analysis:
         first = self._first
         with first.sync_context(first.dist_sync_fn, should_sync=first._to_sync, should_unsync=first._should_unsync):
             return first.rows.analysis()
-
-    # --- names, tables and statistics
 
     @staticmethod
     def names() -> list[str]:
@@ -252,8 +231,7 @@ class RankCollection(RowOwner, MetricCollection):
             name = parse_name(name).measure().key
         if name not in self._modules:
             raise ValueError(f"{shorten(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
-        higher = self._modules[name].higher_is_better
-        if higher is None:
+        if (higher := self._modules[name].higher_is_better) is None:
             raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
@@ -278,32 +256,21 @@ class RankCollection(RowOwner, MetricCollection):
         return RankTable(self._first.rows.as_one(self._first.device))
 
     def summary(self) -> "Summary":
-        """Return a table of base value, adjusted index and z-score of every metric by side.
-
-        Returns:
-            A table with ``rows``, which prints as text and converts to Markdown, LaTeX, HTML, CSV and JSON.
-        """
+        """Return a printable table of base value, adjusted index and z-score of every metric by side."""
         from torchrankmetrics.metrics.summary import summarize
 
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Return the error of every requested p-value: standard error if simulated, else width of its bracket.
-
-        Returns:
-            Errors by metric key, float.
-        """
+        """Return the error of every requested p-value: standard error if simulated, else width of its bracket."""
         analysis = self._synced_analysis()
         return {key: one.log_p_value(analysis)[1] for key, one in self.measures.items() if one.view == "p_value"}
 
     def breakdown(self, names: "Names" = None) -> "Breakdown":
-        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes.
+        """Return a table of count, base value, adjusted index and z-score by group. Synchronizes.
 
         Args:
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
-
-        Returns:
-            A table with one row per group.
         """
         from torchrankmetrics.metrics.breakdown import break_down
 
@@ -318,21 +285,18 @@ class RankCollection(RowOwner, MetricCollection):
         n_resamples: int = 2000,
         seed: int = 0,
     ) -> "Intervals":
-        """Intervals of the values that every metric has on other tasks of the same kind. Synchronizes.
+        """Return an ``Interval`` per metric of its value on other tasks of the same kind, by its key. Synchronizes.
+
+        P-values and counts have none. The moments of views stay fixed. Fewer than 5 effective tasks or clusters warn.
 
         Args:
             confidence_level (float, default 0.95): in (0, 1).
             method (str, default "normal"): "normal" (means of f, corrected for skewness) or "bootstrap" (studentized
-                for means of f, percentiles for others); Wilson's for hits with both. The median has a bootstrap only,
-                extremes none.
+                for means of f, percentiles for others); hits have Wilson's. The median has a bootstrap only.
             cluster (str or integers, default None): rows that are drawn together: "group", "sample_id" (both sides of a
                 triple), or int64 keys aligned with the rows of ``table()``; None: every task is independent.
             n_resamples (int, default 2000): number of bootstrap samples.
-            seed (int, default 0): of the bootstrap.
-
-        Returns:
-            One ``Interval`` per metric, by its key, except p-values and counts. Views are affine: their moments, given
-            by the candidate counts, stay fixed. Fewer than 5 effective tasks or clusters are a warning.
+            seed (int, default 0): random seed of the bootstrap.
 
         Raises:
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.
@@ -341,8 +305,6 @@ class RankCollection(RowOwner, MetricCollection):
 
         analysis = self._synced_analysis()
         return confidence_intervals(analysis, self.measures, confidence_level, method, cluster, n_resamples, seed)
-
-    # --- overrides of torchmetrics
 
     def items(self, keep_base: bool = False, copy_state: bool = True) -> Iterable[tuple[str, RankMetric]]:  # type: ignore[override]
         """Keys and metrics, as of any ``MetricCollection``."""

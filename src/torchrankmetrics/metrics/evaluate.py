@@ -54,43 +54,38 @@ def evaluate(
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
     Args:
-        ranks (numbers, Ranks, RankTable or mapping, default None): (tasks,) ranks >= 1, integers, or floats (realistic,
-            multiples of 1/2); a ``Ranks`` or ``RankTable``; a dict of "y_pred_pos" and "y_pred_neg" for
-            ``Ranks.from_negatives``; or (B, N) scores.
-        num_candidates (integers or Tensor, list or tuple, default None): (tasks,) integers or one int; None: only base
-            values. With scores: the target.
+        ranks (numbers, Ranks, RankTable or mapping, default None): ranks (tasks,) as integers, or as multiples of 1/2
+            (realistic); a ``Ranks`` or ``RankTable``; a dict of "y_pred_pos" and "y_pred_neg" for
+            ``Ranks.from_negatives``; or scores (B, N).
+        num_candidates (integers or Tensor, list or tuple, default None): (tasks,) or one int; None: only base values.
+            With scores: the target.
         metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics, without candidate
             counts those in the base view.
-        scores (numbers, default None): (B, N) scores, higher is better, instead of ranks.
-        target (integers or Tensor, list or tuple, default None): target of the scores, as in ``rank_scores``; arrays
-            are accepted.
+        scores (numbers, default None): scores (B, N), higher is better, instead of ranks.
+        target (integers or Tensor, list or tuple, default None): target of the scores, as in ``rank_scores``.
         exclude (Tensor, list or tuple or array-like, default None): with scores as in ``rank_scores``; with a dict bool
             (B, M), True: the negative is padding.
-        side (str, default None): side of the tasks, as in ``RankMetric.update``. A ``RankTable`` has side to query
-            itself.
-        weight (numbers, default None): (tasks,) numbers >= 0, or one.
-        group (integers, default None): (tasks,) integers, or one, for macro averages.
-        sample_id (integers, default None): (tasks,) integers; repeats of (side, sample id) count once.
-        query (integers, default None): query of each task, as in ``RankMetric.update``.
-        gain (numbers, default None): relevance label of each task, as in ``RankMetric.update``.
-        indexes (integers, default None): query of each flat score (T,), with a target (T,), as in
-            ``RankMetric.update``.
-        views (str or sequence of str, default ("base",)): as in ``RankCollection``, like the next three.
+        side (str, default None): as in ``RankMetric.update``, like the next six; a ``RankTable`` has its own.
+        weight (numbers, default None): (tasks,) or one.
+        group (integers, default None): (tasks,) or one, for macro averages.
+        sample_id (integers, default None): (tasks,).
+        query (integers, default None): query of each task.
+        gain (numbers, default None): relevance label of each task.
+        indexes (integers, default None): query of each flat score (T,), with a target (T,).
+        views (str or sequence of str, default ("base",)): as in ``RankCollection``, like the next five.
         rank_types (str or sequence of str, default ("realistic",)): one or several rank types.
         sides (str or sequence of str, default ("both",)): one or several sides.
         average (str, default "micro"): "micro" or "macro".
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
-        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics, as in
-            ``RankMetric``.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics.
         backend (str, default "auto"): backend of ``rank_scores``.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronized across processes.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``, ``Ranks`` and ``RankCollection``; for other rank types
-            and the tie rate of float ranks, for views other than base without num_candidates, and for metrics of one
-            side if no side is given.
+        TypeError, ValueError, IndexError: as ``rank_scores``, ``Ranks`` and ``RankCollection``, and for metrics that
+            need num_candidates, both ranks of tied tasks or a side if these are missing.
 
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
@@ -121,7 +116,16 @@ def evaluate(
     is_scored = not is_complete and (scores is not None or indexes is not None or given.ndim == 2)
     unknown = num_candidates is None
     if is_scored:
-        target = _target_of(given, num_candidates, target)
+        if num_candidates is not None and target is not None:
+            raise ValueError(
+                "num_candidates must not be given with scores: pass exclude for columns that are not candidates"
+            )
+        target = num_candidates if target is None else target
+        if target is None or isinstance(target, int):
+            raise ValueError(
+                f"target must be (B,), the columns of the ground truth, with scores (B, N) = {tuple(given.shape)}, "
+                f"got {target}; ranks would be (tasks,), with num_candidates"
+            )
     elif target is not None or exclude is not None:
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     elif is_complete:
@@ -146,21 +150,6 @@ def evaluate(
     if is_scored:
         analysis.warn_of_input()
     return {key: measure.value(analysis) for key, measure in measures.items()}
-
-
-def _target_of(scores: Tensor, second: object, target: object) -> Any:
-    """Return the target of scores: the second positional argument or the keyword."""
-    if second is not None and target is not None:
-        raise ValueError(
-            "num_candidates must not be given with scores: pass exclude for columns that are not candidates"
-        )
-    target = second if target is None else target
-    if target is None or isinstance(target, int):
-        raise ValueError(
-            f"target must be (B,), the columns of the ground truth, with scores (B, N) = {tuple(scores.shape)}, "
-            f"got {target}; ranks would be (tasks,), with num_candidates"
-        )
-    return target
 
 
 def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:

@@ -1,15 +1,16 @@
-"""Measure: a metric with its view, rank type, side and average, applied to an analysis."""
+"""Measure: a metric with its view, rank type, side and average, applied to an analysis; views as affine maps."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, get_args
+from typing import Protocol, TypeVar, get_args
 
-from torchrankmetrics.definitions.candidates import Moments
-from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
+import numpy as np
+
+from torchrankmetrics.definitions.candidates import FloatArray, Moments
+from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, Side, View
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType, Sample, UnknownCandidatesError
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
 from torchrankmetrics.validation import check_choice, shorten
@@ -26,6 +27,41 @@ VIEW_PREFIXES: dict[View, str] = {
 }
 _OWN_WORDS: dict[tuple[str, View], str] = {("mr", "normalized"): "amr", ("mr", "adjusted_index"): "amri"}
 
+Number = TypeVar("Number", float, FloatArray)
+
+
+def offset_and_scale(
+    definition: Definition, view: View, mean: Number, variance: Number, best: float | None
+) -> tuple[Number | float, Number]:
+    """Return the offset and the divisor of a view, for one value or many; the divisor is 0 without variance.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; z of a decreasing metric has PyKEEN's sign.
+    """
+    if view == "normalized":
+        return 0.0, mean
+    if view == "adjusted_index":
+        assert best is not None
+        return mean, (best - mean) * (variance != 0)
+    if view == "z_score":
+        return mean, np.sqrt(variance) * (1 if definition.higher_is_better else -1)
+    raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")
+
+
+def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
+    """Put a base value into a view: an affine map of the value, NaN if it is undefined."""
+    if view == "base":
+        return float(value)
+    offset, scale = offset_and_scale(definition, view, moments.mean, moments.variance, definition.best(moments))
+    return (float(value) - offset) / float(scale) + 0.0 if scale != 0 else math.nan  # + 0.0: 0 under the null, not -0
+
+
+def view_slope(definition: Definition, view: View, moments: Moments) -> float:
+    """Slope of an affine view: factor of errors of the base value; NaN if the view is undefined."""
+    if view == "base":
+        return 1.0
+    _, scale = offset_and_scale(definition, view, moments.mean, moments.variance, definition.best(moments))
+    return float(1 / scale) if scale != 0 else math.nan
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -39,13 +75,6 @@ class Measure:
     expectation: ExpectationProvider = None  # type: ignore[assignment]  # None: exact
 
     def __post_init__(self) -> None:
-        definition = self.definition
-        if not isinstance(definition, MetricDefinition):
-            got = type(definition).__name__
-            own = f"; write RankDefinition('my_metric', f={got})" if callable(definition) else ""
-            raise TypeError(
-                f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}{own}"
-            )
         if self.expectation is None:
             object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
         elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow
@@ -56,11 +85,11 @@ class Measure:
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
         check_choice("average", self.average, AVERAGES)
-        if why := definition.why_undefined(self.view, self.rank_type):
+        if why := self.definition.why_undefined(self.view, self.rank_type):
             raise ValueError(why)
-        if self.view not in ("base", "p_value") and not definition.has_expectation(self.expectation):
-            raise unavailable(definition)
-        object.__setattr__(self, "rank_type", definition.canonical_rank_type(self.rank_type))
+        if self.view not in ("base", "p_value") and not self.definition.has_expectation(self.expectation):
+            raise unavailable(self.definition)
+        object.__setattr__(self, "rank_type", self.definition.canonical_rank_type(self.rank_type))
 
     @property
     def key(self) -> str:

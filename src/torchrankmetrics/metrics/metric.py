@@ -28,15 +28,12 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
-from torchrankmetrics.table.columns import HasRows
 from torchrankmetrics.validation import TaskSide, check_choice
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.collection import RankCollection
 
 Storage = Literal["ranks", "counts"]
-
-
 Value = TypeVar("Value")
 
 
@@ -58,23 +55,21 @@ class RankMetric(RowOwner, Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition (str, RankDefinition or QueryDefinition): a name (any synonym; it may include view, rank type and
-            side), or a definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        definition (str, RankDefinition or QueryDefinition): a name (also with view, rank type, side) or a definition.
         view (str, default None): "base" (None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
         rank_type (str, default None): "realistic" (None), "optimistic", "pessimistic", or "expected" over the orders of
             tied candidates (None for query metrics). p-values are computed from pessimistic ranks.
         side (str, default None): "both" (None), or only the tasks of "head", "tail" or "relation".
         average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have equal weights.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
-        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics; NDCG and DCG
-            use all labels. Another one than 1 is part of the name: ``recall_at_10_rel_2``.
-        storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
-            the number of distinct rows bounds the memory; values are the same.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics except (N)DCG.
+            Another one than 1 is part of the name: ``recall_at_10_rel_2``.
+        storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which bounds the memory by
+            the number of distinct rows. Values are the same.
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
 
     Raises:
-        TypeError: if the definition is neither.
-        ValueError: for an unknown name (with the nearest) or option, an option that differs from the name's,
+        TypeError, ValueError: for an unknown name (with the nearest) or option, an option that differs from the name's,
             or a combination that is undefined or has no expectation.
 
     Example:
@@ -93,7 +88,7 @@ class RankMetric(RowOwner, Metric):
     # TorchScript compiles all other properties and annotated attributes of a module
     __jit_unused_properties__: ClassVar[list[str]] = [
         *(*Metric.__jit_unused_properties__, "update_called", "update_count"),
-        *("rows", "_computed", "_update_count"),
+        *("rows", "_first", "_computed", "_update_count"),
     ]
     __jit_ignored_attributes__: ClassVar[list[str]] = [*Metric.__jit_ignored_attributes__, "measure"]
     measure: Measure
@@ -130,15 +125,14 @@ class RankMetric(RowOwner, Metric):
         self.measure = measure
         self.storage = storage
         self._has_queries = measure.definition.of_tasks is None
+        self._needs_side = None if measure.side == "both" else measure.key
+        self._needs_group = measure.average == "macro"
         self.add_state(KEY, [], dist_reduce_fx="cat")
-
-    # --- what torchmetrics stores with each metric, here stored with the rows that several metrics share
 
     @property
     def rows(self) -> RowBuffer:
-        """The blocks of rows, the state of the metric."""
-        buffer: RowBuffer = self.__dict__["_rows"]  # read in every update; vars() takes twice as long
-        return buffer
+        """The blocks of rows, the state; with update count and value, which torchmetrics stores with each metric."""
+        return self.__dict__["_rows"]  # type: ignore[no-any-return]  # read in every update; vars() takes twice as long
 
     @rows.setter
     def rows(self, blocks: Iterable[Tensor]) -> None:
@@ -165,8 +159,6 @@ class RankMetric(RowOwner, Metric):
     def _computed(self, value: Any) -> None:
         vars(self)["_value"] = None if value is None else (value, self.rows.content)
 
-    # --- update, compute, forward, reset
-
     @eager
     @suggest_keywords
     def update(
@@ -187,28 +179,23 @@ class RankMetric(RowOwner, Metric):
         """Rank a batch and store the ranks, or store existing ranks.
 
         Args:
-            preds (Tensor, Ranks or RankTable): (B, N) scores, a tensor or an array, higher is better, never modified;
-                or a ``Ranks``, then without target and exclude; or a ``RankTable``, then alone. A metric of one side,
-                or a macro average, reads the side or group of all rows of the table, which synchronizes with an
-                accelerator. With ``indexes``, (T,) scores.
-            target (Tensor, list or tuple, default None): as in ``rank_scores``, several relevant items per row too;
-                bool or labels (T,) with ``indexes``.
-            exclude (Tensor, list or tuple, default None): as in ``rank_scores``, padding too; bool (T,) with
-                ``indexes``.
+            preds (Tensor, Ranks or RankTable): scores (B, N), higher is better, never modified; or a ``Ranks``, without
+                target and exclude; or a ``RankTable``, alone, of which a metric of one side or a macro average reads
+                the sides or groups, which synchronizes with an accelerator. With ``indexes``, scores (T,).
+            target (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes`` bool or labels (T,).
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes`` bool (T,).
             side (str, default None): "head", "tail" or "relation", the predicted side.
-            group (integers, default None): (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per
-                row; (T,) with ``indexes``.
-            query (integers, default None): (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The
+            group (integers, default None): (tasks,) or one; with labels (B, N) or lists (B,); with ``indexes`` (T,).
+            query (integers, default None): (B,) or one, at least 0; with ranks (tasks,), with ``indexes`` (T,). The
                 relevant items of one query may be spread over several updates. In that case ``exclude`` must list all
                 of them (including the target) or none. None: the relevant items of a row are a whole query.
-            weight (numbers, default None): numbers >= 0, or one, of the shape of group; a ranking task of weight zero
-                is dropped.
-            sample_id (integers, default None): (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id)
-                count once.
-            gain (numbers, default None): (tasks,) relevance labels >= 0, or one, for ranks and for pairs in ``target``;
-                0 drops the task. None: the labels of ``target``, else 1.
-            indexes (integers, default None): (T,) integers, the query of each flat score, as in torchmetrics'
-                retrieval; each query is whole.
+            weight (numbers, default None): at least 0, of the shape of group; tasks of weight zero are dropped.
+            sample_id (integers, default None): (tasks,), or (T,) with ``indexes``; repeats of (side, sample id) count
+                once.
+            gain (numbers, default None): relevance labels >= 0 of ranks, or of pairs in ``target``, (tasks,) or one; 0
+                drops the task. None: the labels of ``target``, else 1.
+            indexes (integers, default None): the query of each flat score (T,), as in torchmetrics' retrieval; each
+                query is whole.
             backend (str, default "auto"): as in ``rank_scores``.
 
         Raises:
@@ -250,21 +237,16 @@ class RankMetric(RowOwner, Metric):
         """Add the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, a list of int64 (n, 10)
-                tensors.
+            incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, int64 (n, 10) tensors.
         """
-        updates = 1
         if isinstance(incoming_state, RankMetric):
             if self.key != incoming_state.key:
                 raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
-            rows, updates = incoming_state.rows.as_one(self.device), incoming_state.update_count
+            self._merge(incoming_state.rows.as_one(self.device), incoming_state.update_count)
         elif isinstance(incoming_state, dict) and KEY in incoming_state:
-            rows = validated(incoming_state[KEY]).to(self.device)
+            self._merge(validated(incoming_state[KEY]))
         else:
             super().merge_state(incoming_state)  # raises
-            return
-        self._validate(HasRows(rows), None, None)
-        self._append(rows, updates)
 
     def moments(
         self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None, num_answers: npt.ArrayLike = 1
@@ -272,10 +254,9 @@ class RankMetric(RowOwner, Metric):
         """Return mean and variance of the base value under random ranking; needs no data.
 
         Args:
-            num_candidates (array-like): (tasks,) integers >= 1, or (queries,).
+            num_candidates (array-like): integers >= 1, (tasks,) or (queries,).
             weight (array-like, default None): numbers >= 0 of that shape; None: equal.
-            num_answers (array-like, default 1): (queries,) integers from 1 to num_candidates, or one; for query metrics
-                only.
+            num_answers (array-like, default 1): for query metrics, relevant items of each query (queries,), or one int.
         """
         given: Any = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
         counts, answers, weights = (
@@ -292,35 +273,17 @@ class RankMetric(RowOwner, Metric):
         return self.measure.key
 
     def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
-        """Raise for an update that does not fit, before anything is ranked."""
         collection = self.rows.collection
         if collection is not None and not collection.is_released:
             raise TorchMetricsUserError(
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
             )
-        self._validate_update(preds, side, group)
-
-    def _validate_update(self, preds: Any, side: str | None, group: Integers | None) -> None:
-        if self._is_synced:
-            raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        measure = self.measure
-        if measure.side != "both" and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
-            raise ValueError(
-                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
-                f"{self.key!r} uses the ranking tasks of one side only"
-            )
-        if measure.average == "macro" and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
-            raise ValueError(
-                "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
-                "group the same weight"
-            )
+        super()._validate(preds, side, group)
 
     def _replace(self, rows: Tensor) -> None:
         if (collection := self.rows.collection) is not None:
             collection.is_released = True  # whose next update finds the difference
         self.rows = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)
-
-    # --- overrides of torchmetrics
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
         return update  # torchmetrics counts an update, and drops the cached value, before it knows that the input fits
@@ -376,13 +339,12 @@ def _check_resampling(preds: object, target: object, exclude: object, facts: Tas
         and all(isinstance(fact, Tensor | int | float | None) for fact in of_tasks)
     ):
         return
-    wrong = "query" if facts.query is not None else "indexes" if indexes is not None else "these arguments"
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:  # the wrapper leaves no other trace on the metric
-        if frame.f_code is BootStrapper.update.__code__:
-            raise ValueError(
-                f"{wrong} cannot be resampled by BootStrapper, which draws along the first dimension of "
-                "tensors: pass preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, or use "
-                "RankCollection.confidence_intervals, which needs none of this"
-            )
+    while frame is not None and frame.f_code is not BootStrapper.update.__code__:  # which leaves no other trace
         frame = frame.f_back
+    if frame is not None:
+        raise ValueError(
+            "these arguments cannot be resampled by BootStrapper, which draws along the first dimension of tensors: "
+            "pass preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, without query and "
+            "indexes, or use RankCollection.confidence_intervals, which needs none of this"
+        )

@@ -28,12 +28,13 @@ Args:
 As input to ``update`` the metric accepts:
 
 - preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``, without target.
-- target ({target}
-- exclude (Tensor): bool (B, N), True: not a candidate (padding, {others}).
+- target (Tensor or list): columns (B,) of the ground truth; for several relevant items bool (B, N), floating labels, or
+  a list of the columns of each row.
+- exclude (Tensor): bool (B, N), True: not a candidate (padding, other known positives, items seen in training).
 
 As output of ``compute`` the metric returns:
 
-- value (Tensor): 0-d float64 over all updates and processes; NaN without {unit} or where it is undefined.
+- value (Tensor): 0-d float64 over all updates and processes; NaN without data or where it is undefined.
 
 Example:
     >>> import torch
@@ -43,18 +44,8 @@ Example:
     >>> {name}({arguments})(preds, target)
     {value}
 """
-_TASKS = {
-    "target": "Tensor): columns (B,) of the ground-truth candidates; bool (B, N) for several relevant items.",
-    "others": "other known positives",
-    "unit": "ranking tasks",
-    "example": "torch.tensor([0, 1, 2])  # realistic ranks 1, 2.5 and 2 among 4 candidates",
-}
-_QUERIES = {
-    "target": "Tensor or list): bool (B, N), or floating labels; or the columns of the relevant items of each query.",
-    "others": "items seen in training",
-    "unit": "queries",
-    "example": "[[0, 2], [1, 2], [0, 1, 3]]  # relevant items of each query",
-}
+_COLUMNS = "torch.tensor([0, 1, 2])  # realistic ranks 1, 2.5 and 2 among 4 candidates"
+_LISTS = "[[0, 2], [1, 2], [0, 1, 3]]  # relevant items of each query"
 _NUMBERS = {
     "k: int": "k (int): number of first places that count, at least 1.",
     "k: int | None = None": "k (int, default None): number of first places that count, at least 1; None: all.",
@@ -128,23 +119,22 @@ def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
     assert cls.__signature__ is not None
     section = inspect.cleandoc(RankMetric.__doc__ or "").split("Args:\n")[1].split("\n\n")[0]
     shared = re.findall(r"^    \S.*(?:\n     .*)*", section, re.MULTILINE)
-    numbers = [
-        f"    {_NUMBERS[text]}" for one in cls.__signature__.parameters.values() if (text := str(one)) in _NUMBERS
-    ]
-    args = [entry for entry in shared if re.split(r"\W", entry.strip())[0] in cls.__signature__.parameters]
+    parameters = cls.__signature__.parameters
+    numbers = [f"    {_NUMBERS[text]}" for text in map(str, parameters.values()) if text in _NUMBERS]
+    args = [entry for entry in shared if re.split(r"\W", entry.strip())[0] in parameters]
     name = cls.metric_name.removesuffix("_at_<k>")
     of_queries = any(entry.name == name and isinstance(entry.made, str) for entry in METRICS)
     return _DOCUMENTATION.format(
         summary=inspect.cleandoc(cls.__doc__ or ""),
         args="\n".join([*numbers, *args]),
         name=cls.__name__,
+        example=_LISTS if of_queries else _COLUMNS,
         arguments=arguments,
         value=repr(value),
-        **(_QUERIES if of_queries else _TASKS),
     )
 
 
-# ---------------------------------------------------------------------------------- averages over ranking tasks
+# averages over ranking tasks
 
 
 class MeanRank(NamedMetric, key="mr", value=11 / 6):
@@ -158,18 +148,15 @@ class MeanReciprocalRank(NamedMetric, key="mrr", value=19 / 30):
 class MeanAUC(NamedMetric, key="auc", value=13 / 18):
     """Mean area under the ROC curve: the mean of (N - r) / (N - 1), in [0, 1]; higher is better.
 
-    The AUC of a ranking task is the share of negatives with a score below the ground truth; a tie counts half. Random
-    ranking gives 1/2. A task with one candidate is excluded from value, expectation and weights. The adjusted index
-    is the mean of 2 AUC - 1 with equal weights; AMRI weights it by N - 1.
-    Source: Hanley and McNeil 1982 (doi:10.1148/radiology.143.1.7063747).
+    It is the share of negatives with a score below the ground truth; a tie counts half, and random ranking gives 1/2.
+    Tasks with one candidate are excluded. Source: Hanley and McNeil 1982 (doi:10.1148/radiology.143.1.7063747).
     """
 
 
 class HitsAtK(NamedMetricAtK, key="hits_at_<k>", arguments="2", value=2 / 3):
     """Hits at k: the share of ranking tasks with r <= k, in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
 
-    A plain ``MetricCollection`` names metrics by class: for several k give it a dict. A ``RankCollection`` names
-    them ``hits_at_1`` and so on.
+    A plain ``MetricCollection`` names metrics by class: for several k give it a dict.
     """
 
 
@@ -206,10 +193,7 @@ class RankStandardDeviation(NamedMetric, key="rank_std", value=(7 / 18) ** 0.5):
 
 
 class RankMedianAbsoluteDeviation(NamedMetric, key="rank_mad", value=0.7413):
-    """Median of |r - median| over the 75% quantile of the normal distribution, at least 0; no direction.
-
-    For normal data it equals the standard deviation.
-    """
+    """Median of |r - median| over the 75% quantile of the normal distribution, at least 0; no direction."""
 
 
 class RankCount(NamedMetric, key="count", value=3):
@@ -234,8 +218,7 @@ class AdjustedMeanRank(NamedMetric, key="amr", value=11 / 15):
 class AdjustedMeanRankIndex(NamedMetric, key="amri", value=4 / 9):
     """AMRI: 1 - 2 sum w (r - 1) / sum w (N - 1), in [-1, 1]; 0 is random, 1 is best, higher is better.
 
-    It is the mean of 2 AUC - 1 with weights w (N - 1): tasks with many candidates count most; ``MeanAUC`` weights them
-    equally. It does not depend on N if candidates are drawn uniformly.
+    It is the mean of 2 AUC - 1 with weights w (N - 1); the index of ``MeanAUC`` weights tasks equally.
     Source: Berrendorf et al. 2020, eq. 8, with the sign corrected.
     """
 
@@ -273,46 +256,35 @@ class PrecisionAtK(NamedMetricAtK, key="precision_at_<k>", arguments="2", value=
 
 
 class SuccessAtK(NamedMetricAtK, key="success_at_<k>", arguments="1", value=2 / 3):
-    """Success at k: the share of queries with a relevant item in the first k places, in [0, 1]; higher is better.
-
-    Recommendation calls it hit rate, image-text retrieval R@k.
-    """
+    """Success at k (hit rate, R@k): the share of queries with a relevant item in the first k places, in [0, 1]."""
 
 
 class FirstReciprocalRank(NamedMetricUpToK, key="rr", value=5 / 6):
-    """Reciprocal rank of the first relevant item of a query, in [0, 1]; higher is better. Retrieval calls it MRR.
-
-    A query whose first relevant item has a rank above k counts 0.
-    """
+    """Reciprocal rank of the first relevant item of a query, 0 beyond k, in [0, 1]; higher is better. Also MRR."""
 
 
 class FirstMeanRank(NamedMetric, key="first_mr", value=4 / 3):
-    """Mean over queries of the rank of the first relevant item, in [1, max N]; lower is better.
-
-    Image-text retrieval calls it MeanR. ``MeanRank`` is the mean over relevant items.
-    """
+    """Mean over queries of the rank of the first relevant item (MeanR), in [1, max N]; lower is better."""
 
 
 class FirstMedianRank(NamedMetric, key="first_median_rank", value=1):
-    """Median over queries of the rank of the first relevant item, in [1, max N]; lower is better.
+    """Median over queries of the rank of the first relevant item (MedR), in [1, max N]; lower is better.
 
-    Image-text retrieval calls it MedR. For an even number of queries it is the midpoint. The realistic rank of the
-    first item is the mean of its optimistic and pessimistic rank. ``MedianRank`` is the median over relevant items.
+    For an even number of queries it is the midpoint; a realistic rank is the mean of optimistic and pessimistic rank.
     """
 
 
 class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
     """Average precision: the mean of i / r_(i) over the relevant items of a query, in [0, 1]; higher is better.
 
-    Its mean over queries is MAP. Relevant items with a rank above k add 0; the sum is still divided by their number.
+    Its mean over queries is MAP. Relevant items beyond k add 0 and are still counted.
     """
 
 
 class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
     """nDCG: the sum of label / log2(1 + r) over its best value, in [0, 1]; higher is better.
 
-    The best value belongs to the ranking by descending label, up to place k. Relevant items of a bool target have the
-    label 1. ``ExponentialNDCG`` has gains 2^label - 1.
+    The best value belongs to the ranking by descending label, up to place k; a bool target has labels 1.
     Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
     """
 
@@ -325,17 +297,13 @@ class ExponentialNDCG(NamedMetricUpToK, key="ndcg_exp", arguments="3", value=0.7
 
 
 class DiscountedCumulativeGain(NamedMetricUpToK, key="dcg", arguments="3", value=1.4206):
-    """DCG: the sum of label / log2(1 + r) over the relevant items of a query, at least 0; higher is better.
-
-    Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
-    """
+    """DCG: the sum of label / log2(1 + r) over the relevant items of a query, at least 0; higher is better."""
 
 
 class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3595):
     """Rank-biased precision: the sum of (1 - p) p^(r - 1) over the relevant items, in [0, 1); higher is better.
 
-    A reader goes on to the next place with probability p, the persistence.
-    Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
+    A reader goes on to the next place with probability p. Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
     """
 
     def __init__(self, p: float = 0.8, **options: Any) -> None:
@@ -349,6 +317,5 @@ class RPrecision(NamedMetric, key="r_precision", value=13 / 18):
 class QueryAUC(NamedMetric, key="query_auc", value=11 / 18):
     """Area under the ROC curve of a query, in [0, 1]: pairs of a relevant and another item in the right order.
 
-    Higher is better; 1/2 is random; ties count half. A query with relevant items only is excluded. The mean is over
-    queries; ``MeanAUC`` averages over relevant items.
+    Higher is better; 1/2 is random; ties count half. A query with relevant items only is excluded.
     """

@@ -163,12 +163,15 @@ class MetricName:
         return Measure(**options | {one: value for one, value in vars(self).items() if value is not None})
 
 
-def parse_name(name: str) -> MetricName:
-    """Parse a metric name: canonical keys, synonyms, PyKEEN's ``side.rank_type.metric``; any case."""
+def parse_name(name: object) -> MetricName:
+    """Parse a metric name: canonical keys, synonyms, PyKEEN's ``side.rank_type.metric``, any case; or a definition."""
+    if isinstance(name, MetricName | MetricDefinition):
+        return name if isinstance(name, MetricName) else MetricName(name)
     if not isinstance(name, str):
         own = "; write RankDefinition('my_metric', f=function)" if inspect.isroutine(name) else ""
         own = "; a MetricCollection contains it next to a RankCollection" if hasattr(name, "compute") else own
-        raise TypeError(f"a metric name must be a str, got {type(name).__name__}{own}")
+        kinds = "a RankDefinition, a QueryDefinition or a name such as 'mrr'"
+        raise TypeError(f"a metric must be {kinds}, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
         raise ValueError(f"unknown metric {shorten(name)}; {_LISTED}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
@@ -191,10 +194,7 @@ def as_measure(
     **qualifiers: Any,
 ) -> Measure:
     """Return the measure of a metric, completed by view, rank type, side and average; None: not given."""
-    name: Any = measure_of(metric) or (parse_name(metric) if isinstance(metric, str) else metric)
-    if not isinstance(name, Measure | MetricName):
-        name = MetricName(name)
-    name = _at_threshold(name, relevance_threshold)
+    name = _at_threshold(measure_of(metric) or parse_name(metric), relevance_threshold)
     qualifiers = {one: value for one, value in qualifiers.items() if value is not None}
     for one, value in qualifiers.items():
         if (own := getattr(name, one)) not in (None, value):
@@ -209,7 +209,7 @@ def as_measure(
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:
     """Return the definition of a base metric of ranking tasks: a name without qualifiers, or a definition."""
-    name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
+    name = parse_name(metric)
     definition = name.definition
     if name != MetricName(definition):
         raise ValueError(f"metric must be a base metric, such as {shorten(definition.name)}; got {shorten(metric)}")
@@ -361,8 +361,7 @@ class Selection:
                 yield name.measure(**self._options, view=view, rank_type=rank_type, side=side)
 
     def _parsed(self, entry: MetricLike) -> MetricName:
-        name = MetricName(entry) if isinstance(entry, MetricDefinition) else parse_name(entry)  # type: ignore[arg-type]
-        return _at_threshold(name, self._relevance_threshold)  # type: ignore[no-any-return]
+        return _at_threshold(parse_name(entry), self._relevance_threshold)  # type: ignore[no-any-return]
 
 
 def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:

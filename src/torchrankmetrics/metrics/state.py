@@ -11,22 +11,24 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.table.columns import ABSENT, Columns, canonical_rows, empty_rows
+from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, canonical_rows, empty_rows
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.collection import RankCollection
+    from torchrankmetrics.metrics.metric import RankMetric
 
 Gather = Callable[..., list[Tensor]]
 KEY = "rows"  # of the state in a state_dict
 _WRITER = "process"
 _COMPACT_FROM = 1 << 16
-# Held while blocks are appended or replaced. One for all buffers, so that buffers can be pickled.
-LOCK = threading.Lock()
+# held while blocks are appended or replaced; one for all buffers, so that buffers can be pickled
+_LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 class Content:
@@ -46,12 +48,14 @@ class Content:
 class RowBuffer(list[Tensor]):
     """Blocks of rows, int64 (n_i, 10), that are never written in place: a list state, which torchmetrics can share."""
 
-    def __init__(self, blocks: Iterable[Tensor] = (), updates: int = 0, merges: bool = False) -> None:
+    def __init__(
+        self, blocks: Iterable[Tensor] = (), updates: int = 0, merges: bool = False, content: Content | None = None
+    ) -> None:
         super().__init__(blocks)
         self.updates = updates
         self.merges = merges
         self.owner: ref[Any] | None = None  # who may append; any other metric appends to a copy
-        self._seen: tuple[int, Tensor | None, Content] | None = None
+        self._seen: Any = content and (len(self), self[-1] if self else None, content)
 
     @property
     def collection(self) -> "RankCollection | None":
@@ -65,14 +69,7 @@ class RowBuffer(list[Tensor]):
         last = self[-1] if self else None
         if self._seen is None or self._seen[0] != len(self) or self._seen[1] is not last:
             self._seen = len(self), last, Content()
-        return self._seen[2]
-
-    def add(self, block: Tensor, updates: int = 1) -> None:
-        """Append the rows of an update; the caller has ``LOCK``. The last block always contains the last update."""
-        if self.merges:
-            self._merge_equal(_COMPACT_FROM)
-        self.append(block)
-        self.updates += updates
+        return self._seen[2]  # type: ignore[no-any-return]
 
     def empty(self) -> None:
         """Remove all rows, for every metric that refers to the buffer."""
@@ -82,14 +79,14 @@ class RowBuffer(list[Tensor]):
     def move(self, device: torch.device) -> None:
         """Move the blocks to a device."""
         if any(block.device != device for block in self):
-            with LOCK, torch.inference_mode(False):  # rows outlive inference mode
+            with _LOCK, torch.inference_mode(False):  # rows outlive inference mode
                 self._rewrite([block.to(device) for block in self])
 
     def as_one(self, device: torch.device | str = "cpu") -> Tensor:
         """Return the rows as one (n, 10) tensor; the device is for a buffer without rows."""
         if self.merges:
-            with LOCK:
-                self._merge_equal(0)
+            with _LOCK:
+                self.merge_equal(0)
         return torch.cat(list(self)) if self else empty_rows(device)
 
     def analysis(self) -> Analysis:
@@ -124,13 +121,13 @@ class RowBuffer(list[Tensor]):
         return rows
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":
-        return _restored(list(self), self.updates, self.merges, self.content)
+        return RowBuffer(self, self.updates, self.merges, self.content)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (list(self), self.updates, self.merges, self.content)
+        return RowBuffer, (list(self), self.updates, self.merges, self.content)
 
-    def _merge_equal(self, least: int) -> None:
-        """Merge equal rows if at least so many, and as many as in the first block, were added since the last time."""
+    def merge_equal(self, least: int) -> None:
+        """Merge equal rows if that many, and as many as in the first block, were added since; needs the lock."""
         if len(self) > 1 and sum(map(len, self[1:])) >= max(least, len(self[0]) if least else 0):
             with torch.inference_mode(False):  # rows outlive inference mode
                 rows, _ = canonical_rows(torch.cat(list(self)).cpu().numpy(), drop_repeats=False)
@@ -140,13 +137,7 @@ class RowBuffer(list[Tensor]):
         """Replace the blocks by others with the same ranking tasks."""
         content = self.content
         self[:] = blocks
-        self._seen = len(self), self[-1] if self else None, content
-
-
-def _restored(blocks: list[Tensor], updates: int, merges: bool, content: Content) -> RowBuffer:
-    buffer = RowBuffer(blocks, updates, merges)
-    buffer._seen = len(buffer), buffer[-1] if buffer else None, content
-    return buffer
+        self._seen = len(self), self[-1], content
 
 
 class RowOwner(nn.Module):
@@ -155,10 +146,14 @@ class RowOwner(nn.Module):
     rows: RowBuffer
     compute_on_cpu: bool
     _has_queries: bool
+    _needs_side: str | None  # the key of a metric of one side
+    _needs_group: bool
     _persistent: dict[str, bool]
 
-    def _stored(self) -> RowBuffer:
-        return self.rows
+    @property
+    def _first(self) -> "RankMetric":
+        """The metric itself, or the first member of a collection, whose rows another collection may own."""
+        return self  # type: ignore[return-value]
 
     def _check(self, block: Tensor) -> Tensor:
         if self._has_queries:
@@ -172,12 +167,35 @@ class RowOwner(nn.Module):
         if self.compute_on_cpu and not block.is_cpu:
             with torch.inference_mode(False):  # rows outlive inference mode
                 block = block.cpu()
-        with LOCK:
+        with _LOCK:
             rows = self.rows
             if rows.owner is None or rows.owner() is not self:
                 rows = self.rows = RowBuffer(rows, rows.updates, rows.merges)
                 rows.owner = ref(self)
-            rows.add(block, updates)
+            if rows.merges:
+                rows.merge_equal(_COMPACT_FROM)
+            rows.append(block)  # after the merge: the last block contains the last update
+            rows.updates += updates
+
+    def _merge(self, rows: Tensor, updates: int = 1) -> None:
+        rows = rows.to(self._first.device)
+        self._validate(HasRows(rows), None, None)
+        self._append(rows, updates)
+
+    def _validate(self, preds: Any, side: str | None, group: Any) -> None:
+        """Raise for an update that does not fit, before anything is ranked."""
+        if self._first._is_synced:
+            raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
+        if self._needs_side and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
+            raise ValueError(
+                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
+                f"{self._needs_side!r} uses the ranking tasks of one side only"
+            )
+        if self._needs_group and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
+            raise ValueError(
+                "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
+                "group the same weight"
+            )
 
     def _replace(self, rows: Tensor) -> None:
         raise NotImplementedError
@@ -185,7 +203,7 @@ class RowOwner(nn.Module):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._persistent[KEY]:
-            destination[prefix + KEY] = self._stored().as_one()
+            destination[prefix + KEY] = self._first.rows.as_one()
             getattr(destination, "_metadata", {}).setdefault(prefix[:-1], {})[_WRITER] = _rank_and_world()[0]
 
     def _load_from_state_dict(

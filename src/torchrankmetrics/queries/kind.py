@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, changes
 from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
 from torchrankmetrics.null.tails.distribution import Atoms
-from torchrankmetrics.queries.sample import QuerySample, changes
+from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its probability is neglected
@@ -22,11 +22,7 @@ _LEAST = 1e-300  # least probability of an atom
 
 
 class QueryKind:
-    """A metric of one query; ``QueryDefinition`` averages over queries.
-
-    Under random ranking the places of the m relevant items are a uniform m-subset of 1..N. A block of ties is a small
-    query under random ranking, so a constant scorer has the null mean.
-    """
+    """A metric of one query; ``QueryDefinition`` averages over queries. A block of ties is a query in random order."""
 
     f: KnownTransform  # with one relevant item, at rank r, the value is scale * f(r)
     is_share: ClassVar[bool] = False  # of queries
@@ -62,10 +58,9 @@ class QueryKind:
         return self.values(QuerySample.tied(m, m, N))
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
-        """Null distribution of one query with about ``most`` atoms, rounded to the better side if it has more.
+        """Null distribution of one query; of more than ``most`` atoms, those next to each other are one at the best.
 
-        None if it is unavailable: here, if there are too many choices of places to list. ``gain`` (m,) is of the
-        relevant items; None: all are 1.
+        None if it is unavailable, here if there are too many choices of places, of items with gains (m,), to list.
         """
         few = min(m, N - m)
         if 2**few > _ENUMERATED or math.comb(N, few) > min(_ENUMERATED, most):
@@ -82,16 +77,12 @@ class QueryKind:
 @functools.lru_cache(maxsize=512)
 def _cached_moments(kind: QueryKind, *pairs: bytes) -> tuple[FloatArray, FloatArray, FloatArray]:
     N, m = (np.frombuffer(part, dtype=np.int64) for part in pairs)
-    empty = np.empty(0)
-    return (*kind.null_moments(N, m), kind.optimum(N, m)) if len(N) else (empty, empty, empty)
+    return (*kind.null_moments(N, m), kind.optimum(N, m)) if len(N) else (np.empty(0),) * 3
 
 
 @dataclass(frozen=True)
 class Discount(KnownTransform):
-    """r -> 1 / log2(1 + r).
-
-    Source: Järvelin and Kekäläinen 2002 (doi:10.1145/582415.582418), with the logarithm shifted as is common since.
-    """
+    """r -> 1 / log2(1 + r), the common variant of Järvelin and Kekäläinen 2002 (doi:10.1145/582415.582418)."""
 
     smooth = True
 
@@ -156,10 +147,8 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates
 
 def moments_by_candidates(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     """Null mean and variance of f of one rank, (u,) float64 twice, for (u,) int64 in any order."""
-    if not len(N):
-        return np.empty(0), np.empty(0)
     distinct, index = np.unique(N, return_inverse=True)
-    mean, variance = f.null_moments(distinct)
+    mean, variance = f.null_moments(distinct) if len(N) else (np.empty(0), np.empty(0))
     return mean[index], variance[index]
 
 
@@ -182,15 +171,12 @@ class MeanOf(QueryKind):
     def uses_candidates(self) -> bool:  # type: ignore[override]
         return self.f.uses_candidates
 
-    def _divisor(self, m: IntArray) -> FloatArray:
-        return m.astype(np.float64) if self.divisor is None else np.full(len(m), float(self.divisor))
-
     def values(self, sample: QuerySample) -> FloatArray:
         """Every relevant item of a block has the block's mean of f."""
         N = sample.num_candidates[sample.query]
         means, used = np.full(len(N), np.nan), self.has_value(N, N)
         means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
-        return np.asarray(sample.sums(sample.answers * means) / self._divisor(sample.num_answers))
+        return np.asarray(sample.sums(sample.answers * means) / (self.divisor or sample.num_answers))
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         if isinstance(self.f, AtMost):
@@ -203,22 +189,20 @@ class MeanOf(QueryKind):
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         mean, variance, used = np.full(len(N), np.nan), np.zeros(len(N)), self.has_value(N, m)
         mean[used], variance[used] = moments_by_candidates(self.f, N[used])
-        share = m / self._divisor(m)  # 1 for a mean
+        share = m / (self.divisor or m)  # 1 for a mean
         scale = share**2 * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
         return share * mean, scale * variance
 
 
 def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms:
-    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric; see ``distribution``.
-
-    Its ratios P(j + 1) / P(j) = (k - j)(m - j) / ((j + 1)(N - k - m + j + 1)) are exact to rounding for any size.
-    """
+    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric; see ``distribution``."""
     k = min(k, N)
     low, high = max(0, m + k - N), min(m, k)
     center = m * k / N
     width = _FAR * (1 + math.sqrt(center * (1 - k / N)))
     first, last = max(low, math.floor(center - width)), min(high, math.ceil(center + width))
     j = np.arange(first, last, dtype=np.float64)
+    # ratios P(j + 1) / P(j) are exact to rounding for any size
     log_ratio = np.log((k - j) * (m - j)) - np.log((j + 1) * (N - k - m + j + 1))
     log_p = np.r_[0.0, np.cumsum(log_ratio)]
     probability = np.exp(log_p - log_p.max())
@@ -235,15 +219,10 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
 
 @dataclass(frozen=True)
 class DiscountedGain(QueryKind):
-    """Sum of gain times f(r_i) over the relevant items, and over its value for the ideal ranking if it is normalized.
+    """Sum of gain times f(r_i) over the relevant items, over its value for the ideal ranking if it is normalized.
 
-    Gains are labels, or 2^label - 1. They are divided by the largest gain of their query, so that equal gains have the
-    value of binary relevance bit for bit, and multiplied by it at the end if nothing is normalized.
-
-    Under random ranking the sum is a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545).
-
-    Source: Järvelin and Kekäläinen 2002 (doi:10.1145/582415.582418); gains 2^label - 1: Burges et al. 2005
-    (doi:10.1145/1102351.1102363).
+    Gains are labels or 2^label - 1 (Burges et al. 2005, doi:10.1145/1102351.1102363), relative to the largest of their
+    query: so equal gains have the value of binary relevance bit for bit.
     """
 
     f: KnownTransform
@@ -268,7 +247,7 @@ class DiscountedGain(QueryKind):
         return np.asarray(sums / self._ideal(sample) if self.is_normalized else sums * largest)
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """From N, and the sum and the sum of squares of the gains."""
+        """Of a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545)."""
         N, m, largest = sample.known_candidates, sample.num_answers, _largest(sample)
         mean, variance = moments_by_candidates(self.f, N)
         starts, query, gain, number = sample.levels

@@ -20,23 +20,18 @@ from torchrankmetrics.validation import shorten, truncate
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
 _VERSIONS = ("1", "2", "3", "4", "5")
-_NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
+_NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this array
 _UNKNOWN_IN = 5  # the first version of a file that may lack num_candidates
-_REQUIRED = ("optimistic", "pessimistic")
-DEFAULTS = {
-    "num_candidates": fault.UNKNOWN,
-    "side": 0,
-    "group": ABSENT,
-    "sample_id": ABSENT,
-    "count": 1,
-    "query": ABSENT,
+# arrays of numbers, with the stored number that an array is left out for
+_STORED = {
+    **{"optimistic": None, "pessimistic": None, "num_candidates": fault.UNKNOWN, "side": 0, "group": ABSENT},
+    **{"sample_id": ABSENT, "count": 1, "query": ABSENT, "weight": ONE, "gain": ONE},
 }
-FLAGS = {name: getattr(fault, name.upper()) for name in ("nan", "sampled", "partial", "filtered", "raw")}
-BOOLEANS = {"true": 1, "false": 0}
-_FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
-_NAMES = (*_REQUIRED, *DEFAULTS, *_FLOATS, *FLAGS)
-_PER_TASK = ("optimistic", "sample_id")
-_OPTIONAL = ("side", "group", "sample_id", "query", *FLAGS)  # columns of text that may have missing values
+_FLOATS = ("weight", "gain")  # stored as bits
+_COLUMNS = {"side": "side_and_flags", "weight": "weight_bits", "gain": "gain_bits"}
+_FLAGS = {name: getattr(fault, name.upper()) for name in ("nan", "sampled", "partial", "filtered", "raw")}
+_NAMES = (*_STORED, *_FLAGS)
+_OPTIONAL = ("side", "group", "sample_id", "query", *_FLAGS)  # columns of text that may have missing values
 _MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _EXACT = 2.0**53  # larger floats are not exact integers
 _MOST = (1 << 62) - 1  # candidates
@@ -48,11 +43,11 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     flags = table.flags
     fault.raise_faults(flags)
     arrays: dict[str, Array] = {}
-    for name in (*_REQUIRED, *DEFAULTS, *_FLOATS):  # a copy of a column of default values is freed at once
-        column = getattr(table, _FLOATS.get(name, name)).copy()
-        if name in _REQUIRED or (column != DEFAULTS.get(name, ONE)).any():
+    for name, default in _STORED.items():  # a copy of a column of default values is freed at once
+        column = table.side.copy() if name == "side" else getattr(table, _COLUMNS.get(name, name)).copy()
+        if default is None or (column != default).any():
             arrays[name] = column.view(np.float64) if name in _FLOATS else column
-    return arrays | {name: flags & bit > 0 for name, bit in FLAGS.items() if (flags & bit).any()}
+    return arrays | {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}
 
 
 def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
@@ -65,34 +60,34 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     given = {name: _vector(values, name, n) for name, values in arrays.items()}
     table = Columns(np.empty((WIDTH, n), dtype=np.int64).T)  # in memory by columns, as they are written and read
-    for name in (*_REQUIRED, *DEFAULTS):
-        default = table.optimistic if name == "pessimistic" else DEFAULTS.get(name)
-        column = as_ids(given[name], name).numpy() if name in given else default
-        setattr(table, "side_and_flags" if name == "side" else name, column)
+    for name, default in _STORED.items():
+        column: Array | int | None = default if name != "pessimistic" else table.optimistic
+        if name in given:
+            column = _bits(given[name], name) if name in _FLOATS else as_ids(given[name], name).numpy()
+        setattr(table, _COLUMNS.get(name, name), column)
     known = table.num_candidates != fault.UNKNOWN
     Ranks(table.optimistic, table.pessimistic, np.where(known, table.num_candidates, _MOST))  # checks the values
-    for name, bits in _FLOATS.items():
-        setattr(table, bits, ONE)
-        if name in given:
-            numbers = given[name]
-            if n and numbers.dtype.kind not in "iuf":
-                raise TypeError(f"{name} must hold real numbers, got {numbers.dtype}")
-            numbers = numbers.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-            setattr(table, bits, numbers.view(np.int64))
-            _refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
     side, count = table.side_and_flags, table.count
     check_side_codes(side)
     _refuse(count < 1, count, "count must be at least 1")
     has_id = table.sample_id != ABSENT
     _refuse(has_id & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
-    for name in filter(given.__contains__, FLAGS):
+    for name in filter(given.__contains__, _FLAGS):
         if n and given[name].dtype != bool:
             raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
-        side |= given[name].astype(np.int64) * (FLAGS[name] << SIDE_BITS)
+        side |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
     marks = table.flags & (fault.FILTERED | fault.RAW)
     _refuse(marks == fault.FILTERED | fault.RAW, marks, "filtered and raw must not both be true")
     _refuse((marks > 0) & (table.query == ABSENT), table.query, "filtered and raw belong to rows with a query")
     return torch.from_numpy(table.rows)
+
+
+def _bits(numbers: Array, name: str) -> Array:
+    if len(numbers) and numbers.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must hold real numbers, got {numbers.dtype}")
+    numbers = numbers.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
+    _refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
+    return numbers.view(np.int64)
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -116,7 +111,7 @@ def version_of(names: Collection[str]) -> int:
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
     array = as_array(values, name)
-    if array.ndim == 0 and n is not None and name not in _PER_TASK:
+    if array.ndim == 0 and n is not None and name not in ("optimistic", "sample_id"):  # one number for all tasks
         return np.full(n, array)
     if array.ndim != 1 or (n is not None and len(array) != n):
         expected = "(tasks,)" if n is None else f"(tasks,) = ({n},) as optimistic"
@@ -137,7 +132,7 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
         raise ValueError(f"columns must have different names, got {listed}")
     known = ("rank", *_NAMES)
     found = {str(name): np.asarray(column) for name, column in zip(names, columns, strict=True) if name in known}
-    if not ("rank" in found) ^ (found.keys() >= {*_REQUIRED}):
+    if not ("rank" in found) ^ (found.keys() >= {"optimistic", "pessimistic"}):
         raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {listed}")
     arrays = {name: of_text(values, name) for name, values in found.items()}
     if "rank" in arrays:
@@ -150,17 +145,19 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
 
 def of_text(values: Array, column: str) -> Array:
     """Read text or numbers as the dtype of ``RankTable.from_numpy``; sides, groups, ids and flags may be missing."""
-    if values.dtype.kind in "iu" or (values.dtype == bool and column in FLAGS):
+    if values.dtype.kind in "iu" or (values.dtype == bool and column in _FLAGS):
         return values
     text = np.char.lower(np.char.strip(values.astype(str)))
     missing = np.isin(text, _MISSING)
     if missing.any() and column not in _OPTIONAL:
         raise ValueError(f"{column} must have a value in every row, got none in row {int(missing.argmax())}")
-    text = np.where(missing, str(DEFAULTS.get(column, 0)), text)
-    words: dict[str, int] = {}
-    hint = ": number names from 0 on, the same in all files"
-    if column == "side" or column in FLAGS:
-        words, hint = (SIDE_WORDS, ", or head and tail") if column == "side" else (BOOLEANS, ", or true and false")
+    text = np.where(missing, str(_STORED.get(column, 0)), text)
+    words, hint = dict[str, int](), ": number names from 0 on, the same in all files"
+    if column == "side":
+        words, hint = SIDE_WORDS, ", or head and tail"
+    elif column in _FLAGS:
+        words, hint = {"true": 1, "false": 0}, ", or true and false"
+    if words:
         text = np.array([str(words.get(word, word)) for word in text.tolist()], dtype=str)
     for dtype in (np.int64, np.float64):
         with suppress(ValueError, OverflowError):
@@ -175,14 +172,13 @@ def of_text(values: Array, column: str) -> Array:
             row, hint = int(wrong.argmax()), "; ranks of ties belong into the columns optimistic and pessimistic"
             raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint * (column == 'rank')}")
         numbers = numbers.astype(np.int64)
-    if column in FLAGS:
+    if column in _FLAGS:
         _refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
         return numbers.astype(bool)
     return numbers
 
 
 def _is_number(word: str) -> bool:
-    try:
+    with suppress(ValueError):
         return math.isfinite(float(word))
-    except ValueError:
-        return False
+    return False

@@ -35,11 +35,7 @@ Preds = Tensor | Array | Ranks | HasRows
 
 
 class TaskFacts(NamedTuple):
-    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given.
-
-    Without ``query``, tasks of one row of scores are the relevant items of one query if the ranks have rows; otherwise
-    each task is a query. Without ``gain`` it is the label of the ranks, or 1.
-    """
+    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given, or as the ranks say."""
 
     side: TaskSide | None = None
     group: Integers | None = None
@@ -64,15 +60,10 @@ def make_block(
     backend: str = "auto",
     name: str = "preds",
 ) -> Tensor:
-    """Turn scores, ranks or a table, with facts of their tasks, into one int64 (tasks, 10) block of rows.
-
-    Arguments and errors as ``RankMetric.update``; facts that ranks or a table contain must not be given. Errors call
-    the scores by ``name``.
-    """
+    """Turn scores (``name`` in errors), ranks or a table, and facts of tasks, into an int64 (tasks, 10) block."""
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            options: dict[str, Any] = {"indexes": indexes, "backend": backend, "name": name}
-            return make_block(preds, target, exclude, facts, **options)
+            return make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, name=name)
     if isinstance(preds, Ranks | HasRows):
         given = {"target": target, "exclude": exclude, "indexes": indexes}
         if isinstance(preds, HasRows):
@@ -115,10 +106,7 @@ def _at(values: Numbers | None, name: str, index: Tensor, preds: Tensor) -> Numb
 
 
 def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Tensor:
-    """Write ranks and facts of their tasks as an int64 (tasks, 10) block; errors as ``RankMetric.update``.
-
-    ``flag_repeats`` flags the rows of one update whose sample id came before.
-    """
+    """Write ranks and facts of their tasks as an int64 (tasks, 10) block; flag rows whose sample id came before."""
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
     side, group, weight, sample_id, query, gain = facts

@@ -147,21 +147,11 @@ _LARGEST = 1 << 62
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
     """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
 
-    Any split and any sharding give the same array, bit for bit. Tasks of weight zero are dropped first: they must not
-    replace a repeat of another task.
-
-    Args:
-        rows: (n, 10) int64; read by columns, so that the transpose of a contiguous (10, n) is fastest.
-        drop_repeats: False keeps repeats that differ, as long as more rows may be added.
-
-    Returns:
-        (u, 10) int64, the transpose of a contiguous (10, u); and the number of repeats that were dropped although they
-        differ from the one kept (the smallest).
-
-    Raises:
-        ValueError: if the counts sum to 2^63 or more.
+    Any split and any sharding give the same array (u, 10), bit for bit. The second result is the number of repeats that
+    were dropped although they differ from the one that stays, the smallest; ``drop_repeats`` False keeps these.
     """
-    weighed = Columns(rows).weight_bits != 0  # the bits of 0.0; -0.0 is made positive where rows are written
+    # tasks of weight zero must not replace a repeat of another task; -0.0 is made positive where rows are written
+    weighed = Columns(rows).weight_bits != 0
     rows = np.ascontiguousarray(rows.T if weighed.all() else rows[weighed].T).T
     if len(rows) == 0:
         return rows.reshape(0, WIDTH), 0
@@ -260,24 +250,19 @@ def _pack(columns: Sequence[Rows]) -> Rows | None:
     return key
 
 
-Numbers = TypeVar("Numbers", Tensor, Rows)
-
 _MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
 # odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
 _FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
 
 
-def mixed(x: Numbers) -> Numbers:
-    """Mix the bits of int64 numbers, tensors or arrays: a bijection, the finaliser of splitmix64.
-
-    Steele, Lea and Flood 2014 (doi:10.1145/2714064.2660195).
-    """
+def mixed(x: Table) -> Table:
+    """Mix the bits of int64 numbers by a bijection, the finalizer of splitmix64 (doi:10.1145/2714064.2660195)."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * -0x40A7B892E31B1A47
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * -0x6B2FB644ECCEEE15
     return x ^ ((x >> 31) & ((1 << 33) - 1))
 
 
-def combined(*columns: Numbers) -> Numbers:
+def combined(*columns: Table) -> Table:
     """One int64 number of each row, from some of its columns; sums wrap around."""
     total = columns[0] * _FACTORS[0]
     for column, factor in zip(columns[1:], _FACTORS[1:], strict=False):
@@ -285,17 +270,15 @@ def combined(*columns: Numbers) -> Numbers:
     return mixed(total)
 
 
-def _of_rows(rows: Columns[Numbers]) -> tuple[Numbers, Numbers]:
-    """Term of each answer in the name of its query: from its sample id, and without one from its ranks and gain.
-
-    Group and weight, which others may give to a table later, distinguish queries by themselves.
-    """
+def _of_rows(rows: Columns[Table]) -> tuple[Table, Table]:
+    """Terms of each answer in the name of its query, from its sample id and from its ranks and gain."""
+    # group and weight, which others may give to a table later, distinguish queries by themselves
     marks = (rows.side_and_flags & _MARKS) | rows.side
     about = (rows.optimistic, rows.pessimistic, rows.num_candidates, marks, rows.gain_bits - ONE)
     return combined(rows.sample_id, rows.side), combined(*about)
 
 
-def _name(total: Numbers, number: Numbers) -> Numbers:
+def _name(total: Table, number: Table) -> Table:
     """Names below zero, apart from those that users give and from none at all."""
     return mixed(total + number * _FACTORS[8]) | (ABSENT + 1)
 
@@ -323,8 +306,7 @@ def name_again(rows: Tensor) -> None:
     columns = Columns(rows)
     mine = ((columns.query < 0) & (columns.query != ABSENT) & (columns.sample_id != ABSENT)).nonzero()[:, 0]
     part = rows[mine]
-    keys = torch.stack([Columns(part).query, Columns(part).side], 1)
-    found, row = unique_rows(keys)
+    found, row = unique_rows(torch.stack([Columns(part).query, Columns(part).side], 1))
     name_by_content(part, row, len(found))
     rows[mine] = part
 
@@ -335,7 +317,6 @@ def num_copies(rows: Rows, starts: Rows) -> Rows:
     by_id, by_content = _of_rows(columns)
     part, count = np.where(columns.sample_id == ABSENT, by_content, by_id), columns.count
     name, length = columns.query[starts], np.diff(np.append(starts, len(rows)))
-
     common = np.gcd.reduceat(count, starts)
     copies = np.zeros_like(common)
 

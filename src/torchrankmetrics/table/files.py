@@ -5,11 +5,10 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from zipfile import ZipFile, ZipInfo
 
 import numpy as np
@@ -19,8 +18,6 @@ from torch import Tensor
 
 from torchrankmetrics.files import MAX_BYTES, natural, write_whole
 from torchrankmetrics.table.arrays import (
-    BOOLEANS,
-    FLAGS,
     VERSION_FIELD,
     Array,
     check_names,
@@ -31,7 +28,7 @@ from torchrankmetrics.table.arrays import (
     to_arrays,
     version_of,
 )
-from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
+from torchrankmetrics.table.columns import WIDTH
 from torchrankmetrics.validation import check_int, shorten, truncate
 
 Source = str | os.PathLike[str]
@@ -46,7 +43,6 @@ _MARK = b"torchrankmetrics SHA-256"  # before the digest
 _SEAL = len(_MARK) + hashlib.sha256().digest_size
 _BATCH = 1 << 16  # rows that are decoded at once
 _PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empty struct is one byte there
-_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")  # NumPy also reads 1_000, and digits of other scripts
 
 
 class TooLargeError(ValueError):
@@ -66,7 +62,7 @@ def read(path: Source, max_bytes: int) -> Tensor:
         return read_parquet(path, max_bytes)
     content = _content(path, max_bytes)
     if content.startswith(_MAGIC):
-        return _decoded([_opened(path, {}, content, max_bytes)], max_bytes)
+        return _decoded([(path, _opened(path, content, max_bytes))], max_bytes)
     return (_read_csv if _is_csv(path, content) else _read_npz)(content, path, max_bytes)
 
 
@@ -74,17 +70,16 @@ def read_parquet(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
     """Read the rows of Parquet files and directories, in their order; errors as ``RankTable.from_parquet``."""
     max_bytes = check_int("max_bytes", max_bytes, 1)
     parts = _parts(source)
-    return _decoded((_opened(path, given, _content(path, max_bytes), max_bytes) for path, given in parts), max_bytes)
+    return _decoded(((path, _opened(path, _content(path, max_bytes), max_bytes)) for path in parts), max_bytes)
 
 
 def num_stored_rows(path: Source) -> int:
     """Return the number of rows of a file or a directory, from headers and footers; errors as ``RankTable.load``."""
     if _has_parquet(path):
-        return sum(num_stored_rows(part) for part, _ in _parts(path))
+        return sum(map(num_stored_rows, _parts(path)))
     content = _content(path, MAX_BYTES)
     if content.startswith(_MAGIC):
-        number: int = _opened(path, {}, content, MAX_BYTES)[1].metadata.num_rows
-        return number
+        return int(_opened(path, content, MAX_BYTES).metadata.num_rows)
     if _is_csv(path, content):
         return max(sum(bool(line.strip()) for line in content.splitlines()) - 1, 0)
     with _members(content, path) as (archive, members):
@@ -121,15 +116,10 @@ def write_parquet(path: Source, rows: Tensor) -> None:
 
 
 def is_one_table(folder: Path) -> bool:
-    """Whether a directory is one table of an engine, by its name, its partitions, or the names of its files."""
-    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(("_", "."))]
-    names = [entry.name for entry in entries if entry.suffix == ".parquet"]
-    return (
-        folder.suffix == ".parquet"
-        or (folder / "_SUCCESS").exists()
-        or any("=" in entry.name and entry.is_dir() for entry in entries)
-        or (bool(names) and all(name.startswith(("part-", "part.")) for name in names))
-    )
+    """Whether a directory is one table of an engine, by its name or the names of its files."""
+    names = [path.name for path in folder.glob("*.parquet") if not path.name.startswith(("_", "."))]
+    of_engine = bool(names) and all(name.startswith(("part-", "part.")) for name in names)
+    return of_engine or folder.suffix == ".parquet" or (folder / "_SUCCESS").exists()
 
 
 def _content(path: Source, max_bytes: int) -> bytes:
@@ -239,38 +229,21 @@ def _has_parquet(path: Source) -> bool:
     return os.path.isdir(path) and any(Path(path).rglob("*.parquet"))
 
 
-def _parts(source: Source | Iterable[Source]) -> list[tuple[Path, dict[str, Any]]]:
-    """Find Parquet files, with the columns that the names of their directories define; numbers sorted by value."""
-    parts: list[tuple[Path, dict[str, Any]]] = []
+def _parts(source: Source | Iterable[Source]) -> list[Path]:
+    """Find Parquet files, in a directory by name, with numbers sorted by value; ValueError for directories in it."""
+    parts: list[Path] = []
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     for path in map(Path, sources):
-        if not path.is_dir():
-            parts.append((path, {}))
-            continue
-        files = (file.relative_to(path) for file in path.rglob("*.parquet") if file.is_file())
-        for file in sorted(files, key=lambda file: [natural(part) for part in file.parts]):
-            if not any(part.startswith(("_", ".")) for part in file.parts):  # engines write their own files there
-                parts.append((path / file, _constants(path / file, file.parts[:-1])))
-    if not parts:
+        files = [file.relative_to(path) for file in path.rglob("*.parquet") if file.is_file()] if path.is_dir() else []
+        # engines write their own files under names that begin with _ or .
+        files = [file for file in files if not any(part.startswith(("_", ".")) for part in file.parts)]
+        if nested := [str(path / file) for file in files if len(file.parts) > 1]:
+            remedy = "read partitions (name=value) with RankTable.from_pandas(pandas.read_parquet(...))"
+            raise ValueError(f"{path} must contain the files of one table, got {min(nested)}; {remedy}")
+        parts += [path / file for file in sorted(files, key=lambda file: natural(file.name))] or [path]
+    if any(map(Path.is_dir, parts)) or not parts:
         raise ValueError(f"there is no .parquet file to read in {', '.join(map(str, sources)) or 'an empty list'}")
     return parts
-
-
-def _constants(path: Path, folders: Iterable[str]) -> dict[str, Any]:
-    """Read columns from the names of partitions (name=value), each of which must have a value."""
-    constants: dict[str, Any] = {}
-    for folder in folders:
-        name, _, text = folder.partition("=")
-        word = unquote(text).strip().lower()
-        words: Mapping[str, int] = SIDE_WORDS if name == "side" else BOOLEANS if name in FLAGS else {}
-        try:
-            check_names([name])
-            if name in constants or not (word in words or _NUMBER.fullmatch(word)):
-                raise ValueError(f"{name} must occur once and have a number{' or word' if words else ''} as its value")
-            constants[name] = of_text(np.array([word]), name)[0]
-        except ValueError as error:
-            raise ValueError(f"{folder} is not a partition of ranks (name=value) in {path}: {error}") from None
-    return constants
 
 
 def _pyarrow() -> Any:
@@ -285,8 +258,8 @@ def _start_of_footer(content: bytes | memoryview) -> int:
     return len(content) - _END - int.from_bytes(content[-_END : -len(_MAGIC)], "little")
 
 
-def _opened(path: Source, given: dict[str, Any], content: bytes, max_bytes: int) -> tuple[Source, Any, dict[str, Any]]:
-    """Check the digest, the footer and the columns of a Parquet file, of which its directories have given some."""
+def _opened(path: Source, content: bytes, max_bytes: int) -> Any:
+    """Open a Parquet file whose digest, footer and columns are checked."""
     pa = _pyarrow()
     with _naming_errors(path, "Parquet file of ranks"):
         footer = _start_of_footer(content)
@@ -306,37 +279,36 @@ def _opened(path: Source, given: dict[str, Any], content: bytes, max_bytes: int)
             thrift_string_size_limit=1 << 24,
             thrift_container_size_limit=1 << 16,
         )
-        names = [*_names(parquet), *given]
+        names = _names(parquet)
         check_names(names)
         if len(set(names)) < len(names):
-            raise ValueError(f"columns and partitions must occur once: {truncate(', '.join(names))}")
+            raise ValueError(f"columns must occur once: {truncate(', '.join(names))}")
         if (version := (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD.encode())) is not None:
             check_version(version.decode(), names)
-        return path, parquet, given
+        return parquet
 
 
-def _names(parquet: Any) -> list[str]:
-    # pandas and Dask write indices under names that begin with __
+def _names(parquet: Any) -> list[str]:  # pandas and Dask write indices under names that begin with __
     return [name for name in parquet.schema_arrow.names if not name.startswith("__")]
 
 
-def _decoded(files: Iterable[tuple[Source, Any, dict[str, Any]]], max_bytes: int) -> Tensor:
+def _decoded(files: Iterable[tuple[Source, Any]], max_bytes: int) -> Tensor:
     """Read the rows of Parquet files that ``_opened`` checked, in batches."""
     opened, number, largest = [], 0, 0
-    for file in files:
-        opened.append(file)
-        about = file[1].metadata
+    for path, parquet in files:
+        opened.append((path, parquet))
+        about = parquet.metadata
         number += max(about.num_rows, 0)
         largest = max([largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))])
         if (needed := 8 * WIDTH * number + largest) > max_bytes:
-            raise TooLargeError(file[0], needed, max_bytes)
+            raise TooLargeError(path, needed, max_bytes)
     rows, end = np.empty((WIDTH, number), dtype=np.int64).T, 0
-    for path, parquet, given in opened:
+    for path, parquet in opened:
         with _naming_errors(path, "Parquet file of ranks"):
             start, names = end, _names(parquet)
             for batch in parquet.iter_batches(_BATCH, columns=names):
                 try:
-                    block = from_arrays(given | {name: _values(name, batch.column(name)) for name in names})
+                    block = from_arrays({name: _values(name, batch.column(name)) for name in names})
                 except (TypeError, ValueError, IndexError) as error:
                     raise ValueError(f"{error} (counted from row {end - start})") from None
                 rows[end : end + len(block)] = block.numpy()

@@ -1,14 +1,16 @@
 """Rows of one query as places of its relevant items in one list of candidates."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.queries.sample import QuerySample, changes
+from torchrankmetrics.definitions.candidates import FloatArray, changes
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -56,19 +58,11 @@ def merged(queries: QuerySample) -> QuerySample:
 
 
 def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
-    """Find the queries of rows, and the places of their answers.
+    """Find the queries of rows (n, 10), by side and query or by ``partition`` (n,), and the places of their answers.
 
     Ranks that leave other answers out become places by putting them back: answers are sorted by the number of
     candidates above them that no rank leaves out. Answers between the same two of these candidates are next to each
     other, so that a metric of sets of places does not depend on their order.
-
-    Args:
-        rows: (n, 10), repeats dropped.
-        partition: (n,) which rows are answers of the same queries; None: by side and query.
-
-    Raises:
-        ValueError: if answers of a query differ in weight, group or number of candidates, do not fit into one list,
-            lack the marks of filtered ranks, or some of them are missing.
     """
     columns = Columns(rows)
     alone = columns.query == ABSENT
@@ -101,16 +95,15 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     rows, index, first = _side_by_side(rows, index, partition)
     columns = Columns(rows)
     filtered, last = _in_common(columns)
-    starts = np.flatnonzero(first)
-    of = np.cumsum(first) - 1
+    starts, of = np.flatnonzero(first), np.cumsum(first) - 1
+    check = partial(_require_none, rows, index, starts)
     copies = np.ones(len(starts), dtype=np.int64)
     unnamed = columns.query[starts] < 0
     if unnamed.any():
         inside = unnamed[of]
         copies[unnamed] = num_copies(rows[inside], np.flatnonzero(first[inside]))
-        _require_none(
+        check(
             copies == 0,
-            *(rows, index, starts),
             "lack answers that came in the same update, or have answers that differ in weight or group: pass one "
             "weight and group for all answers of a query, and query= if its answers are spread over several updates",
         )
@@ -122,25 +115,21 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         ("num_candidates without its own answers", left_in),
     ):
         differ = np.logical_or.reduceat(values != values[starts][of], starts)
-        _require_none(differ, rows, index, starts, f"have answers that differ in {what}")
+        check(differ, f"have answers that differ in {what}")
     number = np.add.reduceat(count, starts)
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
-    _require_none(
+    check(
         (number > 1) & np.logical_or.reduceat(unsaid, starts),
-        *(rows, index, starts),
         "have several answers, and it is unknown whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
-    low, high, answers, gain, blocks, N = _blocks(rows, index, starts, of, count, filtered, last)
+    low, high, answers, gain, blocks, N = _blocks(columns, starts, of, count, filtered, last, check)
     facts = (N, weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
     return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts, gain)
 
 
 def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:
-    """Which ranks are filtered, 0 or 1, and the last place among the candidates that no rank leaves out.
-
-    A filtered answer is between two of these places, or in a block of others.
-    """
+    """Which ranks are filtered, 0 or 1, and the last place among the candidates that no rank leaves out."""
     filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
     return filtered, columns.pessimistic - filtered
 
@@ -168,11 +157,10 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
 
 
 def _blocks(
-    rows: Rows, index: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows
+    columns: Columns[Rows], starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows, check: Callable[..., None]
 ) -> tuple[Rows, Rows, Rows, FloatArray, Rows, Rows]:
     """Put the filtered answers back among the candidates: blocks of one gain, their number in each query, and N."""
-    columns = Columns(rows)
-    begins = np.zeros(len(rows), dtype=bool)
+    begins = np.zeros(len(last), dtype=bool)
     begins[starts] = True
     begins[1:] |= (np.diff(columns.optimistic) != 0) | (np.diff(last) != 0)
     block = np.flatnonzero(begins)
@@ -190,20 +178,18 @@ def _blocks(
     broken = np.logical_or.reduceat(wrong, heads)
     if broken.any():
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
-        _require_none(
+        check(
             broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
-            *(rows, index, starts),
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
             "other in part)",
         )
     inside = np.cumsum(begins) - 1
     begins[1:] |= np.diff(columns.gain_bits) != 0
     part = np.flatnonzero(begins)
-    inside, answers, gain = inside[part], np.add.reduceat(count, part), gains(rows)[part]
+    inside, answers, gain = inside[part], np.add.reduceat(count, part), gains(columns.rows)[part]
     heads = np.searchsorted(of[part], np.arange(len(starts)))
-    _require_none(
+    check(
         np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
-        *(rows, index, starts),
         "have relevant items with different labels that are excluded from each other's candidates, so that their order "
         "is unknown: exclude must not list the relevant items of a query",
     )
@@ -229,7 +215,7 @@ def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows,
     return places, places, np.ones_like(places), gain[order]
 
 
-def _require_none(wrong: npt.NDArray[np.bool_], rows: Rows, index: Rows, starts: Rows, text: str) -> None:
+def _require_none(rows: Rows, index: Rows, starts: Rows, wrong: npt.NDArray[np.bool_], text: str) -> None:
     if wrong.any():
         first = min(starts[wrong], key=index.__getitem__)
         columns = Columns(rows[first][None])

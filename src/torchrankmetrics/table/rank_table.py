@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # methods import what computes values: building rows loads ne
 
     from torchrankmetrics.inference.intervals import Cluster, Intervals
     from torchrankmetrics.inference.standard_errors import Method
+    from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.measure import Measure
     from torchrankmetrics.metrics.registry import MetricLike, Metrics
@@ -48,11 +49,7 @@ class RankTable(HasRows):
 
     Args:
         rows (Tensor): (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count,
-            query, gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
-
-    Raises:
-        TypeError: if rows are not int64.
-        ValueError: if they are not (n, 10), (n, 9) or (n, 8).
+            query, gain; or without gain (n, 9), as in 0.2; or without query and gain (n, 8), as in 0.1.
 
     >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
     >>> table
@@ -82,7 +79,7 @@ class RankTable(HasRows):
         query: Integers | None = None,
         gain: Numbers | None = None,
     ) -> "RankTable":
-        """Return a table of ranks, one row per task; arguments and errors as in ``RankMetric.update``.
+        """Return a table of ranks, one row per task; errors as in ``RankMetric.update``.
 
         Args:
             ranks (Ranks): one entry per task.
@@ -102,10 +99,7 @@ class RankTable(HasRows):
         Args:
             tables (sequence of RankTable): of the same tasks or of others.
             offset_ids (bool, default False): True moves the sample ids of each table past those of the tables before
-                it: equal ids of two data sets are two tasks, and no repeats of one.
-
-        Raises:
-            ValueError: if the ids of all tables together do not fit in int64.
+                it, so that equal ids of two datasets are two tasks.
         """
         if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
             raise TypeError(f"tables must be a sequence of RankTables, got {shorten(tables)}")
@@ -119,16 +113,12 @@ class RankTable(HasRows):
         """Return a table of plain arrays by name, on the CPU; the inverse of ``to_numpy``.
 
         Args:
-            arrays (mapping): (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side
-                (0 none, 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan
-                (a score was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation),
-                filtered and raw (the other relevant items of the query are excluded, or are candidates). Only
-                optimistic is required; without num_candidates there are base values only. A single number serves all
-                rows, except for optimistic and sample_id.
+            arrays (mapping): the arrays of docs/cli.md, "File format", each (tasks,): optimistic, and any of
+                pessimistic, num_candidates, side, group, sample_id, count, query, weight, gain, nan, sampled, partial,
+                filtered and raw. A single number serves all rows, except for optimistic and sample_id.
 
         Raises:
-            TypeError: if an array has another kind of dtype.
-            ValueError: if a name is unknown or missing, or a shape or value is wrong.
+            TypeError, ValueError: if a name is unknown or missing, or a dtype, shape or value is wrong.
 
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
@@ -148,12 +138,8 @@ class RankTable(HasRows):
         """Return a table of a data frame with the columns of a CSV file (docs/cli.md); the inverse of ``to_pandas``.
 
         Args:
-            frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group,
-                sample_id, query, weight and the other columns of ``from_numpy``. Other columns are ignored with a
-                warning.
-
-        Raises:
-            ValueError: if ranks are missing or fractional, or a value is wrong.
+            frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other columns of
+                ``from_numpy``; more columns are ignored with a warning.
         """
         from torchrankmetrics.table.arrays import from_columns
 
@@ -179,14 +165,11 @@ class RankTable(HasRows):
         """Return the table of a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
-            path (path): of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes
-                it.
-            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row. A small file may contain
-                many rows.
+            path (path): of a file, .npz, Parquet, CSV or TSV; or of a folder of Parquet files.
+            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row.
 
         Raises:
-            OSError: if the file cannot be opened.
-            ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
+            OSError, ValueError: if it cannot be opened; if it is empty, damaged, of a later version, or too large.
         """
         from torchrankmetrics.table.files import read
 
@@ -195,14 +178,11 @@ class RankTable(HasRows):
     def save(self, path: Source) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
 
-        A path that ends in .parquet is written as ``to_parquet`` does.
-
         Args:
-            path (path): of the new file.
+            path (path): of the new file; one that ends in .parquet is written by ``to_parquet``.
 
         Raises:
-            OSError: if the path cannot be written to.
-            IndexError, ValueError: for faults that an accelerator could only flag.
+            OSError, IndexError, ValueError: if it cannot be written; for faults that an accelerator could only flag.
         """
         from torchrankmetrics.table import files
 
@@ -210,19 +190,16 @@ class RankTable(HasRows):
 
     @classmethod
     def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
-        """Return the table of a Parquet file, several, or a folder of them, partitioned (name=value) or not.
-
-        Columns as in ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
-        files, which are read in batches, one may lack columns that another has.
+        """Return the table of a Parquet file, several, or a folder of them; each may lack columns that another has.
 
         Args:
-            source (path or sequence of paths): a path, or paths in the order of the rows.
+            source (path or sequence of paths): in the order of the rows; columns as in ``from_numpy``, in integers and
+                floats of any width; sides may be words.
             max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
-            OSError: if a file cannot be opened.
-            ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
+            OSError, ValueError: as ``load``, and for unknown columns, nulls and wrong values.
         """
         from torchrankmetrics.table.files import read_parquet
 
@@ -274,10 +251,7 @@ class RankTable(HasRows):
 
     @property
     def query(self) -> Tensor:
-        """(n,) int64: tasks of one (side, query) are the answers of one query.
-
-        The smallest int64 marks a query with a single row; other negative ids are queries without a name from the user.
-        """
+        """(n,) int64: tasks of one (side, query) are its relevant items; the smallest int64: a query of one row."""
         return Columns(self.rows).query
 
     @property
@@ -296,9 +270,6 @@ class RankTable(HasRows):
         Args:
             side (str, default None): "head", "tail" or "relation"; None: all sides.
             group (int, default None): id of a group; None: all groups.
-
-        Raises:
-            TypeError, ValueError: for another group or side.
         """
         check_choice("side", side, SIDE_CODES)
         keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
@@ -313,9 +284,6 @@ class RankTable(HasRows):
 
         Args:
             group (integers): (n,) integers, one for all rows (for example a dataset), or None for no groups.
-
-        Raises:
-            TypeError, ValueError: if groups are not integers, not (n,), or do not fit in int64.
         """
         rows = self.rows.clone()
         Columns(rows).group = Columns(rows_of(self.ranks, TaskFacts(group=group))).group
@@ -327,10 +295,9 @@ class RankTable(HasRows):
         Args:
             metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
         """
-        from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.summary import summarize
 
-        return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
+        return summarize(self._analysis(partial=True), _measures(metrics).values())
 
     def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
         """Return metrics by group, as ``RankCollection.breakdown`` does.
@@ -339,25 +306,20 @@ class RankTable(HasRows):
             metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
         """
-        from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.breakdown import break_down
 
-        return break_down(Analysis([self.rows], partial=True), _measures(metrics).values(), names)
+        return break_down(self._analysis(partial=True), _measures(metrics).values(), names)
 
     def query_values(self, metric: "MetricLike") -> dict[int, float]:
         """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
 
         Args:
-            metric (str, QueryDefinition or RankMetric): a metric in its base view, such as "ndcg@10".
-
-        Raises:
-            ValueError: for other metrics, and if queries have no ``query`` or the same one on several sides.
+            metric (str, QueryDefinition or RankMetric): a metric in its base view, such as "ndcg@10", of one side.
         """
-        from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.registry import as_measure
         from torchrankmetrics.table.queries import of_side, queries_of
 
-        measure, rows = as_measure(metric), Analysis([self.rows]).table_rows
+        measure, rows = as_measure(metric), self._analysis().table_rows
         definition: Any = measure.definition
         if measure.view != "base" or definition.entries_are_rows:
             raise ValueError(f"metric must be a metric of queries in its base view, got {measure.key!r}")
@@ -390,23 +352,22 @@ class RankTable(HasRows):
             seed (int, default 0): random seed of the bootstrap.
         """
         from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
-        from torchrankmetrics.metrics.analysis import Analysis
 
         rows = self.rows.cpu().numpy()
         if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
             cluster = canonical_clusters(cluster, rows, "the table")
-        analysis, measures = Analysis([self.rows]), _measures(metrics)
-        return confidence_intervals(
-            analysis, measures, confidence_level, method, cluster, n_resamples=n_resamples, seed=seed
-        )
+        options = confidence_level, method, cluster, n_resamples, seed
+        return confidence_intervals(self._analysis(), _measures(metrics), *options)
 
     def compact(self) -> "RankTable":
-        """Return the smallest table with the same value of every metric.
-
-        Rows are sorted, equal ones merged into their count, and of repeats of (side, sample id) the smallest stays.
-        """
+        """Return the smallest table with the same values: sorted rows, equal ones merged, repeats dropped."""
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
+
+    def _analysis(self, partial: bool = False) -> "Analysis":
+        from torchrankmetrics.metrics.analysis import Analysis
+
+        return Analysis([self.rows], partial=partial)
 
 
 def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":

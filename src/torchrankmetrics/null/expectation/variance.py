@@ -13,12 +13,7 @@ from torchrankmetrics.null.expectation.provider import unavailable
 
 
 def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of sum v_i (r_i - mean)^2.
-
-    With mu, s2, m4 the mean, variance and fourth central moment of U{1..N}, the moments are two sums. E = sum (v -
-    v^2) s2 + sum v (mu - mu_bar)^2. V = sum (v - v^2)^2 (m4 - s2^2) + 2 [(sum v^2 s2)^2 - sum v^4 s2^2] + 4 sum s2
-    v^2 (mu - mu_bar)^2.
-    """
+    """Exact moments of sum v_i (r_i - mean)^2, from mean mu, variance s2 and fourth central moment m4 of each rank."""
     N, v, c = counts.num_candidates.astype(np.float64), counts.weight, counts.count
     mu, s2 = (N + 1) / 2, (N - 1) * (N + 1) / 12
     m4 = (N - 1) * (N + 1) * (3 * N * N - 7) / 240
