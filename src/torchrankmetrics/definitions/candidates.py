@@ -60,7 +60,7 @@ class CandidateCounts:
             bounds = "at least 1 (the true candidate counts) and below 2^62"
             raise ValueError(f"num_candidates must be {bounds}, got {N[wrong][0]}")
         c = np.ones_like(N) if count is None else integers(count, "count")
-        w = None if weight is None else _weights(weight)
+        w = None if weight is None else weights_of(weight)
         for name, other in (("count", c), ("weight", w)):
             if other is not None and other.shape != N.shape:
                 raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
@@ -150,7 +150,8 @@ def integers(values: npt.ArrayLike, name: str) -> IntArray:
     return array.astype(np.int64)
 
 
-def _weights(values: npt.ArrayLike) -> FloatArray:
+def weights_of(values: npt.ArrayLike) -> FloatArray:
+    """Read weights (n,), or one, as float64."""
     try:
         w = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
