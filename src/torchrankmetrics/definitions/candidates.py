@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.validation import shorten
+
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 MOST_CANDIDATES = (1 << 62) - 1  # sums of two ranks, and of a rank and one, stay inside int64
@@ -138,6 +140,8 @@ def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def integers(values: npt.ArrayLike, name: str) -> IntArray:
     """Read integers (n,), or one, as int64."""
+    if isinstance(values, str):
+        raise TypeError(f"{name} must be integers, got the str {shorten(values)}")
     given = array = np.atleast_1d(np.asarray(values))
     if given.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {given.shape}")

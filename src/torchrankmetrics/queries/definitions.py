@@ -200,7 +200,7 @@ def recall_at(k: int) -> QueryDefinition:
     >>> recall_at(100).name
     'recall_at_100'
     """
-    return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
+    return QueryDefinition(f"recall_at_{check_int('k', k, 1, 1 << 63)}", f=AtMost(k), higher_is_better=True)
 
 
 def precision_at(k: int) -> QueryDefinition:
@@ -212,7 +212,7 @@ def precision_at(k: int) -> QueryDefinition:
     >>> precision_at(5).name
     'precision_at_5'
     """
-    return QueryDefinition(f"precision_at_{_places(k)}", kind=SumOf(AtMost(k), divisor=k))
+    return QueryDefinition(f"precision_at_{check_int('k', k, 1, 1 << 63)}", kind=SumOf(AtMost(k), divisor=k))
 
 
 def success_at(k: int) -> QueryDefinition:
@@ -224,7 +224,7 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(f"success_at_{_places(k)}", kind=binary.Success(AtMost(k)))
+    return QueryDefinition(f"success_at_{check_int('k', k, 1, 1 << 63)}", kind=binary.Success(AtMost(k)))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
@@ -304,11 +304,7 @@ def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
 
 
 def _name(name: str, k: int | None) -> str:
-    return name if k is None else f"{name}_at_{_places(k)}"
-
-
-def _places(k: int) -> int:
-    return check_int("k", k, 1, 1 << 63)
+    return name if k is None else f"{name}_at_{check_int('k', k, 1, 1 << 63)}"
 
 
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:

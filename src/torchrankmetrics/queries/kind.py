@@ -203,7 +203,7 @@ class SumOf(QueryKind):
         return share * mean, share**2 * spread * variance, self._divided(self._best(sample), sample)
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
-        if isinstance(self.f, AtMost):
+        if isinstance(self.f, AtMost) and self.divisor != "best":
             return hit_distribution(N, m, self.f.k, self.divisor or m, most)
         return super().distribution(N, m, most, gain)
 
