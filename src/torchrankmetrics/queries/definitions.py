@@ -147,7 +147,7 @@ class QueryDefinition(MetricDefinition):
         mean, variance, optimum = self.kind.moments(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
-        squared = _sum(share * share * count, variance[used])
+        squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
     def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
@@ -311,9 +311,4 @@ def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -
     if not used.any():
         return math.nan
     mass = in_range(sample.weight[used]) * sample.count[used]
-    return _sum(mass, x[used]) / math.fsum(mass.tolist())
-
-
-def _sum(mass: FloatArray, x: FloatArray) -> float:
-    """Sum products, to the last bit the same in any order."""
-    return math.fsum((mass * x).tolist())
+    return math.fsum((mass * x[used]).tolist()) / math.fsum(mass.tolist())  # the same bits in any order
