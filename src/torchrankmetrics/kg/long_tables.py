@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.kg.scorers import as_scores
+from torchrankmetrics.kg.loop import as_scores
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.ranking.scores import rank_listed
