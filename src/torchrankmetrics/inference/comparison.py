@@ -22,30 +22,19 @@ class Comparison(Rendered):
 
     Attributes:
         metric (str): canonical key.
-        a (float): value of the first model; with several seeds, their mean.
-        b (float): value of the second model.
-        difference (float): a - b.
-        low (float): lower end of its confidence interval.
-        high (float): upper end.
-        confidence_level (float): in (0, 1).
-        p_value (float): two-sided, of the hypothesis of no difference; None for metrics without a test, such as the
-            median.
-        p_adjusted (float): adjusted for all metrics and pairs of models of the call.
+        a, b, difference (float): values of both models, with several seeds their means, and a - b.
+        low, high, confidence_level (float): the interval of the difference, and its level in (0, 1).
+        p_value (float): two-sided, of no difference; None for metrics without a test, such as the median.
+        p_adjusted, correction (float, str): adjusted for all metrics and pairs of the call, by "Holm" or "max-T".
         test (str): name of the test.
-        num_tasks (int): number of ranking tasks or queries on which both models were compared.
+        num_tasks, unit (int, str): number of "tasks" or "queries" on which both models were compared.
         num_clusters (int): number of their clusters; None: every task is independent.
         effective_clusters (float): number of clusters of equal weight with the same information.
         seeds (SeedSplit): variance components, with several seeds.
-        permutations (int): number of random flips of the permutation test; None: the p-value is exact or
-            of another test.
-        effective_tasks (float): effective number of tasks or clusters for the standard error,
-            infinite if the method does not depend on it; below 5 the interval misses more often than its confidence
-            level states.
+        permutations (int): number of random flips of the permutation test; None: p is exact or of another test.
+        effective_tasks (float): effective number of tasks or clusters, as in ``Interval``.
+        bounded (bool): False if one end is the limit of the values: the test rejects no difference on that side.
         models (tuple): names of the two models, if they have names.
-        correction (str): method of p_adjusted, "Holm" or "max-T".
-        bounded (bool): False if the test rejects no difference on one side: that end is the limit of
-            possible values.
-        unit (str): "tasks" or "queries".
     """
 
     metric: str
@@ -77,9 +66,9 @@ class Comparison(Rendered):
     @property
     def monte_carlo_error(self) -> float | None:
         """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
-        if self.p_value is None or self.permutations is None:
-            return None if self.p_value is None else 0.0
-        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
+        if self.p_value is None:
+            return None
+        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations) if self.permutations else 0.0
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -120,8 +109,8 @@ def turned(row: Comparison) -> Comparison:
 class Comparisons(Rendered):
     """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics.
 
-    Args:
-        rows (tuple): one ``Comparison`` per metric.
+    Attributes:
+        rows (tuple): in the order of the metrics.
     """
 
     rows: tuple[Comparison, ...]
@@ -174,19 +163,15 @@ class PairwiseComparisons(Rendered):
 
 
 def _tabular(rows: Sequence[Comparison]) -> Tabular:
-    named = any(one.models is not None for one in rows)
+    first, named = rows[0], any(one.models is not None for one in rows)
     columns = (
         Column("metric", key=True),
         *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
         *(Column(name, "a - b" if name == "difference" else None, metric=ROW) for name in _VALUES),
         *(Column(name) for name in ("p", "p_adjusted", "test")),
     )
-    cells = [
-        (one.metric, *(one.models or ()), *(getattr(one, name) for name in _VALUES), one.p_value, one.p_adjusted)
-        + (one.test,)
-        for one in rows
-    ]
-    first = rows[0]
+    fields = (*_VALUES, "p_value", "p_adjusted", "test")
+    cells = [(one.metric, *(one.models or ()), *(getattr(one, name) for name in fields)) for one in rows]
     size = f"{first.num_tasks} {first.unit}{in_clusters(first.num_clusters, first.effective_clusters)}"
     adjusted = f"; p_adjusted by {first.correction}" if named else ""
     return Tabular(columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",))
@@ -200,13 +185,10 @@ class Equivalence(Comparison):
         metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as in ``Comparison``.
         num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool): likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.
-        low, high (float): interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at 1 -
-            confidence_level.
-        confidence_level (float): in (0, 1).
-        margin (float): largest difference that does not matter, > 0, in units of the metric.
-        p_equivalent (float): of the hypothesis that the absolute difference is at least the margin.
-        p_not_worse (float): of the hypothesis that a is worse than b by the margin or more.
-        p_not_better (float): of the hypothesis that a is better than b by the margin or more.
+        low, high (float): interval of level 2 confidence_level - 1, of two one-sided tests.
+        margin, confidence_level (float): largest difference that does not matter, > 0; level of the tests, in (0, 1).
+        p_equivalent, p_not_worse, p_not_better (float): of the hypotheses that the absolute difference is at least the
+            margin, that a is worse than b by the margin or more, and that a is better by the margin or more.
     """
 
     margin: float
@@ -240,12 +222,10 @@ class Equivalence(Comparison):
 
 def equivalences(found: Sequence[Equivalence]) -> Tabular:
     """Build a table with a row per metric, for the same models and margin."""
-    names = ("metric", "a", "b", "difference", "low", "high", "p_equivalent", "p_not_worse")
+    first, names = found[0], ("metric", *_VALUES, "p_equivalent", "p_not_worse")
     headings = {"difference": "a - b", "p_equivalent": "p equivalent", "p_not_worse": "p a not worse"}
     columns = [Column(name, headings.get(name), key=name == "metric") for name in (*names, "equivalent", "test")]
-    rows = [
-        (*(getattr(one, name) for name in names), "yes" if one.equivalent else "not shown", one.test) for one in found
-    ]
-    first = found[0]
+    verdicts = [("yes" if one.equivalent else "not shown", one.test) for one in found]
+    rows = [(*(getattr(one, name) for name in names), *last) for one, last in zip(found, verdicts, strict=True)]
     levels = f"tests at {100 * first.confidence_level:g}%, intervals at {100 * (2 * first.confidence_level - 1):g}%"
     return Tabular(columns, rows, (f"{first.num_tasks} {first.unit}, margin {first.margin:g}, {levels}",))

@@ -21,9 +21,6 @@ class SignFlips:
     the sign of unit i, with a random number x_i, if h and x_i have an odd number of common bits. A fast Walsh-Hadamard
     transform computes all sums at once. Units with zero in the first column have other random numbers, so that its
     p-value is the same without them.
-
-    >>> SignFlips(np.array([[1.0], [2.0], [3.0], [4.0]])).p_value(np.ones(1))
-    0.125
     """
 
     def __init__(self, columns: FloatArray, permutations: int = 9999, seed: int = 0) -> None:
@@ -180,10 +177,6 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
 
     The differences are ``columns`` (u, k) @ ``lines`` (k, m). All differences of a unit change sign together, so that
     the flips contain their dependence. A difference that is zero on every task has p = 1.
-
-    >>> d = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0], [4.0, 3.0], [0.5, -1.0]])
-    >>> max_t_p_values(d, np.eye(2)).tolist()
-    [0.0625, 0.1875]
     """
     flips = SignFlips(columns, permutations, seed)
     each = columns @ lines

@@ -31,11 +31,7 @@ Draws = tuple[int, int, int]
 
 
 class PairedMeasure:
-    """A measure of two models, or of several runs of each, on the same tasks.
-
-    ``used`` (m,) is the index of a row of each measured task or query; ``a`` and ``b`` are values in the view, means
-    over runs, and ``slope`` is the derivative of the view by the base value.
-    """
+    """A measure of two models, or of several runs of each, on the same tasks: rows ``used`` (m,), values in a view."""
 
     def __init__(
         self, measure: Measure, rows_a: list[Rows], rows_b: list[Rows], keys: IntArray | None, draws: Draws

@@ -117,11 +117,7 @@ def as_table(evaluation: Evaluation) -> RankTable:
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], IntArray | None]:
-    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task.
-
-    An array ``cluster`` is aligned with the first run: with ``table()`` for a collection with sample ids, else with its
-    tasks in input order. Errors use ``names``.
-    """
+    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task."""
     given = []
     for run, name in zip(runs, names, strict=True):
         table = as_table(run.local_table() if isinstance(run, Collected) else run)

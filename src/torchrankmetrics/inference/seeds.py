@@ -65,9 +65,8 @@ class SeededEstimate(NamedTuple):
 class SeededModels:
     """Means over the runs of several models on the same tasks, with variances from seeds and from tasks.
 
-    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122); negative components are zero. Student's t with
-    Welch-Satterthwaite degrees of freedom. A single run has an unknown variance between seeds: then the error of a
-    difference contains tasks only. ``units`` has a column per run, the ``sizes`` runs of each model next to each other.
+    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122), Student's t with Welch-Satterthwaite degrees
+    of freedom. ``units`` has a column per run, the ``sizes`` runs of each model next to each other.
     """
 
     def __init__(self, units: Units, sizes: tuple[int, ...], g: Transform) -> None:
