@@ -12,10 +12,17 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.inference.comparison import Comparison, Comparisons, Equivalence, PairwiseComparisons, turned
+from torchrankmetrics.inference.comparison import (
+    Comparison,
+    Comparisons,
+    Draws,
+    Equivalence,
+    PairedMeasure,
+    PairwiseComparisons,
+    turned,
+)
 from torchrankmetrics.inference.flips import max_t_p_values
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
-from torchrankmetrics.inference.paired import Draws, PairedMeasure
 from torchrankmetrics.inference.pairing import (
     Collected,
     Evaluation,
