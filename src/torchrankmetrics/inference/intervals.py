@@ -133,7 +133,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
 
 def clusters_of(cluster: Cluster | None, rows: Rows, of: str) -> IntArray | None:
     """Cluster of every row (n,) from a column or an array; TypeError, ValueError unless it has one integer per row."""
-    if cluster is None or isinstance(cluster, str):
+    if isinstance(cluster, str | None):
         return None if cluster is None else named_clusters(rows, cluster)
     array = as_ids(cluster, "cluster").cpu().numpy()
     if array.shape != (len(rows),):
@@ -185,15 +185,15 @@ def confidence_intervals(
     found: dict[Measure, Estimate] = {}
     rows = []
     for key, measure in estimated.items():
-        definition, sample, own = measure.definition, measure.sample(analysis), keys
+        sample, own, tasks = measure.sample(analysis), keys, measure.definition.of_tasks
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            if keys is not None and (tasks := definition.of_tasks) is not None:
+            if keys is not None and tasks is not None:
                 own = keys[used(analysis.rows, measure.side, tasks.min_candidates)]
             elif keys is not None:
                 own = clusters_of_queries(analysis, measure, cluster)
             options = confidence_level, method, own, n_resamples, seed
-            found[base] = estimate(definition, sample, measure.rank_type, *options)
+            found[base] = estimate(measure.definition, sample, measure.rank_type, *options)
         error, low, high, effective_tasks = found[base].in_view(measure, sample)
         rows.append(Interval(key, measure.value_or_nan(analysis), low, high, error, effective_tasks))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
