@@ -75,8 +75,8 @@ def rank_long_tables(
 
     Args:
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
-        continued (bool, default False): True for batches of one table that is sorted by query (and side): the last
-            query of a batch may continue in the next batch, and is ranked there.
+        continued (bool, default False): True for batches of one table that is sorted by query (and side), whose last
+            query may continue in the next batch.
         side (str, default None): as in ``rank_long_table``.
         num_rows (int, default None): as in ``rank_long_table``.
         higher_is_better (bool, default True): as in ``rank_long_table``.
@@ -131,8 +131,13 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     names = list(listed)
     if not set(_NEEDED) <= set(names) <= set(_COLUMNS):
         raise ValueError(f"columns must be among {', '.join(_COLUMNS)}, with the first four; got {', '.join(names)}")
-    found = {name: _array(table[name], name) for name in names}
-    if len({array.shape for array in found.values()}) != 1:
+    found = {}
+    for name in names:
+        nulls = getattr(values := table[name], "null_count", 0)
+        if number := nulls() if callable(nulls) else nulls:
+            raise ValueError(f"{name} has {number} nulls: every row needs a value")
+        found[name] = np.asarray(values)
+    if {array.shape for array in found.values()} != {(found["query"].size,)}:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
         raise ValueError(f"columns must be (T,), all of one length; got {shapes}")
     found["query"] = as_ids(found["query"], "query").numpy()
@@ -150,16 +155,6 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     found["side"] = of_text(found["side"], "side") if "side" in found else np.full(len(found["query"]), code)
     check_side_codes(found["side"])
     return found
-
-
-def _array(values: Any, name: str) -> npt.NDArray[Any]:
-    nulls = getattr(values, "null_count", 0)
-    if number := nulls() if callable(nulls) else nulls:
-        raise ValueError(f"{name} has {number} nulls: every row needs a value")
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be (T,), got shape {array.shape}")
-    return array
 
 
 def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool) -> RankTable:

@@ -6,6 +6,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,11 +18,12 @@ from torchrankmetrics.kg.answers import BestCandidates
 from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
 from torchrankmetrics.metrics.analysis import far_below_chance
-from torchrankmetrics.ranking.accumulator import rank_shard
+from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
+from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
-from torchrankmetrics.ranking.shards import ShardSpec
+from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function
 
@@ -42,7 +44,7 @@ class LoopOptions(NamedTuple):
     higher_is_better: bool = True
     progress: bool = True
     top_k: int | None = None
-    shards: ShardSpec = ShardSpec()
+    shard: Shard = Shard()
 
 
 class QuerySide:
@@ -94,7 +96,7 @@ class QuerySide:
             tables.append(table)
             bar.update(last - first)
             first = last
-            if grows and self.options.shards.process_group is not None:
+            if grows and not self.options.shard.is_whole:
                 # processes that share the candidates need the same batches, so their sizes do not depend on time
                 size, grows = _most(num_columns, device), False
             elif grows:
@@ -117,14 +119,13 @@ class QuerySide:
         target = self.row[places] - first, self.own[places]
         tasks = places if self.tasks is None else self.tasks[places]
         slices = None if self.known is None else self.known(*ids)
-        with options.shards.joining() as joining:
+        with options.shard.joining() as shard:
             if self.is_exact:
-                given = score.embed(ids, some=options.shards.process_group is None)
-                joining.size = len(score.candidates)
+                given = score.embed(ids, some=shard.is_whole)
+                shard.size = len(score.candidates)
             else:
                 given = score_queries(score, ids, self.name, options.higher_is_better)
-                joining.size = given.shape[1]
-        shard = joining.shard
+                shard.size = given.shape[1]
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
         if self.is_exact:
             from torchrankmetrics.ranking.exact.rank import rank_exactly
@@ -134,7 +135,9 @@ class QuerySide:
         elif shard.is_whole:
             ranks = rank_dense(given, target, excluded, by_query=False, backend=options.backend)
         else:
-            ranks = rank_shard(given, target, excluded, shard, backend=options.backend)
+            given = given.detach()
+            true_of = partial(at, given)
+            ranks = rank_chunks([given], true_of, target, excluded, given, shard, options.backend, by_query=False)
         if self.best is not None:
             self.best.add(given, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)

@@ -61,6 +61,8 @@ def score_queries(
     scores = as_scores(score(*ids), ids[0].device, higher_is_better, f"{name}(...)")
     if scores.ndim != 2 or len(scores) != len(ids[0]):
         raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
+    if scores.is_complex():
+        raise TypeError(f"{name} must return real scores, got {scores.dtype}")
     return scores
 
 

@@ -28,7 +28,7 @@ class Runs:
     """Runs of entries of one group; groups (m,) ascend."""
 
     def __init__(self, group: IntArray) -> None:
-        first = _is_first(group)
+        first = np.diff(group, prepend=group[:1] - 1) != 0
         self.starts = np.flatnonzero(first)
         self.present = group[self.starts]
         # a zero before each run: reduceat adds pairwise all but the first, and a sum adds all to zero
@@ -42,36 +42,24 @@ class Runs:
         return np.add.reduceat(padded, self._zeros) if len(values) else padded
 
 
-def _is_first(*columns: IntArray) -> npt.NDArray[np.bool_]:
-    """Whether a row differs from the row before."""
-    first = np.zeros(len(columns[0]), dtype=bool)
-    first[:1] = True
-    for column in columns:
-        first[1:] |= column[1:] != column[:-1]
-    return first
-
-
 def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
     """Find the distinct pairs of group and value, in order, and the mass of each, added in the order given."""
     span = int(values.max(initial=0)) + 1
-    if len(group) and span <= (1 << 62) // (int(group[-1]) + 1):
-        order = np.argsort(group * span + values, kind="stable")
-    else:  # the pair does not fit in one integer
-        order = np.lexsort((values, group))
-    group, values, mass = group[order], values[order], mass[order]
-    first = _is_first(group, values)
-    return group[first], values[first], np.bincount(np.cumsum(first) - 1, mass).astype(np.float64)
+    if span > 1 << 31:  # too large for one integer with a group
+        known_values, index = np.unique(values, return_inverse=True)
+        group, index, total = _sum_by_group(group, index, mass)
+        return group, known_values[index], total
+    pair, total = sum_by_value(group * span + values, mass)
+    return pair // span, pair % span, total
 
 
 class Groups:
     """The groups of an analysis, by ascending id; samples, histograms and values are computed once."""
 
     def __init__(self, analysis: Analysis) -> None:
-        group = analysis.group
-        order = np.argsort(group, kind="stable")
+        order = np.argsort(analysis.group, kind="stable")
         self.rows = analysis.rows.T[:, order].T
-        first = _is_first(group[order])
-        self.ids, self.index = group[order][first], np.cumsum(first) - 1
+        self.ids, self.index = np.unique(analysis.group[order], return_inverse=True)
         self.analysis = analysis
         self._all = sample_of(self.rows)
         weight = weights(self.rows)

@@ -130,10 +130,10 @@ class RankCollection(RowOwner, MetricCollection):
         self._enable_compute_groups = self._groups_checked = True
         self._groups = {0: [str(key) for key in self._modules]}
         self.compute_on_cpu = self._first.compute_on_cpu
-        self._has_queries = any(member._has_queries for member in self._members())
-        # an update checks the first member and the first ones that need a side or group, whatever their number
-        strictest = {(m.measure.side == "both", m.measure.average): m for m in reversed(self._members())}
-        self._checked = (self._first, *(member for member in strictest.values() if member is not self._first))
+        members_now = self._members()  # the cost of an update does not depend on their number
+        self._has_queries = any(member._has_queries for member in members_now)
+        self._needs_side = next((member._needs_side for member in members_now if member._needs_side), None)
+        self._needs_group = any(member._needs_group for member in members_now)
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
@@ -170,8 +170,7 @@ class RankCollection(RowOwner, MetricCollection):
     update = RankMetric.update  # it calls the next two methods
 
     def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
-        for member in self._checked:
-            member._validate_update(preds, side, group)
+        super()._validate(preds, side, group)
         if self.is_released:
             self._share()
 
@@ -201,8 +200,7 @@ class RankCollection(RowOwner, MetricCollection):
         """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
-        rows = other._first.rows
-        self._merge(rows.as_one(self._first.device), rows.updates)
+        self._merge(other.local_table().rows, other._first.update_count)
 
     def _synced_analysis(self) -> Analysis:
         first = self._first

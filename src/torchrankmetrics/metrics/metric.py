@@ -28,7 +28,6 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
-from torchrankmetrics.table.columns import HasRows
 from torchrankmetrics.validation import TaskSide, check_choice
 
 if TYPE_CHECKING:
@@ -126,6 +125,8 @@ class RankMetric(RowOwner, Metric):
         self.measure = measure
         self.storage = storage
         self._has_queries = measure.definition.of_tasks is None
+        self._needs_side = None if measure.side == "both" else measure.key
+        self._needs_group = measure.average == "macro"
         self.add_state(KEY, [], dist_reduce_fx="cat")
 
     @property
@@ -277,22 +278,7 @@ class RankMetric(RowOwner, Metric):
             raise TorchMetricsUserError(
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
             )
-        self._validate_update(preds, side, group)
-
-    def _validate_update(self, preds: Any, side: str | None, group: Integers | None) -> None:
-        if self._is_synced:
-            raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        measure = self.measure
-        if measure.side != "both" and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
-            raise ValueError(
-                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
-                f"{self.key!r} uses the ranking tasks of one side only"
-            )
-        if measure.average == "macro" and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
-            raise ValueError(
-                "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
-                "group the same weight"
-            )
+        super()._validate(preds, side, group)
 
     def _replace(self, rows: Tensor) -> None:
         if (collection := self.rows.collection) is not None:

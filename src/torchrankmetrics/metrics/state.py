@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
@@ -145,6 +146,8 @@ class RowOwner(nn.Module):
     rows: RowBuffer
     compute_on_cpu: bool
     _has_queries: bool
+    _needs_side: str | None  # the key of a metric of one side
+    _needs_group: bool
     _persistent: dict[str, bool]
 
     @property
@@ -181,7 +184,18 @@ class RowOwner(nn.Module):
 
     def _validate(self, preds: Any, side: str | None, group: Any) -> None:
         """Raise for an update that does not fit, before anything is ranked."""
-        raise NotImplementedError
+        if self._first._is_synced:
+            raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
+        if self._needs_side and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
+            raise ValueError(
+                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
+                f"{self._needs_side!r} uses the ranking tasks of one side only"
+            )
+        if self._needs_group and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
+            raise ValueError(
+                "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
+                "group the same weight"
+            )
 
     def _replace(self, rows: Tensor) -> None:
         raise NotImplementedError

@@ -1,6 +1,7 @@
 """`RankAccumulator`: ranks of candidates whose scores arrive in chunks of columns, or shards of processes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,11 +10,9 @@ from torch import Tensor
 from torchrankmetrics.eager import eager
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import count
-from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks, from_counts
-from torchrankmetrics.ranking.scores import check_scores
-from torchrankmetrics.ranking.shards import Shard, ShardSpec
+from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.ranking.tasks import Exclude, Target, Tasks, read_tasks
 from torchrankmetrics.validation import check_int, shorten
 
@@ -65,38 +64,29 @@ class RankAccumulator:
         num_candidates: int | None = None,
         process_group: "ProcessGroup | None" = None,
     ) -> None:
-        with ShardSpec(process_group, offset, num_candidates).joining() as joining:
+        with Shard(process_group, offset, num_candidates).joining() as shard:
             true = read_scores(true_scores, "true_scores", "scores (tasks,)")
             if not isinstance(shape, tuple | list) or len(shape) != 2:
                 raise TypeError(f"shape must be (B, N), two ints, got {shorten(shape)}")
-            B, joining.size = (check_int("shape", size, 0) for size in shape)
-        shard = joining.shard
-        with shard.agreeing() as agreement:
+            B, shard.size = (check_int("shape", size, 0) for size in shape)
+        with shard.agreeing() as settings:
             tasks = read_tasks(target, exclude, (B, shard.total), true.device)
             if true.shape != tasks.column.shape:
                 raise ValueError(f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got {tuple(true.shape)}")
             if not shard.is_whole:
-                agreement.settings = settings_of(tasks, true, B, shard)
-        self._begin(tasks, true, shard, B, backend)
-
-    @classmethod
-    def of(cls, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> "RankAccumulator":
-        """Begin with tasks that all processes share, and the scores (P,) of the targets."""
-        self = cls.__new__(cls)
-        self._begin(tasks, true, shard, num_rows, backend)
-        return self
+                settings |= _settings_of(tasks, true, B, shard)
+        # copies: the caller may write to the arguments between two chunks
+        row = None if tasks.row is None else tasks.row.clone()
+        slices, *masks = tasks.excluded
+        excluded = Excluded(slices, *(None if mask is None else mask.clone() for mask in masks))
+        tasks = tasks._replace(row=row, column=tasks.column.clone(), excluded=excluded)
+        self._begin(tasks, true.detach().clone(), shard, B, backend)
 
     def _begin(self, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> None:
-        row, column = tasks.row, tasks.column
-        # copies: the caller may write to the arguments between two chunks
-        self._tasks = tasks._replace(row=row if row is None else row.clone(), column=column.clone())
-        self._true = shard.gather_from_owner(true.detach().clone(), column)
+        self._tasks, self._true = tasks, shard.gather_from_owner(true, tasks.column)
         self._shard, self._num_rows, self._backend = shard, num_rows, backend
         self._seen = shard.first
-        here = tasks.excluded.between(shard.first, shard.last)
-        cells, columns = (None if part is None else part.clone() for part in (here.cells, here.columns))
-        self._excluded = Excluded(here.slices, cells, columns)
-        self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
+        self._counts = torch.zeros(4, len(true), dtype=torch.int64, device=true.device)
         self._total: Tensor | None = None
 
     @eager
@@ -121,10 +111,9 @@ class RankAccumulator:
         left, right = self._seen, self._seen + scores.shape[1]
         if left == right:
             return
-        column = self._tasks.column
+        row, column, excluded, *_ = self._tasks
         column = torch.where((column >= left) & (column < right), column - left, -1)
-        excluded = self._excluded.between(left - self._shard.first, right - self._shard.first)
-        counts = count(scores.detach(), true, self._tasks.row, column, excluded, backend=self._backend)
+        counts = count(scores.detach(), true, row, column, excluded.between(left, right), backend=self._backend)
         # a new tensor: a tensor of inference mode must not be written to outside of it
         self._counts = self._counts + counts
         self._seen = right
@@ -153,22 +142,37 @@ class RankAccumulator:
         return from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 
-def settings_of(tasks: Tasks, true: Tensor, num_rows: int, shard: Shard) -> dict[str, object]:
-    """Arguments that must be equal on all processes."""
+def _settings_of(tasks: Tasks, true: Tensor, num_rows: int, shard: Shard) -> dict[str, object]:
     return {"dtype of the scores": true.dtype, "queries": num_rows, **tasks.fingerprint(shard.total)}
 
 
-def rank_shard(scores: Tensor, target: Target, excluded: Excluded, shard: Shard, *, backend: str) -> Ranks:
-    """Rank as ``rank_dense`` with ``by_query=False``, by the scores (B, n) of a shard; every process calls it."""
-    scores = scores.detach()
-    with shard.agreeing() as agreement:
-        check_scores(scores, some=False)
-        tasks = read_tasks(target, excluded, (len(scores), shard.total), scores.device, by_query=False)
-        column = shard.local(tasks.column)
-        is_local = column >= 0
-        found = at(scores, tasks.row_of_each[is_local], column[is_local])
-        true = found.new_zeros(len(column))
-        true[is_local] = found
-        true = true.view(scores.dtype)
-        agreement.settings = settings_of(tasks, true, len(scores), shard)
-    return RankAccumulator.of(tasks, true, shard, len(scores), backend).rank([scores])
+def rank_chunks(
+    chunks: Iterable[Tensor],
+    true_of: Callable[[Tensor, Tensor], Tensor],
+    target: Target,
+    exclude: Exclude | Excluded,
+    like: Tensor,
+    shard: Shard,
+    backend: str,
+    by_query: bool | None = None,
+    settings: Mapping[str, object] = MappingProxyType({}),
+) -> Ranks:
+    """Rank the chunks (B, n) of a shard, with B, dtype and device ``like`` a matrix; every process calls it.
+
+    ``true_of`` returns the scores of cells (row, column) of the shard, as they are in the chunks, or their bits.
+    """
+    with shard.agreeing() as agreed:
+        tasks = read_tasks(target, exclude, (len(like), shard.total), like.device, by_query=by_query)
+        row, column = tasks.row_of_each, shard.local(tasks.column)
+        if shard.is_whole:
+            true = true_of(row, column)
+        else:
+            is_local = column >= 0
+            found = true_of(row[is_local], column[is_local])
+            bits = found.new_zeros(len(column))
+            bits[is_local] = found
+            true = bits.view(like.dtype)
+            agreed |= _settings_of(tasks, true, len(like), shard) | dict(settings)
+    accumulator = RankAccumulator.__new__(RankAccumulator)
+    accumulator._begin(tasks, true, shard, len(like), backend)
+    return accumulator.rank(chunks)

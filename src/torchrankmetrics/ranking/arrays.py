@@ -72,13 +72,13 @@ def check_dense(tensor: Tensor, name: str) -> None:
         return
     if tensor.is_meta:
         raise ValueError(f"{name} must be on a device that holds values, such as cpu, got meta; pass real data")
-    kind, remedy = str(tensor.layout), "to_dense()"
-    if tensor.is_nested:
-        kind, remedy = "a nested tensor", "to_padded_tensor(...)"
-    elif tensor.is_quantized:
-        kind, remedy = "a quantized tensor", "dequantize()"
-    elif masked:
-        kind, remedy = "a masked tensor", "to_tensor(...)"
+    kinds = (
+        (tensor.is_nested, "a nested tensor", "to_padded_tensor(...)"),
+        (tensor.is_quantized, "a quantized tensor", "dequantize()"),
+        (masked, "a masked tensor", "to_tensor(...)"),
+        (True, str(tensor.layout), "to_dense()"),
+    )
+    kind, remedy = next(texts for is_kind, *texts in kinds if is_kind)
     raise TypeError(f"{name} must be a dense tensor, got {kind}; pass {name}.{remedy}")
 
 
@@ -124,15 +124,14 @@ def as_ids(values: Integers, name: str) -> Tensor:
 
 def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns: int) -> int | None:
     """Find the index of the first pair out of range, or None; on the CPU only, because it reads values."""
-    wrong: Tensor | None = None
+    found = []
     for values, size in ((row, num_rows), (column, num_columns)):
-        if values is None:
-            continue
-        # NumPy's calls cost a fifth of torch's, and argmax a quarter of max; unsigned, negatives are too large
-        unsigned = values.numpy().view(np.uint64)
-        if len(unsigned) and unsigned[unsigned.argmax()] >= size:
-            wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
-    return None if wrong is None else int(wrong.nonzero()[0])
+        if values is not None and len(values):
+            # NumPy's calls cost a fifth of torch's, and argmax a quarter of max; unsigned, negatives are too large
+            unsigned = values.numpy().view(np.uint64)
+            if unsigned[unsigned.argmax()] >= size:
+                found.append(int((unsigned >= size).argmax()))
+    return min(found, default=None)
 
 
 def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -154,17 +153,13 @@ def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not len(rows):
         return rows, rows.new_empty(0)
-    low, high = torch.stack([rows.amin(0), rows.amax(0)]).tolist()
-    wide = [b - a + 1 for a, b in zip(low, high, strict=True)]
-    if math.prod(wide) < 1 << 63:  # a row is the digits of one number
-        key = torch.zeros_like(rows[:, 0])
-        for column, least, width in zip(rows.unbind(1), low, wide, strict=True):
-            key = key * width + (column - least)
-        key, row = torch.unique(key, return_inverse=True)
-        digits = []
-        for least, width in zip(reversed(low), reversed(wide), strict=True):
-            digits.append(key % width + least)
-            key = key // width
-        return torch.stack(digits[::-1], 1), row
-    distinct, row = torch.unique(rows, dim=0, return_inverse=True)
-    return distinct, row
+    low = rows.amin(0)
+    wide = [high - least + 1 for least, high in zip(low.tolist(), rows.amax(0).tolist(), strict=True)]
+    if math.prod(wide) >= 1 << 63:
+        distinct, row = torch.unique(rows, dim=0, return_inverse=True)
+        return distinct, row
+    key = torch.zeros_like(rows[:, 0])  # a row is the digits of one number
+    for digit, width in zip((rows - low).unbind(1), wide, strict=True):
+        key = key * width + digit
+    key, row = torch.unique(key, return_inverse=True)
+    return torch.stack(torch.unravel_index(key, wide), 1) + low, row

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
-from torchrankmetrics.ranking.accumulator import RankAccumulator, settings_of
+from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.shards import Shard, ShardSpec
-from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
+from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.validation import check_choice, check_int
 
 if TYPE_CHECKING:
@@ -141,15 +141,15 @@ def rank_embeddings(
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
-    with ShardSpec(process_group, offset, num_candidates).joining() as joining:
+    with Shard(process_group, offset, num_candidates).joining() as shard:
         queries = read_scores(queries, "queries", "embeddings")
         prepared = read_candidates(candidates, bias, similarity)
         check_embeddings(queries, prepared.embeddings, some=process_group is None)
         if chunk_size is not None:
             check_int("chunk_size", chunk_size, 1)
-        arithmetic, joining.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
-        joining.settings = {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
-    given = queries, prepared, target, exclude, joining.shard, similarity, backend, chunk_size
+        arithmetic, shard.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
+        shard.settings |= {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
+    given = queries, prepared, target, exclude, shard, similarity, backend, chunk_size
     if arithmetic == "exact":
         from torchrankmetrics.ranking.exact.rank import rank_exactly
 
@@ -178,17 +178,17 @@ class _Product:
         # half precision overflows in squares and sums, and torch does not multiply float8
         if dtype.itemsize == 1 or (dtype.itemsize == 2 and similarity != "dot"):
             dtype = torch.float32
-        self._queries, self._candidates, self._dtype = queries.detach().to(dtype), candidates, dtype
+        self.queries, self._candidates, self._dtype = queries.detach().to(dtype), candidates, dtype
         self._product, self.width = _PRODUCTS[similarity], width
         self._height = min(len(queries), _QUERIES if queries.is_cpu else _QUERIES_ACCELERATOR)
-        self.buffer = self._queries.new_empty(len(queries), width)
+        self.buffer = self.queries.new_empty(len(queries), width)
 
     def scores(self, columns: Tensor | slice) -> Tensor:
-        B, candidates = len(self._queries), self._read(columns)
+        B, candidates = len(self.queries), self._read(columns)
         for first in range(0, B, max(1, self._height)):
             first = min(first, B - self._height)  # the last queries begin earlier
             rows = slice(first, first + self._height)
-            self._multiply(self._queries[rows], *candidates, self.buffer[rows])
+            self._multiply(self.queries[rows], *candidates, self.buffer[rows])
         return self.buffer
 
     def chunks(self) -> Iterator[Tensor]:
@@ -205,7 +205,7 @@ class _Product:
             here = slice(first, first + step)
             rows, columns = row[here], column[here]
             candidates = self._read(columns[place % len(columns)])
-            queries = self._queries[rows[torch.arange(self._height, device=row.device) % len(rows)]]
+            queries = self.queries[rows[torch.arange(self._height, device=row.device) % len(rows)]]
             found[here] = self._multiply(queries, *candidates, buffer).diagonal()[: len(rows)]
         return found
 
@@ -232,27 +232,17 @@ def _rank_by_product(
     backend: str,
     chunk_size: int | None,
 ) -> Ranks:
-    B = len(queries)
-    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1))), shard.total)
+    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total)
     with torch.no_grad():
         product = _Product(queries, candidates, similarity, width)
-        with shard.agreeing() as agreement:
-            tasks = read_tasks(target, exclude, (B, shard.total), queries.device)
-            row, column = tasks.row_of_each, shard.local(tasks.column)
-            if shard.is_whole:
-                true = product.scores_of_pairs(row, column)
-            else:
-                is_local = column >= 0
-                true = product.buffer.new_zeros(len(column))
-                true[is_local] = product.scores_of_pairs(row[is_local], column[is_local])
-                agreement.settings = {
-                    **settings_of(tasks, true, B, shard),
-                    "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
-                    "bias": None if candidates.bias is None else candidates.bias.dtype,
-                    "chunk_size": width,
-                    "queries": product._queries,
-                }
-        return RankAccumulator.of(tasks, true, shard, B, backend).rank(product.chunks())
+        settings = {
+            "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
+            "bias": None if candidates.bias is None else candidates.bias.dtype,
+            "chunk_size": width,
+            "queries": product.queries,
+        }
+        true_of, like = product.scores_of_pairs, product.buffer
+        return rank_chunks(product.chunks(), true_of, target, exclude, like, shard, backend, None, settings)
 
 
 def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:

@@ -15,22 +15,14 @@ class ExcludedSlices:
     """Columns excluded per row, as slices of one shared tensor (nothing is copied per batch).
 
     Row i excludes ``columns[start[i] : start[i] + length[i]] - first``, distinct and ascending within a row.
-
-    Attributes:
-        columns: (A,) int64.
-        start: (B,) int64.
-        length: (B,) int64.
-        longest: an upper bound of ``length``, available without waiting for the device.
-        num_columns: an upper bound of ``columns`` plus one, available without waiting for the device.
-        first: column of the whole matrix at which this chunk begins.
     """
 
-    columns: Tensor
-    start: Tensor
-    length: Tensor
-    longest: int
-    num_columns: int
-    first: int = 0
+    columns: Tensor  # int64 (A,)
+    start: Tensor  # int64 (B,)
+    length: Tensor  # int64 (B,)
+    longest: int  # upper bounds that are known without waiting for the device: of ``length``,
+    num_columns: int  # and of ``columns`` plus one
+    first: int = 0  # column of the whole matrix at which this chunk begins
 
     def __len__(self) -> int:
         return len(self.start)
@@ -77,19 +69,12 @@ class ExcludedSlices:
 
 
 class Excluded(NamedTuple):
-    """Excluded candidates, checked: the union of its fields.
+    """Excluded candidates, checked: the union of its fields."""
 
-    Attributes:
-        slices: of each row; the target of a ranking task stays a candidate of its own task.
-        cells: bool, of the shape of the scores, likewise; never together with other fields.
-        columns: bool (N,), of all rows; never the target of a task.
-        bad_pairs: bool 0-d, whether pairs were out of range; only on an accelerator.
-    """
-
-    slices: ExcludedSlices | None = None
-    cells: Tensor | None = None
-    columns: Tensor | None = None
-    bad_pairs: Tensor | None = None
+    slices: ExcludedSlices | None = None  # of each row; the target of a task stays a candidate of its own task
+    cells: Tensor | None = None  # bool, of the shape of the scores, likewise; never together with other fields
+    columns: Tensor | None = None  # bool (N,), of all rows; never the target of a task
+    bad_pairs: Tensor | None = None  # bool 0-d, whether pairs were out of range; only on an accelerator
 
     @property
     def matrix(self) -> Tensor | None:

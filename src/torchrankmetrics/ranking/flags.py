@@ -3,21 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-NAN = 1
-TARGET_RANGE = 2
-EXCLUDE_RANGE = 4
-TARGET_EXCLUDED = 8
-RANK_RANGE = 16
-RANK_ORDER = 32
-NO_CANDIDATES = 64
-WEIGHT = 128
-SAMPLED = 256
-REPEATED = 512
-FILTERED = 1024
-RAW = 2048
-QUERY = 4096
-PARTIAL = 8192
-
+NAN, TARGET_RANGE, EXCLUDE_RANGE, TARGET_EXCLUDED = 1, 2, 4, 8
+RANK_RANGE, RANK_ORDER, NO_CANDIDATES, WEIGHT = 16, 32, 64, 128
+SAMPLED, REPEATED, FILTERED, RAW, QUERY, PARTIAL = 256, 512, 1024, 2048, 4096, 8192
 UNKNOWN = -1  # number of candidates of a task that is not known: such tasks have base values only
 
 # NAN and REPEATED (the id came before in the same update) are warnings, SAMPLED is a note in the summary, PARTIAL marks

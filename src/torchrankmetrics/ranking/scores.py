@@ -75,22 +75,17 @@ def rank_dense(
     name: str = "scores",
 ) -> Ranks:
     """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``, errors call the scores by ``name``."""
-    check_scores(scores, name)
+    if scores.ndim != 2:
+        raise ValueError(f"{name} must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
+    if scores.shape[1] == 0:
+        raise ValueError(f"{name} must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
+    if scores.is_complex():
+        raise TypeError(f"{name} must be real numbers, got {scores.dtype}")
     tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
     if scores.requires_grad:
         scores = scores.detach()
     counts = count(scores, None, tasks.row, tasks.column, tasks.excluded, backend=backend)
     return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
-
-
-def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:
-    """Check that scores can be ranked; without ``some``, N may be 0 (an empty shard)."""
-    if scores.ndim != 2:
-        raise ValueError(f"{name} must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
-    if some and scores.shape[1] == 0:
-        raise ValueError(f"{name} must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
-    if scores.is_complex():
-        raise TypeError(f"{name} must be real numbers, got {scores.dtype}")
 
 
 def rank_flat(

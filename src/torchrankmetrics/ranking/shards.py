@@ -1,10 +1,11 @@
 """Candidates sharded over processes: shards, their communication, and errors that are raised on all ranks."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from copy import copy
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed as dist
@@ -17,82 +18,78 @@ if TYPE_CHECKING:  # torch may be built without
 _KINDS = TypeError, ValueError, IndexError, MemoryError  # other errors become RuntimeError on the other processes
 
 
-@dataclass
-class Agreement:
-    """Values that a ``with`` block sets on every process, and the values of all processes after the block."""
-
-    settings: dict[str, object] = field(default_factory=dict)  # must be equal on all processes; tensors by digest
-    size: int = 0  # candidates on this process
-    sizes: list[Any] = field(default_factory=list)  # (size, offset, num_candidates) of this process, then of all
-    shard: "Shard" = field(init=False)  # of this process, after ``ShardSpec.joining``
-
-
 class Communicator:
-    """The processes of a group, which call the same methods in the same order."""
+    """The processes of a group, which call the same methods in the same order; without a group only this process."""
 
-    def __init__(self, group: "ProcessGroup") -> None:
-        outside = getattr(getattr(dist, "GroupMember", None), "NON_GROUP_MEMBER", None)
-        if group is not outside and not isinstance(group, getattr(dist, "ProcessGroup", ())):
-            raise TypeError(f"process_group must be a torch.distributed.ProcessGroup, got {type(group).__name__}")
-        if group is outside or dist.get_rank(group) < 0:
-            raise ValueError("process_group must be a group that this process is part of")
-        self.rank, self.names = dist.get_rank(group), dist.get_process_group_ranks(group)
-        self._group = group
-
-    def __len__(self) -> int:
-        return len(self.names)
+    def __init__(self, group: "ProcessGroup | None" = None) -> None:
+        self._group, self.rank, self.names = group, 0, [0]
+        if group is not None:
+            if not isinstance(group, dist.ProcessGroup) and group is not dist.GroupMember.NON_GROUP_MEMBER:
+                raise TypeError(f"process_group must be a torch.distributed.ProcessGroup, got {type(group).__name__}")
+            if dist.get_rank(group) < 0:
+                raise ValueError("process_group must be a group that this process is part of")
+            self.rank, self.names = dist.get_rank(group), dist.get_process_group_ranks(group)
 
     @contextmanager
-    def agreeing(self) -> Iterator[Agreement]:
-        """Raise an error of the block on all processes, also if their settings differ; one small gather."""
-        agreement, fault, sent = Agreement(), None, None
+    def agreeing(self, own: str = "") -> Iterator[dict[str, Any]]:
+        """Raise an error of the block on all processes, also if settings differ that it puts in the dict; one gather.
+
+        Tensors are compared by digest. The setting ``own`` may differ: it becomes the list of all processes.
+        """
+        settings: dict[str, Any] = {}
+        if self._group is None:
+            yield settings
+            return
+        fault, sent, values = None, None, {}
         try:
-            yield agreement
-            settings = {name: _digest(value) for name, value in agreement.settings.items()}
+            yield settings
+            values = {name: value if name == own else _digest(value) for name, value in settings.items()}
         except Exception as error:
-            fault, settings = error, {}
+            fault = error
             kind = next((kind for kind in _KINDS if isinstance(error, kind)), RuntimeError)
             sent = kind, str(error) if kind in _KINDS else f"{type(error).__name__}: {error}"
-        found = self._gather((sent, settings, agreement.sizes))
+        found = self._gather((sent, values))
         if fault is not None:
             fault.add_note(f"on process {self.names[self.rank]} of process_group; the others raise it too")
             raise fault
-        for name, (failure, *_) in zip(self.names, found, strict=True):
+        for name, (failure, _) in zip(self.names, found, strict=True):
             if failure is not None:
                 raise failure[0](f"process {name} of process_group: {failure[1]}")
-        for key, value in found[0][1].items():
-            for name, (_, other, _) in zip(self.names, found, strict=True):
-                if other[key] != value:
+        for key in values:
+            everywhere = [others[key] for _, others in found]
+            if key == own:
+                settings[own] = everywhere
+                continue
+            for name, other in zip(self.names, everywhere, strict=True):
+                if other != everywhere[0]:
                     raise ValueError(
                         f"{key} must be the same on all processes of process_group, "
-                        f"but process {self.names[0]} has {value}, process {name} {other[key]}"
+                        f"but process {self.names[0]} has {everywhere[0]}, process {name} {other}"
                     )
-        agreement.sizes = [sizes for *_, sizes in found]
 
     def all_sum(self, numbers: Tensor) -> Tensor:
         """Sum over all processes, of the same shape and dtype on each."""
+        if self._group is None:
+            return numbers
         there = numbers.to(group_device(self._group, numbers.device), copy=True)
         dist.all_reduce(there, dist.ReduceOp.SUM, group=self._group)
         return there.to(numbers.device)
 
     def gather(self, rows: Tensor) -> Tensor:
         """Concatenate the rows (n, w) of all processes in their order; n may differ."""
+        if self._group is None:
+            return rows
         sizes = self._gather(len(rows))
         mine = rows.new_zeros((max(sizes), rows.shape[1]), device=group_device(self._group, rows.device))
         mine[: len(rows)] = rows
-        parts = [torch.empty_like(mine) for _ in self.names]
+        parts = [torch.empty_like(mine) for _ in sizes]
         dist.all_gather(parts, mine, group=self._group)
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
 
     def _gather(self, value: object) -> list[Any]:
-        found: list[Any] = [None] * len(self)
+        found: list[Any] = [None] * len(self.names)
         dist.all_gather_object(found, value, group=self._group)
         return found
-
-
-def agreeing(communicator: Communicator | None) -> AbstractContextManager[Agreement]:
-    """Raise an error of the block on all processes, also if their settings differ; None: on this one."""
-    return nullcontext(Agreement()) if communicator is None else communicator.agreeing()
 
 
 def group_device(group: "ProcessGroup | None", device: torch.device) -> torch.device:
@@ -117,33 +114,75 @@ def _bytes(rows: Tensor) -> Tensor:
     return rows.resolve_neg().contiguous().view(torch.uint8)
 
 
-class Shard:
-    """Candidates [first, last) of ``total`` on this process; without a communicator all of them."""
+class Shard(Communicator):
+    """Candidates [first, last) of ``total`` on this process, once it has joined; arguments as in ``rank_embeddings``.
+
+    Without a group they are all candidates. ``largest`` is the size of the largest shard.
+    """
+
+    first = last = total = largest = 0
+    size: int  # these two are set while joining
+    settings: dict[str, Any]
 
     def __init__(
-        self, first: int, last: int, total: int, largest: int, communicator: Communicator | None = None
+        self, group: "ProcessGroup | None" = None, offset: int | None = None, num_candidates: int | None = None
     ) -> None:
-        self.first, self.last, self.total = first, last, total
-        self.largest = largest  # size of the largest shard
-        self._communicator = communicator
-        self.is_whole = communicator is None
+        super().__init__(group)
+        self.is_whole = group is None
+        self._given = {"offset": offset, "num_candidates": num_candidates}
+        for name, number in self._given.items():
+            if self.is_whole and number is not None:
+                raise ValueError(f"{name} is for candidates in slices: without a process_group it must be None")
 
     def __len__(self) -> int:
         return self.last - self.first
 
-    def agreeing(self) -> AbstractContextManager[Agreement]:
-        """Raise an error of the block on all processes, also if their settings differ."""
-        return agreeing(self._communicator)
+    @contextmanager
+    def joining(self) -> Iterator["Shard"]:
+        """Find the candidates of a copy from the ``size`` that the block sets; ``settings`` as in ``agreeing``."""
+        shard = copy(self)
+        with self.agreeing("sizes") as shard.settings:
+            for least, (name, number) in enumerate(self._given.items()):
+                if number is not None:
+                    check_int(name, number, least, 1 << 62)
+            yield shard
+            shard.settings["sizes"] = shard.size, *self._given.values()
+        if self.is_whole:
+            shard.last = shard.total = shard.largest = shard.size
+        else:
+            shard._place(*zip(*shard.settings["sizes"], strict=True))
+
+    def _place(self, sizes: tuple[int, ...], offsets: tuple[Any, ...], numbers: tuple[int | None, ...]) -> None:
+        if offsets.count(None) not in (0, len(offsets)):
+            missing = self.names[offsets.index(None)]
+            raise ValueError(
+                f"offset must be given on all processes of process_group or on none; process {missing} has none"
+            )
+        if None in offsets:
+            offsets = 0, *accumulate(sizes[:-1])
+        slices = [(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
+        covering = sorted(part for part in slices if part[0] < part[1])
+        if [first for first, _ in covering] != [0, *(last for _, last in covering)][: len(covering)]:
+            listed = ", ".join(
+                f"process {name} has [{first}, {last})" for name, (first, last) in zip(self.names, slices, strict=True)
+            )
+            raise ValueError(f"the slices of process_group must cover the candidates once, but {listed}")
+        self.total, self.largest = sum(sizes), max(sizes)
+        for number, name in zip(numbers, self.names, strict=True):
+            if number not in (None, self.total):
+                raise ValueError(
+                    f"num_candidates must be the total of the shards of process_group, {self.total}; "
+                    f"process {name} has {number}"
+                )
+        if not 0 < self.total < 1 << 62:
+            raise ValueError(f"the shards of process_group must have from 1 to 2^62 candidates, got {self.total}")
+        self.first, self.last = slices[self.rank]
 
     def local(self, column: Tensor) -> Tensor:
         """Convert columns of all candidates to columns of this shard; negative on other shards."""
         if self.is_whole:
             return column
         return torch.where((column >= self.first) & (column < self.last), column - self.first, -1)
-
-    def all_sum(self, numbers: Tensor) -> Tensor:
-        """Sum over all shards."""
-        return numbers if self._communicator is None else self._communicator.all_sum(numbers)
 
     def gather_from_owner(self, rows: Tensor, column: Tensor) -> Tensor:
         """Take each of the rows (P,) or (P, w) from the process that has candidate ``column``, int64 (P,)."""
@@ -159,58 +198,3 @@ class Shard:
         found = table.new_zeros(len(column), *table.shape[1:])
         found[local >= 0] = table[local[local >= 0]]
         return self.gather_from_owner(found, column)
-
-
-class ShardSpec(NamedTuple):
-    """Arguments of a public function that shards candidates; meaning as in ``rank_embeddings``."""
-
-    process_group: "ProcessGroup | None" = None
-    offset: int | None = None
-    num_candidates: int | None = None
-
-    def communicator(self) -> Communicator | None:
-        """Return the processes that share the candidates; None: this process has all."""
-        if self.process_group is not None:
-            return Communicator(self.process_group)
-        for name in self._fields[1:]:
-            if getattr(self, name) is not None:
-                raise ValueError(f"{name} is for candidates in slices: without a process_group it must be None")
-        return None
-
-    @contextmanager
-    def joining(self) -> Iterator[Agreement]:
-        """Find the shard of this process from the ``size`` that the block sets; raise its errors on all processes."""
-        communicator = self.communicator()
-        with agreeing(communicator) as agreement:
-            for least, name in enumerate(self._fields[1:]):
-                if (number := getattr(self, name)) is not None:
-                    check_int(name, number, least, 1 << 62)
-            yield agreement
-            agreement.sizes = [agreement.size, self.offset, self.num_candidates]
-        size = agreement.size
-        agreement.shard = Shard(0, size, size, size) if communicator is None else _shard_of(communicator, agreement)
-
-
-def _shard_of(communicator: Communicator, agreement: Agreement) -> Shard:
-    sizes, offsets, numbers = (list(part) for part in zip(*agreement.sizes, strict=True))
-    total, names = sum(sizes), communicator.names
-    if offsets.count(None) not in (0, len(offsets)):
-        missing = names[offsets.index(None)]
-        raise ValueError(
-            f"offset must be given on all processes of process_group or on none; process {missing} has none"
-        )
-    if offsets[0] is None:
-        offsets = [sum(sizes[:i]) for i in range(len(sizes))]
-    slices = {name: (first, first + size) for name, first, size in zip(names, offsets, sizes, strict=True)}
-    covering = sorted(part for part in slices.values() if part[0] < part[1])
-    if [first for first, _ in covering] != [0, *(last for _, last in covering)][: len(covering)]:
-        listed = ", ".join(f"process {name} has [{first}, {last})" for name, (first, last) in slices.items())
-        raise ValueError(f"the slices of process_group must cover the candidates once, but {listed}")
-    for number, name in zip(numbers, names, strict=True):
-        if number not in (None, total):
-            raise ValueError(
-                f"num_candidates must be the total of the shards of process_group, {total}; process {name} has {number}"
-            )
-    if not 0 < total < 1 << 62:
-        raise ValueError(f"the shards of process_group must have from 1 to 2^62 candidates, got {total}")
-    return Shard(*slices[names[communicator.rank]], total, max(sizes), communicator)

@@ -45,32 +45,20 @@ Exclude = Target | ExcludedSlices | None
 """Type of ``exclude`` in ``rank_scores``: a form of ``target``, bool (N,), or the result of a ``KnownTriples``."""
 
 
-class Cells(NamedTuple):
-    """Cells of a score matrix: rows (None: cell i is in row i) and columns, int64 (P,); gains, None: all are 1."""
-
-    row: Tensor | None
-    column: Tensor
-    gain: Tensor | None = None
+Cells = tuple[
+    Tensor | None, Tensor, Tensor | None
+]  # rows (None: cell i is in row i) and columns, int64; gains, or None
 
 
 class Tasks(NamedTuple):
-    """Checked ranking tasks of a (B, N) score matrix.
+    """Checked ranking tasks of a (B, N) score matrix."""
 
-    Attributes:
-        row: int64 (P,); None: task i is in row i.
-        column: int64 (P,), the target, clamped into range where ``flags`` reports an error.
-        excluded: candidates that are excluded, except the target of a task.
-        flags: int64 (P,), or None.
-        rows: ``Ranks.rows`` of these tasks.
-        gain: float64 (P,), labels of the targets; None: all are 1.
-    """
-
-    row: Tensor | None
-    column: Tensor
-    excluded: Excluded
-    flags: Tensor | None
-    rows: tuple[Tensor, int] | None
-    gain: Tensor | None
+    row: Tensor | None  # int64 (P,); None: task i is in row i
+    column: Tensor  # int64 (P,), the target, clamped into range where ``flags`` reports an error
+    excluded: Excluded  # candidates that are excluded, except the target of a task
+    flags: Tensor | None  # int64 (P,)
+    rows: tuple[Tensor, int] | None  # ``Ranks.rows`` of these tasks
+    gain: Tensor | None  # float64 (P,), labels of the targets; None: all are 1
 
     @property
     def row_of_each(self) -> Tensor:
@@ -91,20 +79,24 @@ def read_tasks(
     *,
     by_query: bool | None = None,
 ) -> Tasks:
-    """Read target and exclude for scores of a shape (B, N) on a device.
+    """Read target and exclude of ``rank_scores`` for scores of a shape (B, N) on a device.
 
-    Args:
-        target: as in ``rank_scores``.
-        exclude: as in ``rank_scores``, or in several forms.
-        shape: (B, N).
-        device: of the scores.
-        by_query: keep the row of each task, and flag whether its target is excluded from the other tasks of the row;
-            None: if target has pairs of (row, column).
+    If ``by_query``, by default if target has pairs of (row, column), the row of each task is stored, and it is flagged
+    whether the target is excluded from the other tasks of the row.
     """
+    (B, N), faults = shape, []
     row, column, gain = _read_target(target, shape, device)
     excluded = read_exclude(exclude, shape, device)
-    row, column, wrong = _checked(row, column, *shape)
-    faults = [] if wrong is None else [wrong * fault.TARGET_RANGE]
+    if not column.is_cpu:  # to look would wait for the device
+        wrong = (column < 0) | (column >= N)
+        column = column.clamp(0, N - 1)
+        if row is not None:
+            wrong = wrong | (row < 0) | (row >= B)
+            row = row.clamp(0, max(B - 1, 0))
+        faults.append(wrong * fault.TARGET_RANGE)
+    elif (first := first_outside(row, column, B, N)) is not None:
+        where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"
+        raise IndexError(f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}")
     if excluded.columns is not None:
         outside = excluded.columns[column]
         if not outside.is_cpu:
@@ -120,22 +112,8 @@ def read_tasks(
     if by_query or (by_query is None and row is not None):
         each = torch.arange(len(column), device=device) if row is None else row
         faults.append(torch.where(excluded.lists(each, column), fault.FILTERED, fault.RAW))
-        rows = None if row is None else (row.clone(), shape[0])
+        rows = None if row is None else (row.clone(), B)
     return Tasks(row, column, excluded, torch.stack(faults).sum(0) if faults else None, rows, gain)
-
-
-def _checked(row: Tensor | None, column: Tensor, B: int, N: int) -> tuple[Tensor | None, Tensor, Tensor | None]:
-    """Rows and columns in range; on an accelerator those out of range are clamped, and returned as bool (P,)."""
-    if column.is_cpu:
-        if (first := first_outside(row, column, B, N)) is not None:
-            where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"
-            raise IndexError(f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}")
-        return row, column, None
-    wrong = (column < 0) | (column >= N)
-    if row is not None:
-        wrong = wrong | (row < 0) | (row >= B)
-        row = row.clamp(0, max(B - 1, 0))
-    return row, column.clamp(0, N - 1), wrong
 
 
 def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -> Cells:
@@ -149,24 +127,22 @@ def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -
             )
         if column.device != device:
             raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
-        return Cells(None, column)
-    cells = _cells_of_labels(form, shape) if isinstance(form, Tensor) else form
-    assert cells.row is not None
-    if len(cells.row) and B == 0:
-        raise IndexError(f"target must lie in the rows of scores (0, {N}), which has none; got {len(cells.row)} tasks")
+        return None, column, None
+    if isinstance(form, Tensor):
+        if form.shape != shape:
+            raise ValueError(
+                f"target as labels must be (B, N) = {tuple(shape)}, got {form.dtype} {tuple(form.shape)}; embeddings "
+                "are ranked by rank_embeddings(queries, candidates, target)"
+            )
+        cells = _cells_of_mask(form.bool())  # a quarter of the time of labels != 0
+        form = *cells, read_gain(form[cells])
+    row = form[0]
+    assert row is not None
+    if len(row) and B == 0:
+        raise IndexError(f"target must lie in the rows of scores (0, {N}), which has none; got {len(row)} tasks")
     if is_by_row(target):
-        warn_of_empty_queries(cells.row, B)
-    return cells
-
-
-def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
-    if labels.shape != shape:
-        raise ValueError(
-            f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}; embeddings "
-            "are ranked by rank_embeddings(queries, candidates, target)"
-        )
-    row, column = _cells_of_mask(labels.bool())  # a quarter of the time of labels != 0
-    return Cells(row, column, read_gain(labels[row, column]))
+        warn_of_empty_queries(row, B)
+    return form
 
 
 def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,50 +199,47 @@ def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: to
         if exclude.start.device != device:
             raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
         return Excluded(exclude)
-    cells = _read_form(exclude, "exclude", shape, device)
-    if isinstance(cells, Tensor):
-        if cells.dtype != torch.bool or cells.shape not in (shape, (N,)):
-            raise (TypeError if cells.dtype != torch.bool else ValueError)(
-                f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got {cells.dtype} "
-                f"{tuple(cells.shape)}; for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
+    form = _read_form(exclude, "exclude", shape, device)
+    if isinstance(form, Tensor):
+        if form.dtype != torch.bool or form.shape not in (shape, (N,)):
+            raise (TypeError if form.dtype != torch.bool else ValueError)(
+                f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got {form.dtype} "
+                f"{tuple(form.shape)}; for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
             )
-        if cells.ndim == 1:
-            return Excluded(columns=cells)
-        if not cells.is_cpu or np.count_nonzero(cells.numpy()) * _SPARSE > B * N:
-            return Excluded(cells=cells)
-        cells = Cells(*_cells_of_mask(cells))
-    slices, bad = slices_of_pairs(cells, B, N)
-    return Excluded(slices, bad_pairs=bad)
+        if form.ndim == 1:
+            return Excluded(columns=form)
+        if not form.is_cpu or np.count_nonzero(form.numpy()) * _SPARSE > B * N:
+            return Excluded(cells=form)
+        form = *_cells_of_mask(form), None
+    row, column, _ = form
+    assert row is not None
+    return _slices_of_pairs(row, column, B, N)
 
 
-def slices_of_pairs(
-    cells: Cells, num_rows: int, num_columns: int, *, fixed_shape: bool = False
-) -> tuple[ExcludedSlices, Tensor | None]:
+def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
     """Sort (row, column) pairs into slices; repeated pairs count once.
 
-    With ``fixed_shape``, as on an accelerator, no shape depends on the data, so that nothing waits for the device:
-    pairs out of range are dropped, and whether there are any is returned as a bool 0-d tensor.
+    On an accelerator no shape depends on the data, so that nothing waits for it: pairs out of range are dropped.
     """
-    (row, column, _), bad, last = cells, None, num_rows * num_columns
-    assert row is not None
-    if fixed_shape or not row.is_cpu:
-        wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
+    key, bad = row * N + column, None
+    if not row.is_cpu:
+        wrong = (row < 0) | (row >= B) | (column < 0) | (column >= N)
         bad = wrong.any()
-        key = torch.where(wrong, last, row * num_columns + column).sort().values
+        key = torch.where(wrong, B * N, key).sort().values
         repeated = torch.zeros_like(wrong)
         repeated[1:] = key[1:] == key[:-1]
-        key = torch.where(repeated, last, key).sort().values  # repeats and wrong pairs go behind the last row
-    elif (outside := first_outside(row, column, num_rows, num_columns)) is not None:
+        key = torch.where(repeated, B * N, key).sort().values  # repeats and wrong pairs go behind the last row
+    elif (outside := first_outside(row, column, B, N)) is not None:
         raise IndexError(
-            f"exclude must hold rows in [0, {num_rows}) and columns in [0, {num_columns}); "
+            f"exclude must hold rows in [0, {B}) and columns in [0, {N}); "
             f"pair {outside} is ({int(row[outside])}, {int(column[outside])})"
         )
     else:
-        key = torch.unique_consecutive((row * num_columns + column).sort().values)
-    border = torch.searchsorted(key, torch.arange(num_rows + 1, device=key.device) * num_columns)
+        key = torch.unique_consecutive(key.sort().values)
+    border = torch.searchsorted(key, torch.arange(B + 1, device=key.device) * N)
     length = border.diff()
-    longest = int(length.max()) if bad is None and num_rows else min(len(key), num_columns)
-    return ExcludedSlices(key % num_columns, border[:-1], length, longest, num_columns), bad
+    longest = int(length.max()) if bad is None and B else min(len(key), N)
+    return Excluded(ExcludedSlices(key % N, border[:-1], length, longest, N), bad_pairs=bad)
 
 
 def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.device) -> Tensor | Cells:
@@ -278,7 +251,7 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
                 f"{name} as a tuple must be (rows, columns), two vectors (P,), got shapes "
                 f"{[tuple(part.shape) for part in parts]}; a list has one entry per row: {name}=[[0, 2], [1]]"
             )
-        return Cells(as_ids(parts[0], name), as_ids(parts[1], name))
+        return as_ids(parts[0], name), as_ids(parts[1], name), None
     if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
         return _of_list(list(values), name, shape[0], device)
     if hasattr(values, "tocsr"):
@@ -286,7 +259,7 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
             raise ValueError(f"{name} as a sparse matrix must be (B, N) = {tuple(shape)}, got {values.shape}")
         found = values.tocsr().tocoo()
         row, column, label = (_on_device(part, name, device) for part in (found.row, found.col, found.data))
-        return _graded(row.long(), column.long(), label if name == "target" else label != 0)
+        return _labeled(row.long(), column.long(), label if name == "target" else label != 0)
     tensor = _on_device(values, name, device)
     if tensor.ndim != 2 or tensor.dtype == torch.bool or tensor.is_floating_point():
         return tensor
@@ -298,13 +271,14 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
             f"got {tensor.dtype} {tuple(tensor.shape)} for scores {tuple(shape)}: pass {turned}labels as {labels}, the "
             f"columns of every row as a list of lists, {name}.tolist(), or pairs as a tuple (rows, columns)"
         )
-    return Cells(as_ids(tensor[0], name), as_ids(tensor[1], name))
+    row, column = as_ids(tensor, name)
+    return row, column, None
 
 
-def _graded(row: Tensor, column: Tensor, label: Tensor) -> Cells:
+def _labeled(row: Tensor, column: Tensor, label: Tensor) -> Cells:
     """Cells whose label is not 0, with their gains."""
     keep = label != 0
-    return Cells(row[keep], column[keep], read_gain(label[keep]))
+    return row[keep], column[keep], read_gain(label[keep])
 
 
 def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
@@ -349,6 +323,6 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
             i, item = divmod(int(key[repeated[0, 0]]), int(column.max()) + 1)
             raise ValueError(f"target as a list must list each column of a row once, got {item} twice in entry {i}")
     if not has_labels:
-        return Cells(row.to(device), column.to(device))
+        return row.to(device), column.to(device), None
     label = as_tensor([one for part in values for one in part.values()], name)
-    return _graded(row.to(device), column.to(device), label.to(device))
+    return _labeled(row.to(device), column.to(device), label.to(device))

@@ -190,7 +190,7 @@ class SequentialTest:
     ) -> None:
         self.order = QueryOrder(query, check_int("seed", seed, 0))
         self.ranked, self.baseline, self.hypothesis = Ranked(len(query), sides), baseline, hypothesis
-        self._communicator, self._extends = None if process_group is None else Communicator(process_group), extends
+        self._communicator, self._extends = Communicator(process_group), extends
         self._drawn = self._draw(np.empty(0))
         self._is_decided = False
 
@@ -214,12 +214,11 @@ class SequentialTest:
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Yield indices of drawn queries that this process ranks next: at least one, even if it was ranked before."""
         first, group = self.num_queries, self._communicator
-        rank, size = (0, 1) if group is None else (group.rank, len(group))
         while first < len(self.order):  # a loader may request batches ahead of the updates
             if self.is_over and not (complete and self.hypothesis.answer(self._drawn)):
                 break
             last = min(first + batch_size, len(self.order))
-            yield list(range(first, last))[rank::size] or [first]
+            yield list(range(first, last))[group.rank :: len(group.names)] or [first]
             first = last
 
     def add(self, rows: Tensor) -> None:
@@ -252,7 +251,7 @@ class SequentialTest:
 
     def _gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
-        gathered = rows if self._communicator is None else self._communicator.gather(rows)
+        gathered = self._communicator.gather(rows)
         found = without_flag(gathered.cpu().numpy(), fault.REPEATED)
         fault.raise_faults(Columns(found).flags)
         task, first = np.unique(self.ranked.index(found, "sample_id"), return_index=True)

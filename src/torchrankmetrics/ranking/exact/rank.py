@@ -191,7 +191,7 @@ def rank_exactly(
     """Rank as ``rank_embeddings``; every process of a group calls it. Candidates that are reused store their tiles."""
     N = len(candidates)
     with torch.no_grad():
-        with shard.agreeing() as agreement:
+        with shard.agreeing() as settings:
             candidates.check_unchanged()
             compiled = chosen(queries, backend) == "numba"
             tasks = read_tasks(target, exclude, (len(queries), shard.total), queries.device, by_query=by_query)
@@ -202,7 +202,7 @@ def rank_exactly(
             excluded = ExcludedTiles(tasks.excluded, row, column, len(queries), shard)
             own = candidates.embeddings, candidates.bias
             if not shard.is_whole:
-                agreement.settings = {
+                settings |= {
                     "candidates": (own[0].dtype, own[0].shape[1:]),
                     "bias": None if own[1] is None else own[1].dtype,
                     "queries": queries,
