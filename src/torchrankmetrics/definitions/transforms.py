@@ -121,9 +121,7 @@ def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
         point = torch.tensor(x, dtype=torch.float64, device="cpu", requires_grad=True)
         value = g(point)
         if not value.requires_grad:
-            raise ValueError(
-                f"g must be made of differentiable torch operations for an error estimate, got {shorten(g)}"
-            )
+            raise ValueError(f"g must be of differentiable torch operations for an error estimate, got {shorten(g)}")
         return np.asarray(torch.autograd.grad(value.sum(), point)[0])
 
 
