@@ -1,6 +1,6 @@
 """`target` and `exclude` of every entry point: their forms, read in one place, become ranking tasks.
 
-The type and the dtype decide the form (see ``rank_scores``), never the batch size. A label is a gain; 0 is not relevant.
+The type and the dtype decide the form (see ``rank_scores``), never the batch size. A label is a gain; 0: not relevant.
 Integers of the shape of the scores, or (B, 1), could be labels, pairs or columns: they raise for every B.
 """
 
