@@ -99,6 +99,9 @@ def dataset_names() -> tuple[str, ...]:
 
     Returns:
         Names for ``candidate_counts``, ``adjust`` and ``dataset_facts``.
+
+    >>> "fb15k237" in dataset_names()
+    True
     """
     return tuple(sorted(path.name.removesuffix(".json") for path in _FOLDER.iterdir() if path.name.endswith(".json")))
 

@@ -168,9 +168,9 @@ class Ranks:
     def __repr__(self) -> str:
         names = ("optimistic", "pessimistic", "num_candidates")
         known = names[: 2 if (self.num_candidates == fault.UNKNOWN).all() else 3]
-        shown = [str(column[:6].tolist()) for column in self.columns]
-        ends = ", ...]" if len(self) > 6 else "]"
-        return f"Ranks({', '.join(f'{name}={text[:-1]}{ends}' for name, text in zip(known, shown, strict=False))})"
+        end = ", ...]" if len(self) > 6 else "]"
+        parts = (f"{name}={str(getattr(self, name)[:6].tolist())[:-1]}{end}" for name in known)
+        return f"Ranks({', '.join(parts)})"
 
     def _faults(self, N: Tensor) -> Tensor | None:
         """Raise an error for values out of range, or flag their tasks on an accelerator."""
