@@ -129,12 +129,6 @@ def divided_by_all(scores, target, exclude):
     return values | {"amri": 1 - 2 * (values["mr"] - 1) / ranks.num_candidates.double().mean().item()}
 
 
-def unfiltered_chance(scores, target, exclude):
-    return metrics_of(scores, target, exclude) | {
-        "amri": 1 - 2 * (metrics_of(scores, target, exclude)["mr"] - 1) / max(scores.shape[1] - 1, 1)
-    }
-
-
 def sorts_ties_by_index(scores, target, exclude):
     tied = scores == scores.gather(1, target[:, None])
     if exclude is not None:
@@ -262,7 +256,6 @@ FAULTS = {
     ieee_comparisons: {"nan_truth", "nan_candidates", "all_nan"},
     zero_based: {"plain_ranks"},
     divided_by_all: {"values"},
-    unfiltered_chance: {"filter"},
     sorts_ties_by_index: {"ties"},
     one_rule_but_for_constants: {"constant_scorer"},
     mutates_scores: {"scores_unmodified"},

@@ -1,4 +1,4 @@
-"""The command line: every command through its entry point; data sets, candidates and published numbers."""
+"""The command line: every command through its entry point; data sets and published numbers."""
 
 import csv
 import io
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from command_line import TRIPLES, output, records
+from command_line import output, records
 from scripts import ROOT, forked, load_script
-from torchrankmetrics import KnownTriples, adjust
+from torchrankmetrics import adjust
 from torchrankmetrics.cli import main
 from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK
@@ -27,10 +26,6 @@ COMMANDS = {
         r"(?m)^adjusted_mrr +0\.3545 +0\.3540 +0\.3550$",
     ),
     "datasets": (["datasets"], r"(?m)^fb15k237 .* 319 +10178 +14305\.6292 +14541$"),
-    "candidates": (
-        ["candidates", "--train", "train.tsv", "--valid", "valid.tsv", "--test", "test.tsv"],
-        r"(?m)^test +all +tail +train\+valid\+test +3 ",
-    ),
     "metrics": (["metrics"], r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> "),
 }
 
@@ -125,45 +120,3 @@ def test_moments_of_data_sets_are_those_of_the_library_and_by_hand(capsys):
     by_hand = np.mean([np.mean(1 / np.arange(1, k + 1)) for k in n])
     assert float(row["mean"]) == pytest.approx(by_hand, rel=1e-12)
     assert by_task["nations", "valid", "both", "all", "mr"]["known"] == "train+valid"
-
-
-_IDS = {"a": 0, "b": 1, "c": 2, "d": 3, "r": 0, "s": 1}
-SPLITS = {
-    name: torch.tensor([[_IDS[label] for label in line.split("\t")] for line in text.splitlines()])
-    for name, text in TRIPLES.items()
-}
-
-
-def test_candidates_are_those_of_known_triples(cli_folder, capsys):
-    files = [part for name in TRIPLES for part in (f"--{name}", f"{name}.tsv")]
-    got = records(capsys, "candidates", *files, "--histogram")
-    for split, known in (("train", ["train"]), ("valid", ["train", "valid"]), ("test", ["train", "valid", "test"])):
-        for side in ("head", "tail"):
-            counts = KnownTriples(*(SPLITS[name] for name in known), num_entities=4).num_candidates(SPLITS[split], side)
-            expected = dict(zip(*(x.tolist() for x in counts.unique(return_counts=True)), strict=True))
-            rows = [row for row in got if (row["split"], row["side"]) == (split, side)]
-            assert {row["num_candidates"]: row["count"] for row in rows} == expected
-    summary = records(capsys, "candidates", *files, "--entities", "all,train", "--num-entities", "10")
-    assert max(row["max"] for row in summary if row["entities"] == "all") > 4
-    assert {row["known"] for row in summary if row["split"] == "valid"} == {"train+valid"}
-
-
-def test_candidates_feed_adjust(cli_folder, capsys):
-    output(
-        capsys, "candidates", "--train", "train.tsv", "--test", "test.tsv", "--histogram", "-f", "csv", "-o", "c.csv"
-    )
-    (row,) = records(capsys, "adjust", "--counts", "c.csv", "-m", "mrr", "--value", "0.7", "--side", "tail")
-    counts = KnownTriples(SPLITS["train"], SPLITS["test"], num_entities=4).num_candidates(SPLITS["test"], "tail")
-    assert row["value"] == pytest.approx(adjust("0.7", "mrr", counts).value)
-    header, line = "split,entities,side,num_candidates,count\n", "test,{},tail,{},{}\n"
-    Path("both.csv").write_text(header + line.format("all", 9, 4) + line.format("train", 3, 2))
-    for entities, expected in (("all", 9), ("train", 3)):
-        options = ["--counts", "both.csv", "--side", "tail", "--entities", entities]
-        (row,) = records(capsys, "adjust", *options, "-m", "mrr", "--value", "0.7")
-        assert row["value"] == pytest.approx(adjust("0.7", "mrr", expected).value)
-
-
-def test_ids_with_holes_print_a_hint(cli_folder, capsys):
-    Path("ids.tsv").write_text("0\t0\t7\n")
-    assert main(["candidates", "--train", "ids.tsv", "--test", "ids.tsv"]) == 0
-    assert "--num-entities 8" in capsys.readouterr().out

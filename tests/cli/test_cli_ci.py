@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import TRIPLES, table_of
+from command_line import table_of
 from scripts import forked
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.cli import main
@@ -22,7 +22,6 @@ COMMANDS = [
     "study {model}.npz -m mrr --across",
     "adjust -d nations -m mr --value 2 --view p_value",
     "datasets nations",
-    "candidates " + " ".join(f"--{name} {name}.tsv" for name in TRIPLES),
     "metrics",
 ]
 

@@ -20,10 +20,10 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_table_for_people_is_that_of_the_study(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
     table = RankStudy.open(pattern).table(
-        ["mrr", "hits@3"], "adjusted_index", confidence_level=0.9, cluster="sample_id", margin=0.2
+        ["mrr", "hits@3"], "adjusted_index", confidence_level=0.9, cluster="sample_id"
     )
     arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--confidence-level", "0.9"]
-    arguments += ["--cluster", "sample_id", "--margin", "0.2"]
+    arguments += ["--cluster", "sample_id"]
     assert output(capsys, *arguments) == f"{table}\n"
     assert output(capsys, *arguments, "--values-only") == table.with_layout(intervals=False).to_text() + "\n"
     assert output(capsys, *arguments, "--format", "latex") == table.to_latex() + "\n"
@@ -52,8 +52,10 @@ def test_html_is_the_page(
     pytest.importorskip("matplotlib", reason="the page has figures")
     assert main(["study", pattern, "-m", "mrr", "--output", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text() == RankStudy.open(pattern).report(metrics="mrr")
-    monkeypatch.setattr(RankStudy, "report", lambda self, path, names, **options: f"{path} {names} {options['margin']}")
-    assert output(capsys, "study", pattern, "--format", "html", "--margin", "0.1") == "None ['mrr', 'hits@10'] 0.1"
+    monkeypatch.setattr(
+        RankStudy, "report", lambda self, path, names, **options: f"{path} {names} {options['cluster']}"
+    )
+    assert output(capsys, "study", pattern, "--format", "html", "--cluster", "group") == "None ['mrr', 'hits@10'] group"
 
 
 def test_a_page_without_a_directory_that_matplotlib_can_write_to_is_one_line_before_the_computation(

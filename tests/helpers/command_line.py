@@ -1,4 +1,4 @@
-"""The command line in this process: files of ranks and triples, and the output of a command."""
+"""The command line in this process: files of ranks, and the output of a command."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,6 @@ import torch
 
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.cli import main
-
-TRIPLES = {"train": "a\tr\tb\na\tr\tc\nb\ts\ta\nc\ts\td\n", "valid": "a\tr\td\n", "test": "c\tr\tb\nb\tr\tc\nd\ts\ta\n"}
 
 
 def table_of(seed, top, sides=("head", "tail")):
@@ -25,12 +23,11 @@ def table_of(seed, top, sides=("head", "tail")):
 
 
 def write_files(folder: Path):
-    """Ranks of two models, ranks without sides, and the triples of three splits."""
+    """Ranks of two models, ranks without sides, and a file of triples."""
     table_of(0, 20).save(folder / "a.npz")
     table_of(1, 25).save(folder / "b.npz")
     table_of(2, 25, sides=[None]).save(folder / "plain.npz")
-    for name, text in TRIPLES.items():
-        (folder / f"{name}.tsv").write_text(text)
+    (folder / "train.tsv").write_text("a\tr\tb\n")
 
 
 def output(capsys, *arguments):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchrankmetrics import RankCollection, RankMetricWarning
+from torchrankmetrics import RankCollection
 from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
 
 SAMPLES, CANDIDATES, EPOCHS = 11, 13, 6
@@ -114,9 +114,6 @@ def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dic
     return trainer, history
 
 
-# ------------------------------------------------------------------------------------------------------- scenarios
-
-
 def fit(how: str) -> Callable[[int, str], Any]:
     def scenario(devices: int, folder: str) -> Any:
         trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2, max_epochs=2)
@@ -169,18 +166,6 @@ def trainer_shards(devices: int, folder: str) -> Any:
         indices = [batch[0].tolist() for batch in trainer.predict(Indices(), outside)]
         found.append((history, trainer.num_val_batches, indices))
     return found
-
-
-def without_ids(devices: int, folder: str) -> Any:
-    """The warnings of two epochs and a validation whose padded samples have no ids."""
-    trainer, history = trainer_for(devices, folder, max_epochs=2)
-    model = lightning_model("steps")
-    model.unnamed = True
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default", RankMetricWarning)
-        trainer.fit(model, loader(devices), loader(devices))
-        trainer.validate(model, loader(devices), verbose=False)
-    return history, [str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)]
 
 
 def callbacks(devices: int, folder: str) -> Any:
@@ -238,7 +223,6 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
     "padded": sampled("padded", 2),
     "in step": sampled("in step", 5),
     "trainer shards": trainer_shards,
-    "without ids": without_ids,
     "callbacks": callbacks,
     "resume": resume,
 }

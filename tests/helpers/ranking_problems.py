@@ -12,19 +12,22 @@ from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.ranking import flags as fault
 
 
-def lay_out(scores, strides):
-    """The same values in other memory, with other scores between or around them."""
+def lay_out(scores, layout):
+    """The same values in other memory, with other cells between or around them; "one row" repeats the first."""
     B, N = scores.shape
-    if strides == "column":
-        return scores.T.contiguous().T
-    if strides == "sliced":
-        return torch.stack([scores, scores.flip(1)], dim=2).reshape(B, 2 * N)[:, ::2]
-    if strides == "window":
-        wide = torch.cat([torch.full_like(scores[:, :1], 5), scores, torch.full_like(scores[:, :1], 6)], dim=1)
-        return torch.cat([wide, wide])[:B, 1 : N + 1]
-    if strides == "column window":
-        return torch.cat([scores, scores.flip(1)]).T.contiguous().T[:B]
-    return scores.contiguous()
+    if layout == "negated" and scores.dtype in (torch.float32, torch.float64):
+        return torch.complex(torch.zeros_like(scores), scores).conj().imag
+    places = {
+        "column": scores.new_ones(N, B).T,
+        "sliced": scores.new_ones(B, 2 * N)[:, ::2],
+        "window": scores.new_ones(2 * B, N + 2)[B:, 1 : N + 1],
+        "column window": scores.new_ones(N, 2 * B).T[B:],
+        "one row": scores.new_ones(1, N),
+    }
+    if layout not in places:
+        return scores
+    there = places[layout].copy_(scores[: len(places[layout])])
+    return there.expand(B, N) if layout == "one row" else there
 
 
 STRIDES = ["row", "column", "sliced", "window", "column window"]

@@ -64,16 +64,15 @@ def median(x: list[Fraction], v: list[Fraction]) -> Fraction:
     raise AssertionError
 
 
-def power_mean(p: int) -> Callable[[list[Fraction], list[Fraction]], float]:
-    return lambda r, v: _float(mean([x**p for x in r], v)) ** (1 / p)
-
-
-def real_power_mean(p: float) -> Callable[[list[Fraction], list[Fraction]], float]:
-    return lambda r, v: math.fsum(_float(b) * _float(a) ** p for a, b in zip(r, v, strict=True)) ** (1 / p)
+def power_mean(p: float) -> Callable[[list[Fraction], list[Fraction]], float]:
+    """For a whole p exact up to the root."""
+    if p == int(p):
+        return lambda r, v: float(mean([x ** int(p) for x in r], v)) ** (1 / p)
+    return lambda r, v: math.fsum(b * float(a) ** p for a, b in zip(r, v, strict=True)) ** (1 / p)
 
 
 def geometric(sign: int) -> Callable[[list[Fraction], list[Fraction]], float]:
-    return lambda r, v: math.exp(sign * math.fsum(_float(b) * math.log(a) for a, b in zip(r, v, strict=True)))
+    return lambda r, v: math.exp(sign * math.fsum(float(b) * math.log(a) for a, b in zip(r, v, strict=True)))
 
 
 def variance(x: list[Fraction], v: list[Fraction]) -> Fraction:
@@ -83,7 +82,7 @@ def variance(x: list[Fraction], v: list[Fraction]) -> Fraction:
 
 def mad(x: list[Fraction], v: list[Fraction]) -> float:
     middle = median(x, v)
-    return _float(median([abs(a - middle) for a in x], v)) / PHI_INVERSE_3_4
+    return float(median([abs(a - middle) for a in x], v)) / PHI_INVERSE_3_4
 
 
 def hits(k: int) -> Callable[[list[Fraction], list[Fraction]], Fraction]:
@@ -107,7 +106,7 @@ METRICS: dict[str, Metric] = {
     "igmr": Metric(geometric(-1), "higher", expected=True),
     "power_mean_rank_2": Metric(power_mean(2), "lower"),
     "power_mean_rank_minus_2": Metric(power_mean(-2), "lower"),
-    "power_mean_rank_0p5": Metric(real_power_mean(0.5), "lower"),
+    "power_mean_rank_0p5": Metric(power_mean(0.5), "lower"),
     "power_mean_rank_inf": Metric(lambda r, v: max(r), "lower"),
     "power_mean_rank_minus_inf": Metric(lambda r, v: min(r), "lower"),
     "median_rank": Metric(median, "lower"),
@@ -153,14 +152,14 @@ def value(name: str, tasks: list[Task], rank_type: str = "realistic", average: s
     if not used:
         return math.nan
     if name == "tie_rate":
-        return _float(sum((w for t, w in used if t.pessimistic > t.optimistic), Fraction(0)) / total)
+        return float(sum((w for t, w in used if t.pessimistic > t.optimistic), Fraction(0)) / total)
     v = [weight / total for _, weight in used]
     N = [task.num_candidates for task, _ in used]
     if rank_type != "expected":
-        return _float(METRICS[name].value([task.rank(rank_type) for task, _ in used], v, N))
+        return float(METRICS[name].value([task.rank(rank_type) for task, _ in used], v, N))
     # one task after the other, each at every rank of its block of ties, all orders equally likely
     blocks = [range(task.optimistic, task.pessimistic + 1) for task, _ in used]
-    outcomes = [_float(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in itertools.product(*blocks)]
+    outcomes = [float(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in itertools.product(*blocks)]
     return math.fsum(outcomes) / len(outcomes)
 
 
@@ -177,7 +176,7 @@ def moments(name: str, tasks: list[Task], average: str = "micro") -> tuple[float
     N = [n for n, _ in used]
     values = [Fraction(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in vectors]
     center = sum(values) / len(values)
-    return _float(center), _float(sum((x - center) ** 2 for x in values) / len(values))
+    return float(center), float(sum((x - center) ** 2 for x in values) / len(values))
 
 
 def view(name: str, view_name: str, base: float, mean_and_variance: tuple[float, float]) -> float:
@@ -197,7 +196,3 @@ def view(name: str, view_name: str, base: float, mean_and_variance: tuple[float,
 def _enough(name: str, tasks: list[Task]) -> list[Task]:
     least = METRICS[name].min_candidates if name in METRICS else 1
     return [task for task in tasks if task.num_candidates >= least]
-
-
-def _float(x: Fraction | float) -> float:
-    return float(x)

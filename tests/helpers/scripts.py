@@ -17,15 +17,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def run_script(*command: str | Path, cwd: Path = ROOT) -> str:
-    """What ``python`` prints; the end of its errors if it fails."""
-    result = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False, cwd=cwd)
-    assert result.returncode == 0, result.stderr[-2000:]
-    return result.stdout
-
-
 def fork_script(*command: str | Path, cwd: Path = ROOT) -> str:
-    """As ``run_script``, by a process that has imported torch already, which alone takes seconds."""
+    """What a script prints, by a process that has imported torch already; the end of its errors if it fails."""
     result = forked(*command, cwd=cwd)
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout

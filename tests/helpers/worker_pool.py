@@ -39,13 +39,7 @@ class WorkerError(RuntimeError):
 
 
 class WorkerPool:
-    """Processes that run jobs as the ranks of a gloo group.
-
-    Args:
-        size: number of processes, the largest group.
-        timeout: seconds after which a job counts as hung; its processes are then killed.
-        collective_timeout: seconds after which torch itself gives up on a collective.
-    """
+    """Processes that run jobs as the ranks of a gloo group; after ``timeout`` seconds a job counts as hung."""
 
     def __init__(self, size: int, *, timeout: float = 100.0, collective_timeout: float = 60.0) -> None:
         context = server()
@@ -65,13 +59,7 @@ class WorkerPool:
     ) -> list[Any]:
         """Call ``job(*arguments[rank])`` on as many processes as there are arguments; results in the order of ranks.
 
-        Args:
-            job: a function at the top of an importable module.
-            arguments: plain Python or NumPy data, one tuple per process.
-            dies: the rank that is expected to die without an answer; its result is None.
-
-        Raises:
-            WorkerError: if a process raised, died or hung.
+        The job is a function at the top of an importable module; the rank that is expected to die has the result None.
         """
         self._jobs += 1
         # a store in a file: no port to be found, none to be taken by somebody else

@@ -1,13 +1,10 @@
 """First attempts of users of each field: the error names the right call, and that call works."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
 
 from torchrankmetrics import (
-    HitsAtK,
     KnownTriples,
     MeanRank,
     RankCollection,
@@ -22,7 +19,6 @@ from torchrankmetrics import (
 from torchrankmetrics.integrations.pyg import ranks_of_predictions
 from torchrankmetrics.integrations.trec import evaluate_run, rank_run
 from torchrankmetrics.kg import rank_alignment
-from torchrankmetrics.ranking import RankAccumulator
 
 SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4], [0.1, 0.6, 0.2, 0.3]])
 TARGET = torch.tensor([1, 2, 3])  # ranks 1, 2, 2
@@ -110,26 +106,6 @@ def test_calls_that_errors_name_work():
     assert updated(SCORES, RELEVANT > 0) == updated(SCORES, 2.0 * RELEVANT) == expected
     lists, edges = torch.tensor([[1, 3], [0, 2], [1, 3]]), torch.tensor([[0, 1, 2], [1, 2, 3]])
     assert updated(ranks_of_predictions(lists, edges, num_dst_nodes=4)) == expected
-
-
-def test_numpy_instead_of_torch():
-    scores, target, seen = SCORES.double().numpy(), TARGET.numpy(), np.array([[1, 2], [0, 1]])
-    expected = updated(SCORES, TARGET, exclude=torch.from_numpy(seen))
-    mask = np.zeros((3, 4), dtype=bool)
-    mask[tuple(seen)] = True
-    scores.setflags(write=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for exclude in (seen, tuple(seen), mask, torch.from_numpy(mask)):
-            assert updated(scores, target, exclude=exclude) == expected
-            assert evaluate(rank_scores(scores, target, exclude=exclude), metrics=["mrr", "hits@1"]) == expected
-        flat = updated(scores.ravel(), np.eye(4, dtype=bool)[target].ravel(), indexes=np.arange(12) // 4)
-        assert flat == updated(SCORES, TARGET)
-        assert HitsAtK(1)(scores, target) == 1 / 3
-    chunks = RankAccumulator(scores[np.arange(3), target], target, scores.shape)
-    chunks.update(scores)
-    for ranks in (chunks.compute(), rank_embeddings(scores, np.eye(4), target)):
-        assert evaluate(ranks, metrics=["mrr", "hits@1"]) == updated(SCORES, TARGET)
 
 
 def test_distances_are_a_warning_that_names_the_line_of_the_call():

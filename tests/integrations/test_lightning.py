@@ -102,17 +102,6 @@ def test_a_trainer_that_injects_its_sampler_assigns_every_sample_once(results: d
             assert sorted(samples) == list(range(SAMPLES))
 
 
-def test_padded_samples_without_ids_are_warned_of_once(results: dict[str, list[Results]]) -> None:
-    ((history, messages),) = (found["without ids"] for found in results["one"])
-    assert history[:2] == [direct(0), direct(1)]
-    assert not messages
-    (padded, messages), (_, of_the_second) = (found["without ids"] for found in results["two"])
-    assert padded[0] != direct(0)
-    assert len(messages) == 1
-    assert "ranking tasks from 2 processes have no sample_id" in messages[0]
-    assert not of_the_second
-
-
 def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]]) -> None:
     best = max(range(EPOCHS), key=lambda epoch: direct(epoch)["val/adjusted_mrr"])
     for found in runs(results, "callbacks"):

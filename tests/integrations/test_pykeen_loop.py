@@ -1,12 +1,13 @@
-"""PyKEEN's evaluation loops: every evaluation starts afresh, NaN never helps, relations are ranked as by PyKEEN."""
+"""PyKEEN's evaluation loops, pipeline and early stopper: fresh evaluations, NaN never helps, relations, names."""
 
 import math
 
 import pytest
 import torch
 
-from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
-from torchrankmetrics import KnownTriples, RankMetricWarning
+from pykeen_lookup import QUIET, Lookup, assert_parity, evaluated, splits_of
+from scripts import EXAMPLES, fork_script
+from torchrankmetrics import KnownTriples, RankMetricWarning, RankTable, evaluate
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
@@ -14,21 +15,27 @@ from pykeen.evaluation import LCWAEvaluationLoop, RankBasedEvaluator
 from pykeen.pipeline import pipeline
 from pykeen.trackers import PythonResultTracker
 
-from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, known_triples, rank_table
+from torchrankmetrics.integrations.pykeen import (
+    RankCollectionEvaluator,
+    RankResults,
+    early_stopping,
+    known_triples,
+    rank_table,
+)
 
 ONCE = {"batch_size": 64, "use_tqdm": False}
+
+
+def run_pipeline(**options):
+    arguments = {"dataset": "nations", "model": "distmult", "model_kwargs": {"embedding_dim": 4}}
+    arguments |= {"training_kwargs": {"num_epochs": 2, "use_tqdm": False}, "evaluation_kwargs": QUIET}
+    return pipeline(**(arguments | {"random_seed": 0, "device": "cpu"} | options))
 
 
 def loop_of(dataset, evaluator, model, **options):
     train, valid, _ = splits_of(dataset)
     options = {"additional_filter_triples": [train, valid], **options}
     return LCWAEvaluationLoop(dataset.testing, evaluator=evaluator, model=model, **options)
-
-
-def evaluated(dataset, evaluator, model):
-    """The result of ``Evaluator.evaluate``, which passes its filter on."""
-    train, valid, test = splits_of(dataset)
-    return evaluator.evaluate(model, test, additional_filter_triples=[train, valid], **QUIET)
 
 
 def test_every_evaluation_of_a_loop_starts_afresh(nations):
@@ -57,28 +64,10 @@ def test_the_loop_callback_logs_every_epoch_by_itself(nations):
     runs = {}
     for evaluator, kwargs in (("rankbased", {}), ("rankcollection", {"known": known_triples(nations)})):
         tracker = PythonResultTracker()
-        pipeline(
-            dataset=nations,
-            model="distmult",
-            model_kwargs={"embedding_dim": 4},
-            training_kwargs={
-                "num_epochs": 3,
-                "use_tqdm": False,
-                "callbacks": "evaluation-loop",
-                "callbacks_kwargs": {
-                    "factory": nations.testing,
-                    "prefix": "test",
-                    "evaluator": evaluator,
-                    "evaluator_kwargs": kwargs,
-                    "additional_filter_triples": [nations.training, nations.validation],
-                    **ONCE,
-                },
-            },
-            evaluation_kwargs=QUIET,
-            result_tracker=tracker,
-            random_seed=0,
-            device="cpu",
-        )
+        callback = {"factory": nations.testing, "prefix": "test", "evaluator": evaluator, "evaluator_kwargs": kwargs}
+        callback["additional_filter_triples"] = [nations.training, nations.validation]
+        training = {"num_epochs": 3, "use_tqdm": False, "callbacks": "evaluation-loop"}
+        run_pipeline(result_tracker=tracker, training_kwargs=training | {"callbacks_kwargs": callback | ONCE})
         name = "test.both.realistic.inverse_harmonic_mean_rank"
         runs[evaluator] = [step[name] for step in tracker.metrics.values() if name in step]
     assert len(runs["rankbased"]) == 3
@@ -153,10 +142,6 @@ def test_wrong_known_triples_raise(nations):
     model = Lookup(nations)
     with pytest.raises(ValueError, match="known must contain all filtered triples, the evaluated ones included"):
         loop_of(nations, RankCollectionEvaluator(known=nations.training), model).evaluate(**ONCE)
-    with pytest.raises(ValueError, match="known must be None if filtered is False"):
-        RankCollectionEvaluator(filtered=False, known=nations)
-    with pytest.raises(TypeError, match="sources must be triples factories or datasets of PyKEEN, got Tensor"):
-        RankCollectionEvaluator(known=nations.training.mapped_triples)
     larger = KnownTriples(torch.cat(splits_of(nations)), num_entities=20)
     evaluator = RankCollectionEvaluator(known=larger)
     with pytest.raises(ValueError, match="known has 20 entities, but the head scores have 14 columns"):
@@ -199,3 +184,71 @@ def test_relation_prediction_has_the_keys_and_values_of_pykeen(nations, targets,
     assert relations.ranks.num_candidates.tolist() == [55 - number for number in others]
     sides = [row.side for row in ours.table.summary().rows if row.metric == "mr"]
     assert sides == ([*sorted(targets, key=["head", "tail", "relation"].index), "both"] if targets[1:] else [*targets])
+
+
+@pytest.mark.slow
+@pytest.mark.trains
+def test_pipeline_with_early_stopping(nations, tmp_path):
+    metric, key = "tail.best.gmr", "tail.optimistic.geometric_mean_rank"
+    kwargs = early_stopping(metric, frequency=1, patience=1, relative_delta=0.0)
+    assert kwargs["metric"] == key
+    assert kwargs["larger_is_better"] is False
+    assert early_stopping("z_hits_at_3")["larger_is_better"] is True
+    seen = []
+    kwargs["result_callbacks"] = [lambda stopper, result, epoch: seen.append(stopper.evaluator.collection.table())]
+    evaluator = RankCollectionEvaluator()
+    result = run_pipeline(
+        evaluator=evaluator, stopper="early", stopper_kwargs=kwargs | {"best_model_path": tmp_path / "best.pt"}
+    )
+    history = result.stopper.results
+    assert len(history) == len(seen)
+    for table, value in zip(seen, history, strict=True):
+        assert value == pytest.approx(next(iter(evaluate(table, metrics=[metric]).values())), rel=1e-12)
+    assert result.stopper.best_metric == min(history)
+    table = result.metric_results.table
+    assert table.rows.equal(evaluator.collection.table().rows)
+    assert result.get_metric("mrr") == pytest.approx(evaluate(table, metrics=["mrr"])["mrr"], rel=1e-12)
+    assert result.get_metric(key) == result.metric_results.to_flat_dict()[key]
+
+
+@pytest.mark.slow
+@pytest.mark.trains
+def test_pipeline_by_class_saves_and_gives_the_values_of_its_own_evaluator(tmp_path):
+    ours, theirs = run_pipeline(evaluator=RankCollectionEvaluator), run_pipeline()
+    assert_parity(theirs.metric_results, ours.metric_results)
+    ours.save_to_directory(tmp_path / "run")
+    assert (tmp_path / "run" / "results.json").exists()
+    path = tmp_path / "ranks.npz"
+    ours.metric_results.table.save(path)
+    assert RankTable.load(path).num_tasks == 402
+    assert len(ours.metric_results.to_df()) == len(ours.metric_results.data)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        (None, "both.realistic.inverse_harmonic_mean_rank"),
+        ("hits_at_k", "both.realistic.hits_at_10"),
+        ("hits@k", "both.realistic.hits_at_10"),
+        ("tail.hits@5", "tail.realistic.hits_at_5"),
+        ("hits_at_k.5", "both.realistic.hits_at_5"),
+        ("adjusted_hits_at_k", "both.realistic.adjusted_hits_at_10"),
+        ("zahk", "both.realistic.z_hits_at_10"),
+        ("rank_std", "both.realistic.standard_deviation"),
+        ("head.worst.amr", "head.pessimistic.adjusted_arithmetic_mean_rank"),
+        ("p_mrr", "both.realistic.p_mrr"),
+    ],
+)
+def test_names_of_both_sides_resolve(name, key):
+    assert RankResults.key_to_string(name) == key
+    assert RankResults.key_to_string(key) == key.replace("_at_k", "_at_10")
+
+
+@pytest.mark.slow
+def test_the_example_runs(tmp_path):
+    command = (EXAMPLES / "pykeen_pipeline.py", "--dataset", "nations", "--epochs", "3", "--trials", "1")
+    printed = fork_script(*command, cwd=tmp_path)
+    assert "both.realistic.inverse_harmonic_mean_rank" in printed
+    assert "AMRI of the training triples, every 3 epochs: 0." in printed
+    assert "2000 ranks among" in printed
+    assert "1 trials" in printed

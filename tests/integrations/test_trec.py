@@ -173,22 +173,19 @@ def test_missing_queries_warn():
     assert table.ranks.pessimistic.tolist() == [9, 1]
 
 
+ONE, LISTED = {"q": {"a": 1}}, {"q": {"a": 1.0}}
+
+
 @pytest.mark.parametrize(
     ("qrels", "run", "number", "error", "message"),
     [
-        ({"1": {"a": 1}}, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: '1' is in qrels, 'q1' in run"),
-        ({"q": {"a": 1}}, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
-        (
-            {"q": {"a": 1}},
-            {"q": {"b": 1.0, "c": 2.0}},
-            2,
-            ValueError,
-            "2 in its list and 1 relevant documents outside, got 2",
-        ),
-        ({"q": {"a": 0.5}}, {"q": {"a": 1.0}}, 5, TypeError, "integers, got 0.5 for 'a' of query 'q'"),
-        ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
-        ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
-        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
+        (ONE, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: 'q' is in qrels, 'q1' in run"),
+        (ONE, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
+        (ONE, {"q": {"b": 1.0, "c": 2.0}}, 2, ValueError, "2 in its list and 1 relevant documents outside, got 2"),
+        ({"q": {"a": 0.5}}, LISTED, 5, TypeError, "integers, got 0.5 for 'a' of query 'q'"),
+        ({"q": ["a"]}, LISTED, 5, TypeError, "qrels must be a dict of dicts"),
+        (ONE, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
+        (ONE, LISTED, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],
 )
 def test_bad_qrels_and_runs_raise(qrels, run, number, error, message):

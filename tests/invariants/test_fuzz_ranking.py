@@ -9,7 +9,7 @@ from hypothesis import given
 
 import reference_ranks as reference
 from fuzzing import cases
-from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines
+from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out
 from torchrankmetrics import rank_scores
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import torch_backend as plain
@@ -37,30 +37,12 @@ def cells(draw, B, N):
     return few.reshape(B, N)
 
 
-def in_memory(scores, layout):
-    """The same values in other memory, with other cells between or around them."""
-    B, N = scores.shape
-    if layout == "negated" and scores.dtype in (torch.float32, torch.float64):
-        return torch.complex(torch.zeros_like(scores), scores).conj().imag
-    places = {
-        "column": torch.empty(N, B, dtype=scores.dtype).T,
-        "sliced": torch.empty(B, 2 * N, dtype=scores.dtype)[:, ::2],
-        "window": torch.empty(2 * B, N + 2, dtype=scores.dtype)[B:, 1 : N + 1],
-        "column window": torch.empty(N, 2 * B, dtype=scores.dtype).T[B:],
-        "one row": torch.empty(1, N, dtype=scores.dtype),
-    }
-    if layout not in places:
-        return scores
-    there = places[layout].copy_(scores[: len(places[layout])])
-    return there.expand(B, N) if layout == "one row" else there
-
-
 @st.composite
 def problems(draw):
     """Scores in some memory, targets and exclusions."""
     B, N = draw(st.integers(1, 6)), draw(st.integers(1, 70))
     scores = draw(cells(B, N))
-    scores = in_memory(scores, draw(st.sampled_from(LAYOUTS)))
+    scores = lay_out(scores, draw(st.sampled_from(LAYOUTS)))
     place = st.tuples(st.integers(0, B - 1), st.integers(0, N - 1))
     one = draw(st.booleans())
     tasks = [(i, draw(st.integers(0, N - 1))) for i in range(B)] if one else draw(st.lists(place, max_size=12))

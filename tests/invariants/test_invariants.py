@@ -60,9 +60,6 @@ def every_metric(**options):
     return RankCollection([*METRICS, "count", "tie_rate", *derived, *own.values()], **options)
 
 
-# ---- the rows are a monoid
-
-
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 @given(cuts=st.lists(st.integers(0, 40), max_size=5), seed=st.integers(0, 5), shuffle=st.booleans())
 @settings(max_examples=6, deadline=None)
@@ -91,9 +88,6 @@ def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monke
         with pytest.warns(RankMetricWarning, match="2 repeated") as warned:
             assert {key: float(x) for key, x in collection.compute().items()} == {"mr": 1.0, "count": 1.0}
         assert len(warned) == 1
-
-
-# ---- views are affine
 
 
 @ids
@@ -161,9 +155,6 @@ def test_zero_variance_under_the_null_gives_nan_with_one_warning(name, view):
             assert collection.compute()[key] == (0 if METRICS[name].better is None else 1)
 
 
-# ---- ties
-
-
 @pytest.mark.parametrize("average", ["micro", "macro"])
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.expected])
 def test_a_constant_scorer_has_index_zero_under_expected(name, average):
@@ -198,8 +189,6 @@ def test_a_user_defined_metric_has_the_values_of_its_twin(name, rank_type):
     own, other = np.split(np.array([by_group[column] for column in by_group.columns[2:]]), 2)
     assert own == pytest.approx(other, rel=1e-12, abs=1e-13)
 
-
-# ---- means are ordered
 
 MEANS = [-math.inf, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, math.inf]
 

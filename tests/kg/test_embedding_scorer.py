@@ -75,27 +75,3 @@ def test_alignments_are_ranked_exactly_or_by_the_product():
     exact = rank_alignment(test, left.double() @ right.double().T).rows
     assert torch.equal(rank_alignment(test, left, right).rows, exact)
     assert not torch.equal(rank_alignment(test, left, right, arithmetic="product").rows, exact)
-    with pytest.raises(ValueError, match="arithmetic is for embeddings; without right"):
-        rank_alignment(test, left @ right.T, arithmetic="exact")
-
-
-def scorer(rows, width=D, **options):
-    return EmbeddingScorer(lambda h, r: ENTITIES[h][:rows, :width], ENTITIES, **options)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: rank_triples(scorer(99), None, TRIPLES, None, higher_is_better=False),
-            "higher_is_better must be True",
-        ),
-        (lambda: rank_triples(scorer(99, 2), None, TRIPLES, None), r"queries must be \(B, d\) and candidates"),
-        (lambda: rank_triples(scorer(1), None, TRIPLES, None), r"queries must return \(B, d\)"),
-        (lambda: scorer(99, similarity="tanh"), "similarity must be one"),
-        (lambda: scorer(99, similarity="l1", arithmetic="exact"), 'use "product" for l1'),
-    ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

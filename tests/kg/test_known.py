@@ -1,7 +1,6 @@
 """KnownAnswers and KnownTriples against dictionaries of sets."""
 
 from fractions import Fraction
-from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import pytest
@@ -121,47 +120,6 @@ def test_lookups_do_not_wait_for_the_device(monkeypatch):
         assert len(exclusion) == 4
 
 
-KNOWN = KnownTriples(as_tensor([(0, 0, 1)]), num_entities=3)
-TASK = as_tensor([(0, 0, 1)])
-IDS = torch.tensor([0, 1])
-BAD = {
-    "float queries": (lambda: KnownAnswers([[0.5]], [1]), TypeError, "queries"),
-    "no columns": (
-        lambda: KnownAnswers(torch.zeros(2, 0).long(), [0, 1]),
-        ValueError,
-        r"queries must be \(n, k\), k >=",
-    ),
-    "negative answer": (lambda: KnownAnswers([[0]], [-1]), IndexError, "answers.*-1"),
-    "width": (lambda: KnownAnswers([[0, 1]], [1])(torch.zeros(2, 3).long()), ValueError, r"queries.*\(B, 2\)"),
-    "triples shape": (lambda: KnownTriples(torch.zeros(2, 2).long()), ValueError, r"triples\[0\].*\(n, 3\)"),
-    "negative id": (lambda: KnownTriples(-TASK), IndexError, "triples.*-1"),
-    "entity above": (lambda: KnownTriples(TASK, num_entities=1), IndexError, "num_entities"),
-    "side": (lambda: KNOWN.num_candidates(TASK, "left"), ValueError, "side.*left"),
-    "task above": (lambda: KNOWN.num_candidates(TASK * 3, "tail"), IndexError, "triples.*3"),
-    "candidate above": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[3]), IndexError, "candidates.*3"),
-    "candidate mask": (
-        lambda: KNOWN.num_candidates(TASK, "tail", candidates=torch.ones(2).bool()),
-        ValueError,
-        r"candidates.*\(3,\)",
-    ),
-    "true one missing": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[0]), ValueError, "candidates.*tail.*1"),
-    "uneven lookup": (lambda: KNOWN.tails(IDS, IDS[:1]), ValueError, "heads and relations"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    call, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        call()
-
-
-def test_data_of_pyg_are_an_error_that_names_their_reader():
-    data = SimpleNamespace(edge_index=torch.zeros(2, 3, dtype=torch.int64))
-    with pytest.raises(TypeError, match=r"triples\[0\] must be .*got SimpleNamespace; .*integrations\.pyg"):
-        KnownTriples(data)
-
-
 def categories(triples, threshold):
     """From the words of Bordes et al.: the averaged number of heads given (r, t), and of tails given (h, r)."""
     triples = {tuple(x) for x in triples}
@@ -186,18 +144,3 @@ def test_a_category_is_two_means_against_the_threshold(seed, threshold):
     assert len(set(expected.values())) > (1 if threshold < 4 else 0)
     # a mean of exactly 1.5 is "n": below it is "1" in the paper
     assert relation_categories(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]])).tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"triples": torch.zeros(3, 2, dtype=torch.long)}, ValueError, r"triples must be \(n, 3\).*got \(3, 2\)"),
-        ({"triples": torch.tensor([[0, -1, 2]])}, IndexError, "ids of at least 0, got -1"),
-        ({"num_relations": 2}, IndexError, r"relations in \[0, num_relations\) = \[0, 2\), got 2"),
-        ({"threshold": 1}, ValueError, "threshold must be a number above 1, the least mean; got 1"),
-        ({"threshold": "1.5"}, ValueError, "threshold must be a number above 1"),
-    ],
-)
-def test_bad_input_of_categories_is_named(arguments, error, message):
-    with pytest.raises(error, match=message):
-        relation_categories(**({"triples": graph()} | arguments))

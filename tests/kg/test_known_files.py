@@ -157,14 +157,7 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "value"),
-    [
-        ("key", -1, 10),
-        ("start", 0, 1),
-        ("start", 1, 1),
-        ("answers", 0, 4),
-        ("answers", 1, 1),
-    ],
+    ("name", "at", "value"), [("key", -1, 10), ("start", 0, 1), ("start", 1, 1), ("answers", 0, 4), ("answers", 1, 1)]
 )
 def test_verify_checks_the_order_of_look_ups(name, at, value):
     known = KnownTriples(TRIPLES)

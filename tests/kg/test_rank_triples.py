@@ -8,7 +8,7 @@ from hypothesis import given
 import reference_ranks as reference
 from fuzzing import cases
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
-from torchrankmetrics.kg import loop, scorers
+from torchrankmetrics.kg import loop
 
 E, R = 7, 2
 TRIPLES = st.lists(st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1)), max_size=14)
@@ -113,7 +113,7 @@ def both(model):
 @pytest.mark.parametrize(("form", "at_once"), [("(m,)", 1), ("(m, 1)", 10), ("array", 1 << 17)])
 def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form, at_once):
     model, known, seen = Model(), KnownTriples(TEST, num_entities=E), []
-    monkeypatch.setattr(scorers, "_TRIPLES", at_once)
+    monkeypatch.setattr(loop, "_TRIPLES", at_once)
 
     def score_hrt(triples):
         seen.append(len(triples))
@@ -175,53 +175,6 @@ def test_progress_is_shown_on_terminals_only(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
     rank_triples(model.tails, None, TEST, None)
     assert "ranking: 100%" in capsys.readouterr().err
-
-
-BAD = {
-    "triples": (lambda m: rank_triples(m.tails, m.heads, torch.zeros(2, 2).long(), None), ValueError, "triples"),
-    "batch": (lambda m: rank_triples(m.tails, m.heads, TEST, None, batch_size=0), ValueError, "batch_size"),
-    "nothing": (lambda m: rank_triples(None, None, TEST, None), ValueError, "score_tails"),
-    "rows": (lambda m: rank_triples(None, lambda r, t: torch.zeros(1, E), TEST, None), ValueError, "score_heads"),
-    "restricted": (lambda m: rank_triples(m.tails, None, TEST, None, candidates=[0]), ValueError, "target"),
-    "hrt and tails": (
-        lambda m: rank_triples(m.tails, None, TEST, None, score_hrt=m.hrt, num_entities=E),
-        ValueError,
-        "or score_hrt alone",
-    ),
-    "hrt of how many": (lambda m: rank_triples(None, None, TEST, None, score_hrt=m.hrt), ValueError, "num_entities"),
-    "uneven columns": (
-        lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1], TEST[:2, 2]), None),
-        ValueError,
-        "triples as a tuple must be three",
-    ),
-    "hrt shape": (
-        lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: x, num_entities=E),
-        ValueError,
-        r"score_hrt must return scores \(28,\).*got \(28, 3\)",
-    ),
-    "hrt type": (
-        lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: 1.0, num_entities=E),
-        TypeError,
-        r"score_hrt\(...\) must be a torch.Tensor",
-    ),
-    "list": (
-        lambda m: rank_triples(lambda h, r: [[0.0]], None, TEST, None),
-        TypeError,
-        r"score_tails\(...\) must be a torch.Tensor",
-    ),
-    "few columns": (
-        lambda m: rank_triples(lambda h, r: torch.zeros(len(h), 3), None, TEST, None),
-        IndexError,
-        "target",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    call, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        call(Model())
 
 
 QUERIES = 600

@@ -28,9 +28,6 @@ from torchrankmetrics import (
 PREDS, TARGET = scores(1)
 
 
-# ------------------------------------------------------------------------------------------------------- keywords
-
-
 @every_kind
 def test_update_and_forward_take_the_keywords_of_the_host(make: Callable[..., Any]) -> None:
     metric, other = make(), make()
@@ -67,9 +64,6 @@ def test_a_collection_is_made_like_one_of_the_host() -> None:
     grouped.update(PREDS, TARGET)
     assert bits(grouped) == expected(lambda: RankCollection(["mr", "mrr", "amri"]), 1)
     assert grouped.compute_groups == {0: ["mr", "mrr", "amri"]}
-
-
-# ------------------------------------------------------------------------------------------- constants and names
 
 
 @pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)
@@ -109,9 +103,6 @@ def test_bounds_hold_and_are_reached_or_approached(name: str, bounds: tuple[floa
     assert high is None or max(numbers) <= high
 
 
-# ----------------------------------------------------------------------------------------------------- evaluate
-
-
 def test_evaluate_of_scores_is_the_metric_without_state() -> None:
     exclude = torch.rand(PREDS.shape, generator=torch.Generator().manual_seed(0)) < 0.3
     names = ["mr", "z_mrr", "tail.amri"]
@@ -123,9 +114,6 @@ def test_evaluate_of_scores_is_the_metric_without_state() -> None:
         assert evaluate(form(PREDS), form(TARGET), names, exclude=exclude.numpy(), **about) == expected
         assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(PREDS, TARGET, ["mr"])
     assert evaluate(rank_scores(PREDS, TARGET, exclude=exclude), metrics=names, **about) == expected
-
-
-# ------------------------------------------------------------------------------------------------- BootStrapper
 
 
 @pytest.mark.parametrize("make", [MeanRank, lambda: MeanRank(storage="counts"), lambda: RankCollection(["mr"])])
@@ -156,19 +144,17 @@ PAIRS = torch.tensor([[0, 1], [1, 0]])  # any two drawn rows of it are pairs aga
 
 @pytest.mark.parametrize("strategy", ["multinomial", "poisson"])
 @pytest.mark.parametrize(
-    ("argument", "keywords"),
+    "keywords",
     [
-        ("exclude", {"exclude": PAIRS}),
-        ("exclude", {"exclude": torch.tensor([False, True, False])}),
-        ("target", {"target": PAIRS}),
-        ("arguments for single tasks", {"group": [0, 1]}),
-        ("arguments for single tasks", {"weight": np.array([1.0, 2.0])}),
-        ("preds", {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)}),
+        {"exclude": PAIRS},
+        {"exclude": torch.tensor([False, True, False])},
+        {"target": PAIRS},
+        {"group": [0, 1]},
+        {"weight": np.array([1.0, 2.0])},
+        {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)},
     ],
 )
-def test_a_boot_strapper_raises_for_states_it_cannot_resample(
-    argument: str, keywords: dict[str, Any], strategy: str
-) -> None:
+def test_a_boot_strapper_raises_for_states_it_cannot_resample(keywords: dict[str, Any], strategy: str) -> None:
     torch.manual_seed(0)
     two = {"preds": torch.tensor([[0.1, 0.5, 0.2], [0.3, 0.2, 0.9]]), "target": torch.tensor([2, 2])}
     if isinstance(keywords.get("preds"), Ranks):

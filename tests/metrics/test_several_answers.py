@@ -22,7 +22,6 @@ from torchrankmetrics.table.columns import Columns
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:relevant items of one query"),  # the task metrics are on purpose
-    pytest.mark.filterwarnings("ignore:ranking tasks from . processes have no sample_id"),
 ]
 SCORES = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
 ANSWERS = [[0, 2], [1, 2], [0, 1, 3]]
@@ -49,32 +48,12 @@ def test_the_error_of_a_simulated_p_value_is_returned():
     assert printed == (["p_ap"] if collection.p_value_errors()["p_ap"] > 0.01 * p else [])
 
 
-# invariants
-
-
 def test_filtered_ranks_become_places():
     """Ranks 1, 1, 1 that exclude the other relevant items are the places 1, 2, 3."""
     table = RankTable.from_ranks(Ranks([1, 1, 1], None, 5, filtered=True), query=4)
     assert evaluate(table, metrics=["ap", "mrr", "precision@3"]) == {"ap": 1.0, "mrr": 1.0, "precision_at_3": 1.0}
     places = Ranks([1, 3, 7], None, 9, filtered=False)
     assert evaluate(places, query=0, metrics=["ap"])["ap"] == pytest.approx((1 + 2 / 3 + 3 / 7) / 3)
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_a_query_on_several_processes(named):
-    """A replaced gather stands for the other process; without names each process has whole queries."""
-    names = ["ap", "mrr", "z_ndcg@2"]
-    pairs = RELEVANT.nonzero().T
-    known = {"query": torch.arange(3)} if named else {}
-    whole, other = RankCollection(names), RankCollection(names)
-    whole.update(SCORES, pairs, **known)
-    mine = torch.arange(7) % 2 == 0 if named else pairs[0] == 0
-    other.update(SCORES, pairs[:, ~mine], **known)
-    gathered = {"dist_sync_fn": lambda x, group=None: [x, *other.local_table().rows.split(2)]}
-    one = RankCollection(names, distributed_available_fn=lambda: True, **gathered)
-    one.update(SCORES, pairs[:, mine], **known)
-    assert bits(one) == bits(whole)
-    assert (one.table().rows == whole.table().rows).all()
 
 
 def test_a_nan_never_helps():
@@ -88,9 +67,6 @@ def test_a_nan_never_helps():
     worst = evaluate(Ranks([2, 3, 4], None, 4, filtered=False), query=0, metrics=["ap"])["ap"]
     rest = evaluate(SCORES[:2], ANSWERS[:2], metrics=["ap"])["ap"]
     assert values["ap"].item() == pytest.approx((2 * rest + worst) / 3)
-
-
-# input
 
 
 PAIRS = torch.tensor([[0, 0], [0, 1]])
@@ -174,9 +150,6 @@ def test_flat_scores_take_group_weight_and_ids_of_each_score():
     assert (flat.table().rows == whole.table().rows).all()
 
 
-# rows
-
-
 def test_files_have_version_2_only_where_there_are_queries(tmp_path):
     path = tmp_path / "a.npz"
     for target, version in ((RELEVANT, 2), (torch.tensor([0, 1, 2]), 1)):
@@ -189,9 +162,6 @@ def test_files_have_version_2_only_where_there_are_queries(tmp_path):
         loaded = RankTable.load(path)
         assert (loaded.rows == collection.table().rows).all()
         assert evaluate(loaded, metrics=["ap"])["ap"].hex() == bits(collection)["ap"]
-
-
-# results
 
 
 def drawn(boost):
@@ -259,10 +229,6 @@ def test_both_directions_of_one_matrix_are_sides():
     assert values["head_success_at_1"].item() == evaluate(scores.T, owner, metrics=["hits@1"])["hits_at_1"]
     assert {row.side for row in collection.summary().rows} == {"tail", "head", "both"}
     assert set(Columns(collection.table().rows).side.tolist()) == {1, 2}
-    with pytest.raises(ValueError, match=r"side must be passed to update \('head', 'tail'"):
-        collection.update(scores, own)
-    with pytest.raises(ValueError, match="sides must be one of 'both', 'head'"):
-        RankCollection(sides=("i2t", "head"))
 
 
 @pytest.mark.parametrize("filtered", [False, True])

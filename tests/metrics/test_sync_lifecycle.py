@@ -132,20 +132,6 @@ BATCHES = [HEAD, TAIL, MORE]  # one per process
 PROCESSES = [(0,), (1,), (2,)]
 
 
-def job_alone_and_on_cpu(rank: int) -> list[dict[str, str]]:
-    alone, on_cpu = collection(sync_on_compute=False), collection(compute_on_cpu=True)
-    for metrics in (alone, on_cpu):
-        update(metrics, BATCHES[rank])
-    return [bits(alone.compute()), bits(on_cpu.compute())]
-
-
-def test_sync_on_compute_false_gives_the_values_of_this_process(pool: WorkerPool) -> None:
-    every = of_one_process(BATCHES)
-    for rank, (alone, on_cpu) in enumerate(pool.run(job_alone_and_on_cpu, PROCESSES)):
-        assert alone == of_one_process([BATCHES[rank]])
-        assert on_cpu == every
-
-
 def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
     """Values computed together and one by one, of collections within a pair of the processes, beside it, and both."""
     pair = dist.new_group([0, 2])

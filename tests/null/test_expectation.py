@@ -14,8 +14,12 @@ from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation, strategies
-from torchrankmetrics.null.expectation.outcomes import MonteCarloExpectation, enumeration
-from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError
+from torchrankmetrics.null.expectation.provider import (
+    ExpectationProvider,
+    ExpectationUnavailableError,
+    MonteCarloExpectation,
+    enumeration,
+)
 from torchrankmetrics.null.expectation.variance import rank_standard_deviation
 
 

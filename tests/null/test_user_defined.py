@@ -91,7 +91,7 @@ def test_too_many_candidates_or_evaluations_are_an_error():
     message = r"num_candidates must be at most 16,777,216, to sum the user-defined f=.*<lambda> .* got 16,777,217.*Use"
     for ask in (
         lambda: ExactExpectation().moments(step(3), [N]),
-        lambda: step(3).f_at(N).block_means(np.array([1]), np.array([N])),
+        lambda: Custom(step(3).f).block_means(np.array([1]), np.array([N])),
         lambda: log_p_value(step(3), 0.5, [N] * 4),
         lambda: QueryDefinition("own", f=step(3).f, higher_is_better=True).moments([N], [2]),
     ):

@@ -1,5 +1,6 @@
 """Axes, labels and series of plots; drawn values against counting by hand."""
 
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from studies import SIZES, study_of
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
 from torchrankmetrics.plots.canvas import MARKS, pyplot
 
@@ -20,6 +22,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 METRICS = ["mrr", "hits@3", "amri", "mr"]
 RANKS = {"a": ([1, 2, 2, 5, 9, 1], [1, 4, 2, 6, 9, 3]), "b": ([3, 2, 7, 5, 4, 10], [3, 2, 7, 5, 5, 10])}
 CANDIDATES = [9, 10, 12, 14, 9, 12]
+CELLS = {"d": {"a": (0.5, 0.4, 0.6), "b": (0.3, 0.2, 0.4)}, "e": {"b": (0.7, float("nan"), float("nan"))}}
 SIDES = ["head", "head", "tail", "tail", "tail", "tail"]
 
 
@@ -72,19 +75,16 @@ def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None
     np.testing.assert_allclose(y, [chance_at_most(at, CANDIDATES) for at in x], rtol=1e-14)
 
 
-def test_ecdf_of_weights_and_one_side() -> None:
+def test_ecdf_of_weights() -> None:
     table = RankTable.from_ranks(Ranks([1, 3, 7], None, [10, 20, 30]), side="tail", weight=[1.0, 2.0, 5.0])
-    _, ax = plots.rank_ecdf(table, side="tail", rank_type="optimistic")
+    _, ax = plots.rank_ecdf(table, rank_type="optimistic")
     assert [line.get_label() for line in ax.lines] == ["ranks", "chance"]
-    assert "optimistic, tail side" in ax.get_xlabel()
-    relations = RankTable.from_ranks(Ranks([1, 3], None, [10, 20]), side="relation")
-    for draw, label in ((plots.rank_ecdf, "realistic, relation side"), (plots.ties, "(relation side)")):
-        assert label in draw(relations, side="relation")[1].get_xlabel()
+    assert ax.get_xlabel() == "rank x (optimistic)"
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0, 1 / 8, 3 / 8, 1, 1])
     chance = dict(zip(*ax.lines[1].get_data(), strict=True))
     assert chance[15.0] == pytest.approx((1 * 1 + 2 * 15 / 20 + 5 * 15 / 30) / 8)
-    with pytest.raises(ValueError, match="no ranking tasks of side 'head'"):
-        plots.rank_ecdf(table, side="head")
+    with pytest.raises(ValueError, match="the evaluation has no ranking tasks to draw"):
+        plots.rank_ecdf(table.select(side="head"))
 
 
 @pytest.mark.parametrize(("metric", "f"), [("mrr", lambda r: 1 / r), ("mr", float), ("hits@3", lambda r: r <= 3)])
@@ -180,21 +180,11 @@ def test_forest_names_the_models_and_the_better_side(models: dict[str, RankColle
     assert "better" not in ax.get_xlabel()
 
 
-def test_seeds_are_dots_and_their_mean_has_student_s_interval(models: dict[str, RankCollection]) -> None:
-    runs = [Ranks([1, 2, 4], None, 10), Ranks([2, 2, 4], None, 10), Ranks([1, 1, 2], None, 10)]
-    _, axes = plots.by_dataset({"x": {"seeds": runs, "one": runs[0]}}, "mrr", confidence_level=0.9)
-    values = [np.mean([1 / r for r in run.optimistic.tolist()]) for run in runs]
-    assert [line.get_linestyle() for line in axes[0].lines[:3]] == ["None"] * 3  # data sets have no order
-    assert axes[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(values))
-    intervals, dots = axes[0].collections[:2]
-    np.testing.assert_allclose(dots.get_offsets()[:, 1], values)
-    (low, high) = intervals.get_segments()[0][:, 1]
-    half = 2.919985580353726 * np.std(values, ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
-    assert (low, high) == pytest.approx((np.mean(values) - half, np.mean(values) + half))
-    of_tasks = RankCollection(["mrr"])
-    of_tasks.update(runs[0])
-    expected = of_tasks.confidence_intervals(0.9)["mrr"]
-    assert axes[0].collections[2].get_segments()[0][:, 1].tolist() == [expected.low, expected.high]
+def test_intervals_of_datasets_are_those_of_the_collection(models: dict[str, RankCollection]) -> None:
+    _, axes = plots.by_dataset({"x": {"one": models["a"]}}, "mrr", confidence_level=0.9)
+    assert [line.get_linestyle() for line in axes[0].lines[:2]] == ["None"] * 2  # data sets have no order
+    expected = models["a"].confidence_intervals(0.9)["mrr"]
+    assert axes[0].collections[0].get_segments()[0][:, 1].tolist() == [expected.low, expected.high]
 
 
 def test_calibration_is_the_diagonal_for_all_ranks_and_a_step_for_the_best() -> None:
@@ -239,15 +229,77 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
         plots.group_differences(a, b.with_group(None))
 
 
+def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> None:
+    fig, ax = plots.intervals_by_dataset(CELLS, "mrr", chance={"d": 0.1})
+    drawn = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
+    assert list(drawn) == ["a", "b", "chance"]
+    assert drawn["b"].get_xdata().tolist() == [0.3, 0.7]
+    assert drawn["chance"].get_xdata().tolist() == [0.1]
+    assert all(line.get_linestyle() == "None" or line.get_label() == "chance" for line in drawn.values())
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["d", "e"]
+    assert fig.axes == [ax]
+    with pytest.raises(ValueError, match="7 series are too many to distinguish"):
+        plots.intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
+    with pytest.raises(ValueError, match="nothing to draw"):
+        plots.intervals_by_dataset({}, "mrr")
+    assert len(plots.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[1].lines) == 1
+
+
+def test_differences_end_in_diamonds() -> None:
+    _, own = plt.subplots()
+    fig, ax = plots.differences({"d": (0.1, -0.1, 0.3)}, {"all": (0.2, 0.1, 0.3)}, "a less b", ax=own)
+    assert ax is own
+    (diamond,) = ax.patches
+    assert sorted({x for x, _ in diamond.get_xy().tolist()}) == [0.1, 0.2, 0.3]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["d", "all"]
+    assert fig is own.figure
+
+
+def test_the_critical_difference_names_all_models_and_joins_the_cliques() -> None:
+    ranking = study_of(seeds=2).mean_ranks("mr")
+    _, ax = plots.critical_difference(ranking.models, ranking.ranks)
+    texts = " ".join(text.get_text() for text in ax.texts)
+    for model, mean in zip(ranking.models, ranking.ranks.mean, strict=True):
+        assert model in texts
+        assert f"{mean:.2f}" in texts
+    thick = [line for line in ax.lines if line.get_linewidth() == 4]
+    assert len(thick) == len(ranking.ranks.cliques)
+
+
+def test_results_of_a_study_draw_themselves() -> None:
+    study = study_of(seeds=2)
+    for result in (study.table(["mrr", "mr"]), study.mean_ranks(), study.difference("a", "b")):
+        fig, _ = result.plot()
+        texts = " ".join(text.get_text() for text in fig.findobj(matplotlib.text.Text))
+        assert "a" in texts
+    _, ax = study.table("mrr").plot()
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(SIZES)
+
+
+def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
+    def drawn(prefix: str) -> str:
+        return plots.to_svg(plots.intervals_by_dataset(CELLS, "mrr <&>")[0], "a & b", prefix)
+
+    one, other = drawn("one"), drawn("other")
+    assert one == drawn("one")
+    assert ">mrr &lt;&amp;&gt;</text>" in one
+    assert 'aria-label="a &amp; b"' in one
+    ids = [set(re.findall(r'id="([^"]*)"', text)) for text in (one, other)]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r'href="#([^"]*)"', one)) | set(re.findall(r"url\(#([^)]*)\)", one)) <= ids[0]
+    assert plt.get_fignums() == []
+    assert np.isfinite(float(re.search(r'viewBox="0 0 ([\d.]+)', one)[1]))
+
+
 def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
     named = {"ComplEx": models["a"], "RotatE": models["b"], "TransE": models["a"]}
-    seeds = {"ComplEx": [RankTable(models["a"].table().rows)] * 2, "TransE": models["b"]}
+    pair = {"ComplEx": models["a"], "TransE": models["b"]}
     names = ["relation/of/type", "another/relation", "the/third"]
     return {
         "ecdf": plots.rank_ecdf(named),
         "calibration": plots.calibration(named),
         "ties": plots.ties(models),
-        "by_dataset": plots.by_dataset({"kinships": seeds, "nations": seeds, "umls": seeds}),
+        "by_dataset": plots.by_dataset({"kinships": pair, "nations": pair, "umls": pair}),
         "forest of values": plots.forest(
             {name: one.confidence_intervals() for name, one in named.items()}, ["mrr", "hits_at_3"]
         ),
@@ -342,7 +394,6 @@ BAD = {
         "evaluation of 'x' must be a RankTable, a RankColl",
     ),
     "nothing": (lambda m: plots.rank_ecdf({}), ValueError, "nothing to draw"),
-    "side": (lambda m: plots.rank_ecdf(m, side="left"), ValueError, "side must be one of 'both', 'head', 'tail'"),
     "axes": (lambda m: plots.rank_ecdf(m, ax=3), TypeError, "ax must be matplotlib Axes"),
     "view of ties": (lambda m: plots.ties(m, "amri"), ValueError, "base metric"),
     "no index": (lambda m: plots.by_dataset({"x": m}, "rank_std"), ValueError, "adjusted index"),

@@ -12,6 +12,7 @@ from torchrankmetrics.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, 
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.kind import hit_distribution
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.queries.significance import query_p_value
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
@@ -37,10 +38,10 @@ def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weig
         chosen = [int(random.integers(len(outcomes))) for outcomes in OUTCOMES]
         ranks = [outcomes[i] for outcomes, i in zip(OUTCOMES, chosen, strict=True)]
         sample = untied(*((N, r) for (N, _), r in zip(SHAPES, ranks, strict=True)), weight=weight)
-        got = query_p_value(definition, sample)
+        log_p, error = query_p_value(definition, sample)
         want = (sign * every >= sign * every[tuple(chosen)] - 1e-12).mean()
-        assert got.samples == got.standard_error == 0
-        assert got.p == pytest.approx(want, rel=1e-9)
+        assert error == 0
+        assert math.exp(log_p) == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +61,10 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
     low = np.minimum(random.integers(1, 200, 400), N)
     high = np.minimum(low + random.integers(0, 3, 400), N)
     sample = sample_of_rows(np.arange(400), low, high, N)
-    got = query_p_value(definition, sample)
-    assert got.log_p == pytest.approx(log_p_value(task, definition.value(sample, "pessimistic"), N), rel=1e-9)
-    precision = query_p_value(d.precision_at(10), sample)
-    assert precision.log_p == pytest.approx(query_p_value(d.recall_at(10), sample).log_p, rel=1e-9)
+    log_p, _ = query_p_value(definition, sample)
+    assert log_p == pytest.approx(log_p_value(task, definition.value(sample, "pessimistic"), N), rel=1e-9)
+    precision, recall = (query_p_value(one(10), sample)[0] for one in (d.precision_at, d.recall_at))
+    assert precision == pytest.approx(recall, rel=1e-9)
 
 
 @pytest.mark.parametrize("lift", [1.0, 2.0, 6.0])
@@ -83,7 +84,7 @@ def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(lift):
         for N, m in queries:
             total = np.convolve(total, distribution(N, m))
         hits = round(definition.value(sample) * len(queries) * places)
-        assert query_p_value(definition, sample).p == pytest.approx(total[hits:].sum(), rel=1e-9)
+        assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(total[hits:].sum(), rel=1e-9)
 
 
 @pytest.mark.parametrize("places", [(1, 1), (3, 40), (700, 2), (2500, 3100), (60, 4990)])
@@ -99,7 +100,7 @@ def test_p_of_first_hits_far_down_is_a_little_larger_never_smaller(places):
     with np.errstate(divide="ignore"):
         last = np.where(needed > 0, np.minimum(np.floor(1 / needed * (1 + 1e-9)), N - m + 1), N - m + 1).astype(int)
     want = float((distribution * within[last]).sum())
-    got = query_p_value(d.first_reciprocal_rank(), sample).p
+    got = math.exp(query_p_value(d.first_reciprocal_rank(), sample)[0])
     assert want * (1 - 1e-8) <= got <= want * 1.05
 
 
@@ -117,23 +118,37 @@ def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
         assert (at_least >= upper[1] * (1 - 1e-10)).all()
 
 
+BINARY = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])
+OF_THREE = 1 + np.argsort(np.random.default_rng(5).random((4, 6)), axis=1)[:, :3]
+GRADED = QuerySample.ranked(OF_THREE, 9, np.tile([3.0, 2.0, 1.0], (4, 1)))
+
+
 @pytest.mark.parametrize(
-    "definition",
-    [d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.QueryDefinition("mr", f=Power(1)), d.recall_at(2)],
-    ids=lambda one: one.name,
+    ("definition", "sample"),
+    [
+        *((one, BINARY) for one in (d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.recall_at(2))),
+        (d.QueryDefinition("mr", f=Power(1)), BINARY),
+        *((one(k), GRADED) for one in (d.normalized_dcg, d.exponential_ndcg, d.discounted_gain) for k in (None, 3)),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
 )
-def test_simulation_agrees_with_the_distribution(definition, monkeypatch):
-    sample = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])
-    want = query_p_value(definition, sample).p
+def test_simulation_and_importance_sampling_agree_with_the_distribution(definition, sample, monkeypatch):
+    want, error = query_p_value(definition, sample)
+    assert error == 0
     monkeypatch.setattr(significance, "_distributions", lambda *_: None)
-    got = query_p_value(definition, sample, samples=4_000)
-    assert got.samples == 4_000
-    assert abs(got.p - want) < 4 * got.standard_error + 1 / 4_000
-    assert query_p_value(definition, sample, samples=4_000) == got
+    log_p, error = query_p_value(definition, sample, samples=4_000)
+    assert math.exp(log_p) * 4_001 == pytest.approx(round(math.exp(log_p) * 4_001), rel=1e-12)
+    assert abs(math.exp(log_p) - math.exp(want)) < 4 * error + 1 / 4_000
+    assert query_p_value(definition, sample, samples=4_000) == (log_p, error)
+    monkeypatch.setattr(significance, "_RARE", 1 << 60)
+    tilted, error = query_p_value(definition, sample, samples=1)
+    error /= math.exp(tilted)
+    assert error < 0.1
+    assert abs(tilted - want) < 5 * error
 
 
 def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
-    assert query_p_value(d.recall_at(10), untied((5, [1, 2]), (7, [3]))).p == 1
+    assert query_p_value(d.recall_at(10), untied((5, [1, 2]), (7, [3]))) == (0, 0)
     with pytest.raises(ValueError, match="'query_auc' needs a query that has a value"):
         query_p_value(d.QUERY_AUC, untied((2, [1, 2])))
 
@@ -142,6 +157,6 @@ def test_a_perfect_model_has_the_probability_of_one_ranking():
     sample = untied((400, range(1, 7)), (500, range(1, 5)), (450, range(1, 3)))
     want = -math.log(math.comb(400, 6) * math.comb(500, 4) * math.comb(450, 2))
     for definition in (d.average_precision(), d.normalized_dcg(), d.QUERY_AUC):
-        got = query_p_value(definition, sample, samples=99)
-        assert got.p < 1e-6
-        assert abs(got.log_p - want) < 4 * got.log_error + 1e-9
+        log_p, error = query_p_value(definition, sample, samples=99)
+        assert math.exp(log_p) < 1e-6
+        assert abs(log_p - want) < 4 * error / math.exp(log_p) + 1e-9

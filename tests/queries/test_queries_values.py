@@ -51,25 +51,18 @@ def tied_queries(draw):
 
 @cases(40, 1000)
 @given(queries=st.lists(tied_queries(), min_size=1, max_size=3))
-def test_expected_values_are_the_means_over_all_tie_orders(queries):
+def test_values_are_the_means_over_the_tie_orders_of_a_rank_type(queries):
     sample = sample_of(*queries)
-    for definition, value in METRICS:
-        for got, (N, blocks) in zip(definition.values(sample), queries, strict=True):
-            every = [value(ranks, N) for ranks in exact.orders(blocks)]
-            want = np.nan if every[0] is None else float(exact.moments(every)[0])
-            assert got == pytest.approx(want, rel=2e-15, abs=1e-15, nan_ok=True), definition.name
-
-
-@cases(40, 1000)
-@given(queries=st.lists(tied_queries(), min_size=1, max_size=3))
-def test_optimistic_and_pessimistic_values_have_the_answers_first_and_last_in_their_blocks(queries):
-    sample = sample_of(*queries)
-    for rank_type, first in (("optimistic", lambda o, p, t: o), ("pessimistic", lambda o, p, t: p - t + 1)):
+    for rank_type, orders in (
+        ("expected", exact.orders),
+        ("optimistic", lambda blocks: [[o + i for o, _, t in blocks for i in range(t)]]),
+        ("pessimistic", lambda blocks: [[p - i for _, p, t in blocks for i in range(t)[::-1]]]),
+    ):
         for definition, value in METRICS:
             for got, (N, blocks) in zip(definition.values(sample, rank_type), queries, strict=True):
-                ranks = [first(*block) + i for block in blocks for i in range(block[2])]
-                want = value(ranks, N)
-                assert got == pytest.approx(np.nan if want is None else float(want), rel=1e-15, nan_ok=True)
+                every = [value(ranks, N) for ranks in orders(blocks)]
+                want = np.nan if every[0] is None else float(exact.moments(every)[0])
+                assert got == pytest.approx(want, rel=2e-15, abs=1e-15, nan_ok=True), definition.name
 
 
 @every_metric

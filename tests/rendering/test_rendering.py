@@ -8,14 +8,14 @@ import re
 import shutil
 import subprocess
 import unicodedata
-from html.parser import HTMLParser
 
 import pandas
 import pytest
 from hypothesis import given, strategies as st
 
+from html_pages import Page
 from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.rendering.writers import page, to_csv, to_html, to_json, to_latex, to_markdown, to_text
+from torchrankmetrics.rendering.tabular import page, to_csv, to_html, to_json, to_latex, to_markdown, to_text
 
 NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
 TABLE = Tabular.named(
@@ -81,10 +81,7 @@ def test_styles_and_headings_above_headings_in_text():
 
 
 @given(
-    st.lists(
-        st.tuples(WORDS, st.floats(allow_nan=False), st.none() | st.integers(), WORDS),
-        max_size=5,
-    ),
+    st.lists(st.tuples(WORDS, st.floats(allow_nan=False), st.none() | st.integers(), WORDS), max_size=5),
     st.integers(1, 120),
 )
 def test_whatever_the_cells_hold_every_form_has_a_row_for_each(rows, width):
@@ -115,30 +112,8 @@ def safe(text):
     return f"'{text}" if text[:1] in set("=+-@\t\r\n") and not re.fullmatch(r"[+-][0-9.]+", text) else text
 
 
-class Rows(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.rows, self.open = [], []
-
-    def handle_starttag(self, tag, attributes):
-        if tag not in ("br", "meta"):
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-
 def parsed(html):
-    reader = Rows()
-    reader.feed(html)
+    reader = Page(html)
     assert not reader.open
     return reader.rows
 
@@ -229,13 +204,7 @@ LATEX = shutil.which("pdflatex")
 @pytest.mark.skipif(LATEX is None, reason="no pdflatex is installed: see CONTRIBUTING.md")
 def test_latex_is_compiled(tmp_path):
     """Names with all that LaTeX reads as commands, styled cells, spans, notes, a caption; no glyph is lost."""
-    names = [
-        "R_GCN 50%",
-        "A&B #1 $x$ {q} ~^\\",
-        "[x] \u00fc \u0142",
-        "*<|>*",
-        "e\u0301 \u2013 \u2020 \u2248",
-    ]
+    names = ["R_GCN 50%", "A&B #1 $x$ {q} ~^\\", "[x] \u00fc \u0142", "*<|>*", "e\u0301 \u2013 \u2020 \u2248"]
     rows = [(name, Styled(-0.5, -0.6, 0.4, bold=True, mark="\u2020\u2248")) for name in names]
     own = Tabular.named(("model_%", "mrr & more"), rows, tuple(names))
     latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from html_pages import Page
 from studies import study_of, table_of
 from torchrankmetrics import RankDefinition, RankMetric, RankTable
 from torchrankmetrics.cli import main
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study")
     study = study_of(seeds=2)
     study.save(path / "runs" / PATTERN)
-    study.report(path / "report.html", ["mrr", "hits@10"], margin=0.1, title="Three <models> & more")
+    study.report(path / "report.html", ["mrr", "hits@10"], title="Three <models> & more")
     return path
 
 
@@ -42,29 +42,9 @@ def copy(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-class _Elements(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += attrs
-        if tag not in ("meta", "br", "path", "use", "line", "rect"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in ("path", "use", "line", "rect"):
-            assert self.open.pop() == tag
-
-
 def test_the_page_needs_nothing_but_itself(folder: Path) -> None:
     text = (folder / "report.html").read_text()
-    page = _Elements(text)
+    page = Page(text)
     assert page.open == []
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
@@ -80,7 +60,7 @@ def test_the_page_needs_nothing_but_itself(folder: Path) -> None:
 def test_the_page_is_the_same_each_time(folder: Path) -> None:
     study = RankStudy.open(folder / "runs" / PATTERN)
     study.arrange(["a", "b", "c"], ["small", "middle", "large"])
-    again = study.report(metrics=["mrr", "hits@10"], margin=0.1, title="Three <models> & more")
+    again = study.report(metrics=["mrr", "hits@10"], title="Three <models> & more")
     assert again == (folder / "report.html").read_text()
 
 
@@ -264,7 +244,7 @@ def test_a_page_of_unequal_models(tmp_path: Path) -> None:
     assert "is missing on middle" in text
     assert "Not drawn: f." in text  # of seven
     assert "<odd>" not in text
-    assert _Elements(text).open == []
+    assert Page(text).open == []
     assert verify(tmp_path / "report.html", tmp_path)
 
 

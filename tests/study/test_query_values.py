@@ -1,9 +1,10 @@
-"""Values of queries in studies: the tables of ranks, without ranks."""
+"""Values of queries in studies: the tables of ranks, without ranks; metrics of queries on ranks."""
 
 import numpy as np
 import pytest
+import torch
 
-from torchrankmetrics import Ranks, RankTable, compare
+from torchrankmetrics import RankCollection, Ranks, RankTable, compare, rank_scores
 from torchrankmetrics.study import RankStudy, verify
 
 QUERIES = [f"q{i:02}" for i in range(80)]
@@ -27,11 +28,11 @@ def studies(seeds=1):
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_tables_are_those_of_ranks(seeds):
-    ranks, values = (study.table("mrr", margin=0.05) for study in studies(seeds))
+    ranks, values = (study.table("mrr") for study in studies(seeds))
     assert values.cells.keys() == ranks.cells.keys()
     for place, cell in ranks.cells.items():
         own = values.cells[place]
-        for name in ("value", "low", "high", "standard_error", "p_best", "p_within"):
+        for name in ("value", "low", "high", "standard_error", "p_best"):
             assert getattr(own, name) == pytest.approx(getattr(cell, name), abs=1e-9), (place, name)
         assert (own.best, own.rank, own.seeds) == (cell.best, cell.rank, cell.seeds)
     assert "nq: 80 queries." in str(values)
@@ -48,7 +49,9 @@ def test_metrics_of_other_tools():
         )
     table = study.table(["ERR@20", "success@5"])
     assert table.value("ERR@20", "b", "robust") == pytest.approx(np.mean(list(values["b"].values())))
-    assert table.results["success_at_5", "robust"].is_exact
+    hits = {model: {query: float(x > 0.7) for query, x in own.items()} for model, own in values.items()}
+    mcnemar = compare(*hits.values()).p_value
+    assert table.results["success_at_5", "robust"].pairs["a", "b"][-1] == pytest.approx(mcnemar, rel=1e-12)
     assert table.results["ERR@20", "robust"].pairs["a", "b"][0] == pytest.approx(compare(values).rows[0].difference)
     assert len(study) == 2
 
@@ -85,9 +88,56 @@ def test_bad_values_raise():
 def test_a_page_shows_values_and_has_no_files_to_verify(tmp_path):
     pytest.importorskip("matplotlib", reason="the page has figures: pip install 'torchrankmetrics[plot]'")
     _, study = studies(2)
-    study.report(tmp_path / "page.html", "mrr", margin=0.05)
+    study.report(tmp_path / "page.html", "mrr")
     text = (tmp_path / "page.html").read_text()
     for cell in study.table("mrr").cells.values():
         assert f"{cell.value:.3f} [{cell.low:.3f}, {cell.high:.3f}]" in text
     assert "Distribution of ranks" not in text
     assert {files for *_, files in verify(tmp_path / "page.html", tmp_path).differences} == {"no file"}
+
+
+def queries_of(model: int, seed: int, size: int = 120) -> RankTable:
+    """Queries with one to four answers each among 30 candidates, in groups of three queries."""
+    rng = np.random.default_rng([model, seed])
+    tasks = np.random.default_rng(5)
+    answers = np.arange(4) < tasks.integers(1, 5, (size, 1))
+    relevant = np.zeros((size, 30), dtype=bool)
+    relevant[:, :4] = answers
+    scores = rng.normal(size=relevant.shape) + relevant * (1 + 0.4 * model)
+    row, column = np.nonzero(relevant)
+    ranks = rank_scores(torch.from_numpy(scores[row]), torch.from_numpy(column))
+    return RankTable.from_ranks(
+        Ranks(ranks.optimistic, ranks.pessimistic, 30, filtered=False),
+        query=torch.from_numpy(row),
+        group=torch.from_numpy(row // 3),
+        sample_id=torch.arange(len(row)),
+    )
+
+
+@pytest.mark.parametrize("cluster", [None, "group"])
+def test_metrics_of_queries_have_queries_as_the_sample(cluster: str | None) -> None:
+    names = ["recall@3", "ap", "ndcg@5", "success@1"]
+    study = RankStudy()
+    for model in range(3):
+        study.add(queries_of(model, 0), model=str(model), dataset="q")
+    table = study.table(names, cluster=cluster)
+    collection = RankCollection(names)
+    collection.update(queries_of(1, 0))
+    for row in collection.confidence_intervals(cluster=cluster).rows:
+        cell = table.cell("1", "q", row.metric)
+        assert (cell.value, cell.low, cell.high) == pytest.approx((row.value, row.low, row.high), rel=1e-12)
+        assert 0 < table.cell("0", "q", row.metric).p_best < 1
+
+
+def test_queries_with_other_answers_are_reported_and_not_compared() -> None:
+    study, other = RankStudy(), queries_of(1, 0)
+    columns = other.to_numpy()
+    columns["query"] = np.arange(len(columns["query"]))
+    study.add(queries_of(0, 0), model="0", dataset="q")
+    study.add(RankTable.from_numpy(columns), model="1", dataset="q")
+    table = study.table("ap")
+    assert table.num_tests == 0
+    assert "differ in which tasks are relevant items of one query" in "".join(table.notes)
+    assert not np.isnan([table.cell("0", "q").low, table.cell("1", "q").high]).any()
+    with pytest.raises(ValueError, match="its units are queries"):
+        study.table("ap", cluster="sample_id")

@@ -123,16 +123,10 @@ def _permuted() -> list[Case]:
 
 
 def _several() -> list[Case]:
-    def query(scores: list[float], *relevant: int) -> Case:
-        return stack(*(one(scores, own, [other for other in relevant if other != own]) for own in relevant))
-
+    queries = ([0.9, 0.8, 0.1], (0, 1)), ([0.9, 0.8, 0.7, 0.1], (0, 1, 2)), ([0.1, 0.9, 0.5, 0.7], (0, 2))
+    cases = [stack(*(one(x, own, [i for i in relevant if i != own]) for own in relevant)) for x, relevant in queries]
     different = stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2)))
-    return [
-        query([0.9, 0.8, 0.1], 0, 1),
-        different,
-        query([0.9, 0.8, 0.7, 0.1], 0, 1, 2),
-        query([0.1, 0.9, 0.5, 0.7], 0, 2),
-    ]
+    return [cases[0], different, *cases[1:]]
 
 
 def _repeated_rows() -> list[Case]:
@@ -217,11 +211,7 @@ CASES = {  # small ones first
     "padded_repeats": _repeated_rows(),
     "integer_overflow": [
         *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),
-        Case(
-            torch.arange(70_000.0)[None],
-            torch.tensor([2_000]),
-            note="70000 candidates, all but 2000 above the true one",
-        ),
+        Case(torch.arange(7e4)[None], torch.tensor([2000]), note="70000 candidates, all but 2000 above the true one"),
     ],
     "float_counters": [_half()],
 }

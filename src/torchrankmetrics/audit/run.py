@@ -1,10 +1,11 @@
-"""Runs the checks on one evaluator, in an order in which a fault fails few of them."""
+"""Runs the checks on one evaluator, in an order in which a fault fails few of them; findings and reports."""
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -16,8 +17,10 @@ from torchrankmetrics.definitions.transforms import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.validation import check_choice, shorten
 
+CHECKS = tuple(DESCRIPTIONS)
+MAX_CANDIDATES = 1 << 25
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Results = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
 Fault = tuple[str, float | str, float | str]  # quantity, value of the evaluator, right value
@@ -29,15 +32,12 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check (str): its name.
-        description (str): the check in one sentence.
+        check, description (str): its name, and the check in one sentence.
         status (str): "passed", "failed" (a wrong number), "error" (an exception where a number is required) or
-            "skipped" (nothing could be compared, or an exception that is as good as a number; ``message`` has the
-            reason).
+            "skipped" (nothing could be compared, or an exception that is as good as a number).
         case (str): the smallest case that shows it; "" if the check passed or no case of it was compared.
         quantity (str): "rank", or the key of the metric that is wrong.
-        got (float or str): the value of the evaluator.
-        expected (float or str): the right value.
+        got, expected (float or str): the value of the evaluator and the right one.
         message (str): the exception, the tie rule found, other wrong metrics, or why the check was skipped.
     """
 
@@ -63,6 +63,101 @@ class Finding:
             got, expected = (f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected))
             text = f"{self.case}: {self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(self.message)
         return f"{self.status:<8}  {self.check:<24}  {text}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings of an audit, in the order of ``CHECKS``.
+
+    Attributes:
+        evaluator (str): its name.
+        ties (tuple): the tie rules that its results follow; several, if its metrics do not distinguish them.
+        findings (tuple): one per check.
+    """
+
+    evaluator: str
+    ties: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def __getitem__(self, check: str) -> Finding:
+        """The finding of a check by its name; KeyError for an unknown one."""
+        return {finding.check: finding for finding in self.findings}[check]
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The findings with status "failed" or "error"."""
+        return tuple(finding for finding in self.findings if finding.is_failure)
+
+    def __str__(self) -> str:
+        rule = " or ".join(self.ties) or ("no rule" if self["ties"].status == "failed" else "unknown")
+        head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} checks failed; ties: {rule}"
+        return "\n".join([head, *map(str, self.findings)])
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a dict with evaluator, ties, and checks, one record each; NaN and infinite values are strings."""
+        checks = [asdict(finding) for finding in self.findings]
+        for check in checks:
+            check |= {key: str(x) for key, x in check.items() if isinstance(x, float) and not math.isfinite(x)}
+        return {"evaluator": self.evaluator, "ties": list(self.ties), "checks": checks}
+
+    def to_json(self) -> str:
+        """Return ``to_dict`` as JSON."""
+        return json.dumps(self.to_dict(), indent=1)
+
+
+def audit(
+    evaluator: Evaluator, *, ties: str | None = None, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
+) -> Report:
+    """Check an evaluator on small cases with known results.
+
+    Args:
+        evaluator (callable): a function of scores (B, N), target (B,) int64 and exclude, a bool mask (B, N) that is
+            True for excluded candidates, or None. It returns ranks (B,), or a dict of metrics, of which those with a
+            known name are compared. It gets copies. Several relevant items of a query are several rows.
+            NotImplementedError skips a case.
+        ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or "expected"
+            (metrics averaged over the orders of tied candidates). None accepts any one rule.
+        pairs (bool, default False): pass exclude as int64 (2, P) pairs of (row, column) instead of a mask.
+        max_candidates (int, default 2^25): skip larger cases; the largest has 2^24 + 4 candidates, 67 MB of scores.
+
+    Returns:
+        A ``Report``: ``print(report)``, ``report["nan_truth"].status``, ``report.failures``, ``report.to_json()``.
+
+    Raises:
+        TypeError: if evaluator is not a function, or its first result is neither ranks nor a dict.
+        ValueError: for an unknown rule, or if no key of the dict names a metric.
+
+    >>> from torchrankmetrics import rank_scores
+    >>> audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic).failures
+    ()
+    """
+    if not callable(evaluator):
+        raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
+    if ties is not None:
+        check_choice("ties", ties, RANK_TYPES)
+    run = Battery(evaluator, pairs, ties, max_candidates)
+    findings = run.findings()
+    return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
+
+
+def assert_evaluator(
+    evaluator: Evaluator, ties: str | None = None, *, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
+) -> None:
+    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
+
+    Args:
+        evaluator (callable): as in ``audit``.
+        ties (str, default None): as in ``audit``.
+        pairs (bool, default False): as in ``audit``.
+        max_candidates (int, default 2^25): as in ``audit``.
+
+    >>> from torchrankmetrics import rank_scores
+    >>> assert_evaluator(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
+    """
+    report = audit(evaluator, ties=ties, pairs=pairs, max_candidates=max_candidates)
+    if report.failures:
+        lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]
+        raise AssertionError("\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines]))
 
 
 class NoResultError(Exception):
@@ -91,7 +186,7 @@ class Battery:
         reason = self._basic()
         for name in DESCRIPTIONS:
             if name == "scores_unmodified":
-                case, argument = self.modified or (None, "")
+                case, argument = self.modified or ("", "")
                 self._put(name, "failed" if case else "passed", (argument, "changed", "as given"), case=case)
             elif name in self.found:
                 continue
@@ -109,11 +204,10 @@ class Battery:
     def _basic(self) -> str:
         """Run the checks without anything odd; return the reason for which no other can be run."""
         try:
-            first = self._results(ORDINARY, is_first=True)
+            self._order(self._results(ORDINARY, is_first=True))
         except NoResultError as error:
             self._put_error("plain_ranks", error, ORDINARY)
             return "no result for ranking tasks without ties or filter"
-        self._order(first)
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"
         if not self._values():
@@ -176,17 +270,16 @@ class Battery:
         """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
         if case.has_nan_target or not rules:
             return self._fault_of_bounds(case, result)
-        faults: list[Fault] = []
+        first: Fault | None = None
         expected: dict[float | str, str] = {}
         for rule in rules:
             if (fault := self._fault_by(case, result, rule)) is None:
                 return None
-            faults.append(fault)
+            first = first or fault
             expected.setdefault(fault[2], rule)
-        quantity, got, right = faults[0]
-        if len(expected) > 1:
-            right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
-        return quantity, got, right
+        if first is not None and len(expected) > 1:
+            first = *first[:2], " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
+        return first
 
     def _fault_by(self, case: Case, result: Results, rule: str) -> Fault | None:
         right = self._right(case, cast("RankType", rule))
@@ -226,13 +319,16 @@ class Battery:
     def _compared(self, case: Case) -> dict[str, MetricName]:
         """The metrics that are defined in a case; hits at k with at most k candidates have a check of their own."""
         fewest, metrics = int(case.ranks.num_candidates.min()), self.metrics or {}
-        if self.check == "k_above_candidates":
-            return {key: name for key, name in metrics.items() if _is_base(name) and _hits_k(name) >= fewest}
-        return {
-            key: name
-            for key, name in metrics.items()
-            if _hits_k(name) < fewest and (fewest > 1 or (_is_base(name) and not name.definition.uses_candidates))
-        }
+        found = {}
+        for key, name in metrics.items():
+            is_base, is_certain = name.view in (None, "base"), _hits_k(name) >= fewest
+            if self.check == "k_above_candidates":
+                is_compared = is_base and is_certain
+            else:
+                is_compared = not is_certain and (fewest > 1 or (is_base and not name.definition.uses_candidates))
+            if is_compared:
+                found[key] = name
+        return found
 
     def _near(self, a: float, b: float) -> bool:
         """Equal up to what single precision leaves of a mean; ranks are multiples of 1/2."""
@@ -240,11 +336,10 @@ class Battery:
         return math.isclose(a, b, rel_tol=relative, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
 
     def _put(
-        self, name: str, status: Status, fault: Fault | None = None, message: str = "", case: Case | None = None
+        self, name: str, status: Status, fault: Fault | None = None, message: str = "", case: Case | str = ""
     ) -> None:
         quantity, got, expected = fault if fault and status == "failed" else ("", None, None)
-        text = "" if case is None else str(case)
-        self.found[name] = Finding(name, DESCRIPTIONS[name], status, text, quantity, got, expected, message)
+        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), quantity, got, expected, message)
 
     def _put_error(self, name: str, error: NoResultError, case: Case) -> None:
         status = "skipped" if error.status == "error" and name in MAY_RAISE else error.status
@@ -262,11 +357,9 @@ class Battery:
             if case.scores.shape[1] > self.max_candidates:
                 reason = f"it needs {case.scores.shape[1]} candidates"
                 continue
-            if few and not self._compared(case):
-                reason = "it returns no hits at k above 1"
-                continue
-            if self.metrics is not None and not self._compared(case):
-                reason = "none of the metrics is defined for so few candidates"
+            if (few or self.metrics is not None) and not self._compared(case):
+                undefined = "none of the metrics is defined for so few candidates"
+                reason = "it returns no hits at k above 1" if few else undefined
                 continue
             # a single task is passed as two equal rows: whether one row works is a check of its own
             twice = len(case.target) == 1 and name != "batch_of_one"
@@ -276,10 +369,8 @@ class Battery:
             except NoResultError as error:
                 if error.status == "failed":
                     return self._put_error(name, error, case)
-                if error.status == "skipped":
-                    reason = str(error)
-                else:
-                    raised = raised or (error, case)
+                reason = str(error) if error.status == "skipped" else reason
+                raised = raised or ((error, case) if error.status == "error" else None)
                 continue
             compared = True
             fault = self._fault(posed, result, self.rules if rules is None else rules)
@@ -359,10 +450,6 @@ def _hits_k(name: MetricName) -> int:
     """The k of hits at k; 0 for other metrics."""
     definition = name.definition.of_tasks
     return definition.f.k if definition is not None and isinstance(definition.f, AtMost) else 0
-
-
-def _is_base(name: MetricName) -> bool:
-    return name.view in (None, "base")
 
 
 def _by_row(ranks: Tensor) -> Results:

@@ -1,4 +1,4 @@
-"""The command line: ``torchrankmetrics report | compare | study | verify | adjust | datasets | candidates | audit``."""
+"""The command line: ``torchrankmetrics report | compare | study | verify | adjust | datasets | metrics``."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from torchrankmetrics.errors import RankMetricWarning
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    The code is 0; 1 if a check failed (``audit``, ``verify``, ``--fail-if``, ``--fail-under``); 2 for invalid input,
+    The code is 0; 1 if a check failed (``verify``, ``--fail-if``, ``--fail-under``); 2 for invalid input,
     with one line on stderr; or 130 for Ctrl-C.
     """
     if arguments is None and len(sys.argv) == 1:

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from torchrankmetrics.cli.counts import adjust, candidates, datasets, metrics
+from torchrankmetrics.cli.counts import adjust, datasets, metrics
 from torchrankmetrics.cli.output import format_of
-from torchrankmetrics.cli.ranks import compare, report
-from torchrankmetrics.cli.studies import audit, study, verify
+from torchrankmetrics.cli.ranks import compare, report, study, verify
 from torchrankmetrics.version import __version__
 
 
@@ -66,5 +65,5 @@ app = typer.Typer(
     rich_markup_mode=None,  # importing rich takes longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (report, compare, study, verify, adjust, datasets, candidates, audit, metrics):
+for _function in (report, compare, study, verify, adjust, datasets, metrics):
     app.command(help=_help(_function))(_checked(_function))

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.rendering import Tabular, writers
-from torchrankmetrics.validation import Choice, check_choice, shorten
+from torchrankmetrics.rendering import Tabular, tabular as writers
+from torchrankmetrics.validation import check_choice, shorten
 from torchrankmetrics.version import __version__
 
 Format = Literal["table", "csv", "json", "markdown", "latex", "html"]
@@ -34,11 +34,6 @@ Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: gr
 
 _PAPERS = {"markdown": writers.to_markdown, "latex": writers.to_latex, "html": writers.to_html}
 _SUFFIXES = dict(zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True))
-
-
-def input_path(path: Path) -> Path:
-    """Return the path of the standard input for "-"."""
-    return Path("/dev/stdin") if str(path) == "-" else path
 
 
 def format_of(form: Format | None, output: Path | None) -> Format:
@@ -91,14 +86,9 @@ def reject(why: str, **given: object) -> None:
         raise ValueError(f"{', '.join(names)} would do nothing {why}")
 
 
-def split_list(text: str, option: str) -> list[str]:
-    """Split a comma-separated list; ValueError for an empty part."""
+def split_list(text: str, option: str, choices: Sequence[Any] | None = None) -> list[Any]:
+    """Split a comma-separated list; ValueError for an empty part, and for one that is not among the choices."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise ValueError(f"{option} must be names separated by commas, such as mrr,hits@10; got {shorten(text)}")
-    return parts
-
-
-def choices_of(text: str, option: str, choices: Sequence[Choice]) -> list[Choice]:
-    """Read a comma-separated list of choices."""
-    return [check_choice(option, part, choices) for part in split_list(text, option)]
+    return parts if choices is None else [check_choice(option, part, choices) for part in parts]

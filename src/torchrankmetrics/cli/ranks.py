@@ -1,4 +1,4 @@
-"""``report`` and ``compare``: values of saved ranks, and models on the same tasks."""
+"""Commands of ranks: ``report``, ``compare``, ``study`` and ``verify``."""
 
 import math
 import os
@@ -9,19 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torchrankmetrics as trm
-from torchrankmetrics.cli.output import (
-    Cluster,
-    Form,
-    Level,
-    Output,
-    arg,
-    choices_of,
-    emit,
-    input_path,
-    opt,
-    reject,
-    split_list,
-)
+from torchrankmetrics.cli.output import Cluster, Form, Level, Output, arg, emit, format_of, opt, reject, split_list
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
@@ -86,9 +74,9 @@ def report(
     if by_group:
         reject("with --by-group", confidence_level=level)
     offered = ("base", "adjusted_index", "z_score") if by_group else VIEWS
-    views = choices_of("base" if view is None else view, "--view", offered)
-    rank_types = choices_of(rank_type, "--rank-type", RANK_TYPES)
-    sides = choices_of(side, "--side", SIDES)
+    views = split_list("base" if view is None else view, "--view", offered)
+    rank_types = split_list(rank_type, "--rank-type", RANK_TYPES)
+    sides = split_list(side, "--side", SIDES)
     defaults = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = defaults if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
@@ -152,7 +140,7 @@ def _sources(
         if files:
             raise ValueError("files of ranks would do nothing with --run")
         reject("with --run", cluster=cluster, max_bytes=max_bytes != MAX_BYTES)
-        relevance = read_qrels(input_path(qrels))
+        relevance = read_qrels(_path(qrels))
 
         def load_run(path: Path) -> "trm.RankTable":
             run = read_run(path)
@@ -160,17 +148,22 @@ def _sources(
             evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
             return rank_run(relevance, run, num_candidates=num_candidates)
 
-        return [(path, [path]) for path in map(input_path, runs or ())], load_run
+        return [(path, [path]) for path in map(_path, runs or ())], load_run
     reject("without --run", num_candidates=num_candidates)
     if not files:
         raise ValueError("files of ranks must be given, or --qrels and --run")
-    models = [(path, [path]) for path in map(input_path, files)]
+    models = [(path, [path]) for path in map(_path, files)]
     for path, parts in models:
         if path.is_dir() and not is_one_table(path):
             parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
         if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
+
+
+def _path(path: Path) -> Path:
+    """The path of the standard input for "-"."""
+    return Path("/dev/stdin") if str(path) == "-" else path
 
 
 def _displayed(paths: list[Path]) -> list[str]:
@@ -290,3 +283,66 @@ def _failure(row: Any, rule: Rule) -> str | None:
     verdict = "significantly worse" if worse else "not significantly better"
     interval = f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]"
     return f"a is {verdict} than b in {row.metric}: a - b = {interval}"
+
+
+def study(
+    pattern: Annotated[str, arg("Paths of files of ranks, with {dataset}, {model} and {seed}.")],
+    metrics: Annotated[str, opt("Metrics, separated by commas.", "--metric", "-m")] = "mrr,hits@10",
+    view: Annotated[Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")] = "base",
+    confidence_level: Level = 0.95,
+    cluster: Cluster = None,
+    values_only: Annotated[bool, opt("Print no intervals.", "--values-only")] = False,
+    across: Annotated[bool, opt("Print averages over the datasets and how often models win.", "--across")] = False,
+    form: Form = None,
+    output: Output = None,
+) -> int:
+    """Put models, datasets and seeds into one table, or into an HTML page with figures that `verify` checks.
+
+    The best value of a dataset is bold; models that are not significantly different from it are marked. CSV and
+    JSON have one row per cell.
+
+    For example
+
+    `torchrankmetrics study "runs/{dataset}/{model}/{seed}.npz" --metric mrr,hits@10 --output report.html`
+
+    `torchrankmetrics study "runs/{model}.csv" -m amri --format latex`
+    """
+    from torchrankmetrics.study import RankStudy
+
+    kind, names, runs = format_of(form, output), split_list(metrics, "--metric"), RankStudy.open(pattern)
+    tests: dict[str, Any] = {"view": view, "confidence_level": confidence_level, "cluster": cluster}
+    files = [str(run.source) for run in runs.runs.values()]
+    if kind == "html" and not across:
+        reject("with --format html", values_only=values_only)
+        print(runs.report(None if str(output) == "-" else output, names, **tests) or "", end="")
+        return 0
+    if across:
+        reject("with --across", values_only=values_only)
+        result = runs.summary(names, **tests).tabular()
+    else:
+        table = runs.table(names, **tests)
+        result = table.records() if kind in ("csv", "json") else table.with_layout(intervals=not values_only).tabular()
+    return emit(result, form, output, files=files, confidence_level=confidence_level)
+
+
+def verify(
+    report: Annotated[Path, arg("HTML page that study has written.")],
+    folder: Annotated[Path, arg("Directory that the paths of the page are relative to.")],
+    form: Form = None,
+    output: Output = None,
+) -> int:
+    """Compute the manifest of a study page again from its files of ranks, and print what differs.
+
+    The displayed text of the page is not verified. The exit code is 1 if something differs.
+
+    For example
+
+    `torchrankmetrics verify report.html runs/`
+    """
+    from torchrankmetrics import study
+
+    found = study.verify(report, folder)
+    if found and form is None and output is None:
+        print("\n".join(found.notes))
+        return 0
+    return emit(found.tabular(), form, output) or int(not found)

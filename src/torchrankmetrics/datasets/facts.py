@@ -130,7 +130,7 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     if word not in by_word:
         near = difflib.get_close_matches(word, by_word, 1, cutoff=0.85)
         nearest = f"did you mean {by_word[near[0]]!r}? " if near else ""
-        known = f"dataset_names() lists {len(names)} datasets, `torchrankmetrics candidates` counts others"
+        known = f"dataset_names() lists {len(names)} datasets, `KnownTriples.num_candidates` counts others"
         raise ValueError(f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}{known}")
     return _load(by_word[word])
 

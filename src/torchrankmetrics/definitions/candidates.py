@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,7 @@ class Moments:
     Attributes:
         mean (float): E of the metric.
         variance (float): V >= 0; exactly zero where the metric cannot vary.
-        optimum (float, default None): the best value with these counts, if it depends on
-            them; None: the definition's optimum.
+        optimum (float, default None): the best value, if it depends on the counts.
     """
 
     mean: float
@@ -42,10 +41,8 @@ class CandidateCounts:
     count: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("num_candidates", "weight", "count"):
-            own = np.array(getattr(self, name))
-            own.flags.writeable = False
-            object.__setattr__(self, name, own)
+        for array in (self.num_candidates, self.weight, self.count):
+            array.flags.writeable = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CandidateCounts) and self.digest == other.digest
@@ -53,34 +50,24 @@ class CandidateCounts:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # NumPy alone would restore arrays that can be written to
-        return CandidateCounts, (self.num_candidates, self.weight, self.count)
-
     @classmethod
-    def of(
-        cls,
-        num_candidates: "npt.ArrayLike | CandidateCounts",
-        weight: npt.ArrayLike | None = None,
-        count: npt.ArrayLike | None = None,
-    ) -> "CandidateCounts":
+    def of(cls, num_candidates: Any, weight: npt.ArrayLike | None = None, count: npt.ArrayLike | None = None) -> Self:
         """Compress per-task candidate counts."""
-        if isinstance(num_candidates, CandidateCounts):
+        if isinstance(num_candidates, cls):
             if weight is not None or count is not None:
                 raise ValueError("weight and count are already part of the given CandidateCounts; pass them as None")
             return num_candidates
         N = integers(num_candidates, "num_candidates")
-        if N.size and N.min() < 1:
-            raise ValueError(f"num_candidates must be at least 1 (the true candidate counts), got {N.min()}")
-        if N.size and N.max() > MOST_CANDIDATES:
-            raise ValueError(f"num_candidates must be below 2^62, got {N.max()}")
+        if (wrong := (N < 1) | (N > MOST_CANDIDATES)).any():
+            bounds = "at least 1 (the true candidate counts) and below 2^62"
+            raise ValueError(f"num_candidates must be {bounds}, got {N[wrong][0]}")
         c = np.ones_like(N) if count is None else integers(count, "count")
-        _same_length(N, c, "count")
-        if c.size and c.min() < 0:
-            raise ValueError(f"count must not be negative, got {c.min()}")
-        if (total := c.sum(dtype=np.float64)) >= 1 << 63:
-            raise ValueError(f"count must sum to less than 2^63, for the number of tasks is an int64; got {total:.4g}")
-        w = None if weight is None else _weights(weight, N)
+        w = None if weight is None else weights_of(weight)
+        for name, other in (("count", c), ("weight", w)):
+            if other is not None and other.shape != N.shape:
+                raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
+        if (total := c.sum(dtype=np.float64)) >= 1 << 63 or (c < 0).any():
+            raise ValueError(f"count must sum to less than 2^63, without negative numbers; got the sum {total:.4g}")
         used = c > 0 if w is None else (c > 0) & (w > 0)
         if not used.any():
             raise ValueError("num_candidates is empty: no task has a positive weight")
@@ -103,11 +90,6 @@ class CandidateCounts:
     def num_tasks(self) -> int:
         """Number n of tasks."""
         return int(self.count.sum())
-
-    @property
-    def equal_weights(self) -> bool:
-        """Whether all tasks weigh the same."""
-        return bool(self.weight.min() == self.weight.max())
 
     @cached_property
     def digest(self) -> bytes:
@@ -143,42 +125,41 @@ def distinct_rows(
     """Find the distinct rows of several columns, sorted by the first one first, and the sum of the counts of each."""
     order = np.lexsort(columns[::-1])
     columns = tuple(column[order] for column in columns)
-    first = np.zeros(len(order), dtype=bool)
-    first[:1] = True
+    first = np.flatnonzero(changes(*columns))
+    return tuple(column[first] for column in columns), np.add.reduceat(count[order], first) if len(order) else count
+
+
+def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a row differs from the row before; the first one does."""
+    new = np.zeros(len(columns[0]), dtype=bool)
+    new[:1] = True
     for column in columns:
-        first[1:] |= column[1:] != column[:-1]
-    total = np.add.reduceat(count[order], np.flatnonzero(first)) if len(order) else count
-    return tuple(column[first] for column in columns), total
+        new[1:] |= column[1:] != column[:-1]
+    return new
 
 
 def integers(values: npt.ArrayLike, name: str) -> IntArray:
     """Read integers (n,), or one, as int64."""
     if isinstance(values, str):
         raise TypeError(f"{name} must be integers, got the str {shorten(values)}")
-    array = np.atleast_1d(np.asarray(values))
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")
-    if array.size and array.dtype.kind not in "iu":
-        given = np.asarray(values, dtype=object).ravel()  # integers that fit in no type came as floats or objects
-        if all(type(value) is int for value in given):
-            raise ValueError(f"{name} must fit in int64, got {max(given, key=abs)}")
-        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
-    if array.size and int(array.max()) >= 1 << 63:
-        raise ValueError(f"{name} must be below 2^63, got {array.max()}")
+    given = array = np.atleast_1d(np.asarray(values))
+    if given.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {given.shape}")
+    if given.size and given.dtype.kind not in "iu":  # integers that fit in no type come as floats or objects
+        array = np.asarray(values, dtype=object).ravel()
+        if not all(type(value) is int for value in array):
+            raise TypeError(f"{name} must be integers, got dtype {given.dtype}")
+    if array.size and not -(1 << 63) <= array.min() <= array.max() < 1 << 63:
+        raise ValueError(f"{name} must fit in int64, got {max(array.min(), array.max(), key=abs)}")
     return array.astype(np.int64)
 
 
-def _weights(values: npt.ArrayLike, N: IntArray) -> FloatArray:
+def weights_of(values: npt.ArrayLike) -> FloatArray:
+    """Read weights (n,), or one, as float64."""
     try:
         w = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise TypeError(f"weight must hold numbers, got {type(values).__name__}: {error}") from error
-    _same_length(N, w, "weight")
-    if not np.isfinite(w).all() or (w < 0).any():
-        raise ValueError(f"weight must be finite and not negative, got {w[~np.isfinite(w) | (w < 0)][0]}")
+    if (wrong := ~(np.isfinite(w) & (w >= 0))).any():
+        raise ValueError(f"weight must be finite and not negative, got {w[wrong][0]}")
     return w
-
-
-def _same_length(N: IntArray, other: npt.NDArray[Any], name: str) -> None:
-    if other.shape != N.shape:
-        raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")

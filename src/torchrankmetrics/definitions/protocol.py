@@ -1,12 +1,10 @@
 """`MetricDefinition`: what metrics of ranking tasks and metrics of queries both provide; metrics of given values."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
@@ -16,27 +14,15 @@ from torchrankmetrics.validation import TaskSide, shorten
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
-    from torchrankmetrics.queries.definitions import QueryDefinition
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = get_args(View)
 Side = Literal["both", TaskSide]
 Average = Literal["micro", "macro"]
 Bounds = tuple[float | None, float | None]
-Own = TypeVar("Own", bound=Sample)
 
 
-class SampleSource(Protocol):
-    """Rows that can be read as ranking tasks and as queries: samples of one or of several models."""
-
-    def sample(self, side: Side, average: Average, min_candidates: int) -> Any:
-        """Read the ranking tasks with at least ``min_candidates`` candidates."""
-
-    def query_sample(self, definition: "QueryDefinition", side: Side, average: Average) -> Any:
-        """Read the queries on which a query metric is defined."""
-
-
-class MetricDefinition(ABC, Generic[Own]):
+class MetricDefinition:
     """A metric of a sample of rows: its value, null moments, p-value, and the values of single tasks or queries."""
 
     name: str
@@ -51,54 +37,49 @@ class MetricDefinition(ABC, Generic[Own]):
     uses_candidates: bool = True
     is_estimate: bool = True  # of a property of the model; the number of tasks is not
     has_optimum: bool = True
+    limits: Bounds = (None, None)  # of base values
+    lowest_index: float | None = None  # bound of the adjusted index
     of_tasks: "RankDefinition | None" = None  # the definition itself if its mean is over ranking tasks
     entries_are_rows: bool = True  # whether each entry of a sample is one row, instead of the rows of a query
 
-    @abstractmethod
-    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
-        """Read the tasks or queries of a side on which the metric is defined."""
+    def sample(self, rows: Any, side: Side, average: Average) -> Any:
+        """Read the tasks or queries of a side on which the metric is defined, of an ``Analysis`` or several runs."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def value(self, sample: Own, rank_type: RankType = "realistic") -> float:
+    def value(self, sample: Any, rank_type: RankType = "realistic") -> float:
         """Base value of a sample, NaN without tasks or queries (a count is 0)."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def unit_values(self, sample: Own, rank_type: RankType) -> FloatArray:
+    def unit_values(self, sample: Any, rank_type: RankType) -> FloatArray:
         """Values whose mean ``g`` transforms, one per entry of a sample; requires ``is_function_of_mean``."""
+        raise NotImplementedError
 
-    def null_moments(self, sample: Own, expectation: "ExpectationProvider") -> Moments:
+    def null_moments(self, sample: Any, expectation: "ExpectationProvider") -> Moments:
         """Mean and variance of the base value under random ranking."""
-        raise self._without_ranks
+        raise NotImplementedError
 
     def moments_of_counts(
-        self,
-        num_candidates: npt.ArrayLike,
-        num_answers: npt.ArrayLike,
-        weight: npt.ArrayLike | None,
-        expectation: "ExpectationProvider",
+        self, num_candidates: Any, num_answers: Any, weight: Any, expectation: "ExpectationProvider"
     ) -> Moments:
         """Mean and variance under random ranking of tasks or queries of which only these columns are known."""
-        raise self._without_ranks
+        raise NotImplementedError
 
-    def log_p_value(self, sample: Own) -> tuple[float, float]:
+    def log_p_value(self, sample: Any) -> tuple[float, float]:
         """Natural logarithm of the p-value from pessimistic ranks, and the standard error of a simulated p-value."""
-        raise self._without_ranks
+        raise NotImplementedError
 
-    def as_tasks(self, sample: Own) -> "tuple[RankDefinition, RankSample]":
+    def as_tasks(self, sample: Any) -> "tuple[RankDefinition, RankSample]":
         """Return a definition of ranking tasks and ranks that give the same value as the sample."""
-        raise self._without_ranks
+        raise NotImplementedError
 
-    @property
-    def _without_ranks(self) -> ValueError:
-        return ValueError(f"{self.name!r} has values of queries, not ranks")
-
-    def mean_limits(self, sample: Own) -> tuple[float, float]:
+    def mean_limits(self, sample: Any) -> tuple[float, float]:
         """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""
-        return (0.0, 1.0) if self.is_share else (-math.inf, math.inf)
+        low, high = (0.0, 1.0) if self.is_share else self.limits
+        return -math.inf if low is None else low, math.inf if high is None else high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
         """Whether the value is a monotone function of a mean, so that its standard error has a formula."""
-        return True
+        return self.is_mean_of_f
 
     def canonical_rank_type(self, rank_type: RankType) -> RankType:
         """Return the one of several rank types with equal values that is used and written in keys."""
@@ -106,14 +87,11 @@ class MetricDefinition(ABC, Generic[Own]):
 
     def has_expectation(self, expectation: "ExpectationProvider") -> bool:
         """Whether null moments are available from a provider."""
-        return False
+        return True
 
     def best(self, moments: Moments) -> float | None:
         """Best value, None without one."""
-        return None
-
-    def _bounds(self, view: View) -> Bounds:
-        return None, None
+        return moments.optimum
 
     def at_threshold(self, relevance_threshold: float) -> "Definition":
         """The metric with another smallest label of a relevant item; ValueError for metrics of ranking tasks."""
@@ -140,7 +118,12 @@ class MetricDefinition(ABC, Generic[Own]):
             return 0.0, 1.0
         if view == "z_score" or self.higher_is_better is None:
             return None, None
-        return self._bounds(view)
+        if view == "adjusted_index":
+            return self.lowest_index, 1.0
+        low, high = self.limits
+        if view == "normalized":  # M / E: of the bounds only zero stays
+            return 0.0 if self.higher_is_better and low == 0 else None, None
+        return low, high
 
     def why_undefined(self, view: View, rank_type: RankType) -> str | None:
         """Return why a view or rank type is undefined and what to use instead; None if it is defined."""
@@ -158,7 +141,7 @@ class MetricDefinition(ABC, Generic[Own]):
         return None
 
 
-Definition = MetricDefinition[Any]
+Definition = MetricDefinition
 
 
 class ValueSample(Sample):
@@ -170,7 +153,7 @@ class ValueSample(Sample):
 
 
 @dataclass(frozen=True)
-class ValueDefinition(MetricDefinition[ValueSample]):
+class ValueDefinition(MetricDefinition):
     """The mean of values of queries that are given instead of computed from ranks; only its base value is defined."""
 
     name: str
@@ -180,7 +163,7 @@ class ValueDefinition(MetricDefinition[ValueSample]):
     is_mean_of_f = True
     has_expected = has_p_value = has_null = uses_candidates = has_optimum = False
 
-    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
+    def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, 1)
 
     def value(self, sample: ValueSample, rank_type: RankType = "realistic") -> float:

@@ -79,7 +79,7 @@ class RankSample(Sample):
         """Ranks of the entries, (m,) float64."""
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
-        return self._end(rank_type).astype(np.float64)
+        return np.asarray(getattr(self, rank_type), dtype=np.float64)
 
     def histogram(
         self, rank_type: RankType, by_candidates: bool = False
@@ -87,22 +87,20 @@ class RankSample(Sample):
         """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these."""
         key = (rank_type, by_candidates)
         if key not in self._histograms:
-            self._histograms[key] = self._count_ranks(*key)
+            rank: FloatArray
+            N = None
+            if by_candidates:
+                columns = (self.rank(rank_type), self.known_candidates, self.weight)
+                (rank, N, weight), count = distinct_rows(columns, self.count)
+                mass: FloatArray = weight * count
+            elif rank_type == "realistic":  # integers are tallied without a sort
+                doubled, mass = sum_by_value(self.optimistic + self.pessimistic, self.mass)
+                rank = doubled / 2.0
+            else:
+                whole, mass = sum_by_value(getattr(self, rank_type), self.mass)
+                rank = whole.astype(np.float64)
+            self._histograms[key] = rank, mass, N
         return self._histograms[key]
-
-    def _count_ranks(self, rank_type: RankType, by_candidates: bool) -> tuple[FloatArray, FloatArray, IntArray | None]:
-        if by_candidates:
-            columns = (self.rank(rank_type), self.known_candidates, self.weight)
-            (rank, num_candidates, weight), count = distinct_rows(columns, self.count)
-            return rank, weight * count, num_candidates
-        if rank_type == "realistic":  # integers are tallied without a sort
-            doubled, mass = sum_by_value(self.optimistic + self.pessimistic, self.mass)
-            return doubled / 2.0, mass, None
-        whole, mass = sum_by_value(self._end(rank_type), self.mass)
-        return whole.astype(np.float64), mass, None
-
-    def _end(self, rank_type: RankType) -> IntArray:
-        return {"optimistic": self.optimistic, "pessimistic": self.pessimistic}[rank_type]
 
     @cached_property
     def tie_blocks(self) -> "RankSample":
@@ -128,9 +126,6 @@ class RankSample(Sample):
         return self.num_candidates
 
 
-_HALF = 1e-12  # how near 1/2 a share of the weight counts as exactly half
-
-
 def weighted_mean(x: FloatArray, mass: FloatArray) -> FloatArray:
     """Mean of x (m,) or of the columns of x (m, outcomes), weighted by mass (m,) > 0."""
     if x.ndim == 1:  # the bits of a dot product would depend on the number of threads
@@ -144,7 +139,7 @@ def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
         order = np.argsort(x, axis=0, kind="stable")
         x, mass = np.take_along_axis(x, order, 0), mass[order]
     cumulative = np.cumsum(mass, axis=0)
-    half, slack = cumulative[-1] / 2, _HALF * cumulative[-1]
+    half, slack = cumulative[-1] / 2, 1e-12 * cumulative[-1]
     column = tuple(np.arange(size) for size in x.shape[1:])
     lower = np.argmax(cumulative >= half - slack, axis=0)
     upper = np.argmax(cumulative > half + slack, axis=0)

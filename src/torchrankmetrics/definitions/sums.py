@@ -14,10 +14,8 @@ SMALL_RANKS = 64
 
 
 def gauss_rule(length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NODES) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights of the Gauss rule for sums over {0..M-1}, for each length M >= order.
-
-    Source: Gautschi 2004, Orthogonal Polynomials: Computation and Approximation, table 1.2 (discrete Chebyshev).
-    """
+    """Nodes and weights of the Gauss rule for sums over {0..M-1}, for each length M >= order."""
+    # Gautschi 2004, Orthogonal Polynomials: Computation and Approximation, table 1.2 (discrete Chebyshev)
     k = np.arange(1, order)
     M = length[:, None].astype(np.float64)
     off = 0.5 * k * np.sqrt((1 - (k / M) ** 2) / (4 * k * k - 1))
@@ -56,8 +54,7 @@ def panel_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, 
         start = start + length
         left = start <= high[block]
         block, start = block[left], start[left]
-    mean: FloatArray = total / (high - low + 1)
-    return mean
+    return np.asarray(total / (high - low + 1))
 
 
 class PrefixRule:
@@ -76,21 +73,15 @@ class PrefixRule:
         self._first = np.cumsum(self._size) - self._size
         self._last = np.searchsorted(ends, upper) - 1  # the panel that ends at N
 
-    def sums(self, values: FloatArray) -> FloatArray:
-        """Sum f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
-        panels = np.add.reduceat(values * self._weights, self._first, axis=-1)
-        # long double: thousands of panels would cost two digits in float64
-        return np.cumsum(panels, axis=-1, dtype=np.longdouble)[..., self._last].astype(np.float64)
-
     def means(self, values: FloatArray) -> FloatArray:
         """Average f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
-        return self.sums(values) / self.upper
+        panels = np.add.reduceat(values * self._weights, self._first, axis=-1)
+        # long double: thousands of panels would cost two digits in float64
+        return np.cumsum(panels, axis=-1, dtype=np.longdouble)[..., self._last].astype(np.float64) / self.upper
 
     def variances(self, values: FloatArray) -> FloatArray:
-        """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out.
-
-        Source: Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115).
-        """
+        """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out."""
+        # Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115)
         inside = np.add.reduceat(values * self._weights, self._first) / self._integers
         own = np.add.reduceat(self._weights * (values - np.repeat(inside, self._size)) ** 2, self._first)
         total = np.cumsum(self._integers).astype(np.float64)

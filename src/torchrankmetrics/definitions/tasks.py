@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
-from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, Side
 from torchrankmetrics.definitions.sample import RankSample, RankType, power_mean, weighted_mean, weighted_median
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import (
@@ -21,7 +20,6 @@ from torchrankmetrics.definitions.transforms import (
     IDENTITY,
     AtMost,
     Exponential,
-    KnownTransform,
     Log,
     Power,
     RankTransform,
@@ -38,29 +36,24 @@ Aggregation = Literal["mean", "median", "maximum", "minimum", "variance", "mad",
 
 
 @dataclass(frozen=True)
-class RankDefinition(MetricDefinition[RankSample]):
-    """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1.
+class RankDefinition(MetricDefinition):
+    """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1 (Hoyt et al. 2022, arXiv 2203.07544, section 2).
 
     Args:
-        name (str): canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
-        f (callable, default IDENTITY): transform of ranks: a float64 tensor in, a finite float64 tensor of the same
-            shape out. If it depends on the number of candidates too, wrap it in ``WithCandidates``; f(1, N) must not
-            depend on N.
+        name (str): canonical name, ``[a-z][a-z0-9_]*``; the key in logs.
+        f (callable, default IDENTITY): transform of ranks, a float64 tensor to a finite one of its shape; if it depends
+            on the number N of candidates too, a ``WithCandidates`` whose f(1, N) does not depend on N.
         aggregation (str, default "mean"): how the transformed ranks become one number; means are weighted by v_i = w_i
             / sum of w.
         g (callable, default IDENTITY): post-transform of the aggregate.
-        optimum (float, default computed): the value when every rank is 1; None: without a best value (dispersion,
-            counts). By default computed from f and g.
-        higher_is_better (bool, default None): direction. By default read off f and g at ranks 1 and 2^20; without an
-            optimum: no direction.
-        has_null (bool, default True): False if the value under random ranking is not defined by the candidate counts,
-            as always for counts and tie rates.
+        optimum (float, default computed): the value when every rank is 1; None: no best value (dispersion, counts).
+        higher_is_better (bool, default None): direction, by default read off f and g at ranks 1 and 2^20.
+        has_null (bool, default True): whether the candidate counts define the value under random ranking, which they
+            never do for counts and tie rates.
 
     Raises:
-        ValueError: if the name is not a key or the aggregation is unknown; if a default cannot be derived, because the
-            value at ranks 1 and 2^20 is not finite or the same; if the best value depends on the number of candidates.
-
-    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2, read as transform, aggregation, post-transform.
+        ValueError: if the name is not a key, the aggregation is unknown, or a default cannot be derived because the
+            value at ranks 1 and 2^20 is not finite, the same, or at rank 1 depends on the number of candidates.
 
     >>> dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
     >>> dcg.optimum, dcg.higher_is_better
@@ -75,11 +68,10 @@ class RankDefinition(MetricDefinition[RankSample]):
     higher_is_better: bool | None = None
     has_null: bool = True
 
-    min_candidates: int = field(init=False, repr=False, compare=False)  # tasks with fewer have no value
-    is_geometric_mean: bool = field(init=False, repr=False, compare=False)  # or its inverse
-    is_extreme: bool = field(init=False, repr=False, compare=False)  # the largest or the smallest f(r)
-    # p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power
-    exponents: tuple[float, float] = field(init=False, repr=False, compare=False)
+    min_candidates = 1  # tasks with fewer have no value
+    is_geometric_mean = False  # or its inverse
+    is_extreme = False  # the largest or the smallest f(r)
+    exponents = (math.nan, math.nan)  # p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
@@ -100,13 +92,15 @@ class RankDefinition(MetricDefinition[RankSample]):
             is_geometric_mean=is_geometric_mean,
             is_extreme=self.aggregation in ("maximum", "minimum"),
             has_optimum=self.optimum is not None,
+            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
+            lowest_index=-1.0 if is_mean and f.is_identity and g.is_identity else None,
             has_expected=is_geometric_mean or (is_mean and g.is_identity),
-            exponents=(f.exponent, g.exponent) if is_mean else (math.nan, math.nan),
+            exponents=(f.exponent, g.exponent) if is_mean else self.exponents,
         )
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
             try:
-                ends = self.g(self.f_at(_FAR)(far_ranks))
+                ends = self.g(f.at(_FAR)(far_ranks))
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(
                     f"f of {shorten(self.name)} must map a float64 tensor of ranks to a tensor of the same shape, but "
@@ -119,31 +113,20 @@ class RankDefinition(MetricDefinition[RankSample]):
                 )
             at_one, far = ends.tolist()
             if self.uses_candidates:
-                near = self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu")))
+                near = self.g(f.at(f.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu")))
                 if not math.isclose(at_one, near.item(), abs_tol=1e-12):
                     raise ValueError(
                         f"f of {shorten(self.name)} must give rank 1 the same value for every number of candidates; "
                         "scale it by its best value, or pass optimum=None"
                     )
-            if math.isnan(self.optimum):
-                object.__setattr__(self, "optimum", at_one)
-            if self.higher_is_better is None:
-                if at_one == far:
-                    raise ValueError(
-                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
-                    )
-                object.__setattr__(self, "higher_is_better", at_one > far)
-
-    def f_at(self, num_candidates: int) -> KnownTransform:
-        """The transform of ranks among so many candidates.
-
-        Args:
-            num_candidates (int): N.
-
-        Returns:
-            The transform of ranks, a float64 tensor in and out.
-        """
-        return known(self.f).at(num_candidates)
+            if self.higher_is_better is None and at_one == far:
+                raise ValueError(
+                    f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
+                )
+            vars(self).update(
+                optimum=at_one if math.isnan(self.optimum) else self.optimum,
+                higher_is_better=at_one > far if self.higher_is_better is None else self.higher_is_better,
+            )
 
     @property
     def has_p_value(self) -> bool:  # type: ignore[override]
@@ -164,13 +147,13 @@ class RankDefinition(MetricDefinition[RankSample]):
         g = known(self.g)
         if g.direction:
             return g.direction
-        steps = np.diff(g.values(np.unique(apply_transform(self.f_at(_FAR), _PROBE))))
+        steps = np.diff(g.values(np.unique(apply_transform(known(self.f).at(_FAR), _PROBE))))
         return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
     def __hash__(self) -> int:
         return hash(self.name)  # used by every cache; few definitions share a name
 
-    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
+    def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, self.min_candidates)
 
     def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
@@ -190,19 +173,15 @@ class RankDefinition(MetricDefinition[RankSample]):
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
-        """Expectation of the metric over independent uniform orders within each tie block {optimistic..pessimistic}."""
-        if self.uses_candidates:
-            mean = known(self.f).block_means(sample.optimistic, sample.pessimistic, sample.known_candidates)
-            return float((sample.mass * mean).sum() / sample.total)
-        blocks = sample.tie_blocks
+        blocks = sample if self.uses_candidates else sample.tie_blocks
         low, high = blocks.optimistic, blocks.pessimistic
         if self.is_geometric_mean:
             s = known(self.g).direction * blocks.weight / sample.total
             unit = np.where(s > 0, low, high)  # (rank / unit)^s >= 1: nothing cancels
             excess = panel_means(lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])), low, high)
             return float(np.exp((blocks.count * (np.log1p(excess) + s * np.log(unit))).sum()))
-        mean = known(self.f).block_means(low, high)
-        return float((blocks.count * blocks.weight * mean).sum() / sample.total)
+        mean = known(self.f).block_means(low, high, blocks.known_candidates if self.uses_candidates else None)
+        return float((blocks.mass * mean).sum() / sample.total)
 
     def _aggregate(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
@@ -213,11 +192,7 @@ class RankDefinition(MetricDefinition[RankSample]):
         return expectation.moments(self, sample.candidate_counts)
 
     def moments_of_counts(
-        self,
-        num_candidates: npt.ArrayLike,
-        num_answers: npt.ArrayLike,
-        weight: npt.ArrayLike | None,
-        expectation: "ExpectationProvider",
+        self, num_candidates: Any, num_answers: Any, weight: Any, expectation: "ExpectationProvider"
     ) -> Moments:
         return expectation.moments(self, num_candidates, weight)
 
@@ -237,16 +212,16 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
         N = sample.num_candidates
+        f = known(self.f)
         if self.is_share:
             return 0.0, 1.0
-        f = known(self.f)
         if not f.smooth or (N is None and (f.uses_candidates or not f.has_limit)):
             return -math.inf, math.inf
         if N is None:
             low, high = sorted(f.values(np.array([1.0, math.inf])).tolist())
-            return low, high
-        ends = [apply_transform(self.f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
-        low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
+        else:
+            ends = [apply_transform(self.f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
+            low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
         return low, high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
@@ -265,17 +240,14 @@ class RankDefinition(MetricDefinition[RankSample]):
     def best(self, moments: Moments) -> float | None:
         return self.optimum
 
-    def _bounds(self, view: View) -> Bounds:
-        if view == "adjusted_index":
-            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
-            return -1.0 if self.exponents == (1, 1) else None, 1.0
+    @property
+    def limits(self) -> Bounds:  # type: ignore[override]
+        """Bounds of the base value, of user-defined functions only the best one."""
         f, g = known(self.f), known(self.g)
-        limit = math.nan  # of the value as ranks grow; not known for user-defined functions
+        limit = math.nan  # of the value as ranks grow
         if f.has_limit and g.has_limit:
             limit = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))
         worst = limit if math.isfinite(limit) else None
-        if view == "normalized":  # M / E: of the bounds only zero stays
-            return 0.0 if self.higher_is_better and worst == 0 else None, None
         return (worst, self.optimum) if self.higher_is_better else (self.optimum, worst)
 
 
@@ -300,19 +272,13 @@ TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None)
 
 
 def hits_at(k: int) -> RankDefinition:
-    """Define hits at k, the share of tasks with r_i <= k, in [0, 1]; higher is better.
+    """Return hits at k, the share of tasks with r_i <= k, in [0, 1]; higher is better (Hoyt et al. 2022, section 2).
 
     Args:
         k (int): number of first places that count, from 1 to 2^63 - 1.
 
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
-
     Raises:
-        TypeError: if k is not an integer.
-        ValueError: if k is below 1 or beyond int64.
-
-    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
+        TypeError, ValueError: if k is not an integer, or another one.
 
     >>> hits_at(10).name
     'hits_at_10'
@@ -322,34 +288,26 @@ def hits_at(k: int) -> RankDefinition:
 
 
 def power_mean_rank(p: float) -> RankDefinition:
-    """Define the power mean (sum of v_i r_i^p)^(1/p), in [1, max N_i]; lower is better.
+    """Return the power mean (sum of v_i r_i^p)^(1/p), in [1, max N_i]; lower is better (Hoyt et al. 2022, section 2).
 
     p = 1, 0, -1 give MR, GMR, HMR, and +-inf the largest and the smallest rank. It never decreases in p.
 
     Args:
         p (float): exponent, a real number or an infinity.
 
-    Returns:
-        The definition, for ``RankMetric``, ``RankCollection`` or ``compare``.
-
     Raises:
-        TypeError: if p is not a number.
-        ValueError: if p is NaN.
-
-    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
+        TypeError, ValueError: if p is not a number, or NaN.
 
     >>> power_mean_rank(-2).name, power_mean_rank(1).name
     ('power_mean_rank_minus_2', 'mr')
     """
-    number = one_number(p)
-    if number is None:
+    if (number := one_number(p)) is None:
         raise TypeError(f"p must be a real number, got {shorten(p)} of type {type(p).__name__}")
-    p = number
-    if math.isnan(p):
+    if math.isnan(number):
         raise ValueError("p must be a real number or an infinity, got nan")
-    known = {1.0: MEAN_RANK, 0.0: GEOMETRIC_MEAN_RANK, -1.0: HARMONIC_MEAN_RANK}.get(float(p))
-    if known is not None:
-        return known
+    p = number
+    if p in (-1, 0, 1):
+        return {1: MEAN_RANK, 0: GEOMETRIC_MEAN_RANK, -1: HARMONIC_MEAN_RANK}[int(p)]
     name = f"power_mean_rank_{exponent_name(p)}"
     if math.isinf(p):
         return RankDefinition(name, aggregation="maximum" if p > 0 else "minimum")
@@ -358,13 +316,9 @@ def power_mean_rank(p: float) -> RankDefinition:
 
 def exponent_name(p: float) -> str:
     """Write an exponent as a piece of a key: 2 -> "2", 2.5 -> "2p5", -2 -> "minus_2", -inf -> "minus_inf"."""
-    sign = "minus_" if p < 0 else ""
     size = abs(float(p))
     text = "inf" if math.isinf(size) else str(int(size)) if size.is_integer() else format(Decimal(repr(size)), "f")
-    return sign + text.replace(".", "p")
-
-
-_NORMAL_QUARTILE = 0.6744897501960817  # Phi^-1(3/4): the MAD of a standard normal
+    return ("minus_" if p < 0 else "") + text.replace(".", "p")
 
 
 # of transformed ranks (m,), or of many outcomes in columns, with their mass (m,)
@@ -374,7 +328,8 @@ _AGGREGATES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
     "maximum": lambda x, mass: np.asarray(x.max(0)),
     "minimum": lambda x, mass: np.asarray(x.min(0)),
     "variance": lambda x, mass: weighted_mean((x - weighted_mean(x, mass)) ** 2, mass),
-    "mad": lambda x, mass: weighted_median(np.abs(x - weighted_median(x, mass)), mass) / _NORMAL_QUARTILE,
+    # 1 for a standard normal, by its upper quartile
+    "mad": lambda x, mass: weighted_median(np.abs(x - weighted_median(x, mass)), mass) / 0.6744897501960817,
 }
 
 

@@ -1,7 +1,4 @@
-"""Transforms of ranks and of aggregates, written in torch: each knows what has a closed form for it, on NumPy arrays.
-
-A user's function is a ``Custom`` transform: everything works with it, by sums in place of closed forms.
-"""
+"""Transforms of ranks and of aggregates, written in torch, and their closed forms on NumPy arrays."""
 
 import math
 from collections.abc import Callable
@@ -41,7 +38,7 @@ class KnownTransform:
 
     @property
     def is_identity(self) -> bool:
-        """Whether it gives what it gets."""
+        """Whether x -> x."""
         return self.exponent == 1
 
     def at(self, num_candidates: int) -> "KnownTransform":
@@ -50,8 +47,7 @@ class KnownTransform:
 
     def values(self, x: FloatArray) -> FloatArray:
         """Values (m,) at x (m,), infinities and NaN among them."""
-        result: FloatArray = self(torch.from_numpy(x)).to(torch.float64).numpy()
-        return result
+        return np.asarray(self(torch.from_numpy(x)).to(torch.float64))
 
     def inverse(self, value: float, low: float, high: float) -> float:
         """Return the x that has this value; without a closed form it is searched in [low, high]."""
@@ -63,10 +59,7 @@ class KnownTransform:
         return float(brentq(gaps, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out.
-
-        Source: Hoyt et al. 2022 (arXiv 2203.07544), appendix, for ranks, reciprocal ranks and hits.
-        """
+        """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out."""
         if not self.smooth:
             return range_moments(rank_table(self, int(N[-1])), np.zeros_like(N), N)
         rule = prefix_rule(N.tobytes(), panel_ratio(1.0 if math.isnan(self.exponent) else self.exponent))
@@ -104,18 +97,17 @@ def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
     """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
-    f = known(f)
+    f, columns = known(f), [x]
+    if f.uses_candidates:
+        if num_candidates is None:
+            raise ValueError(f"{name} depends on the number of candidates: num_candidates is needed")
+        columns.append(num_candidates.astype(np.float64))
     result = x if f.is_identity else np.empty(len(x))
     for begin in range(0, 0 if f.is_identity else len(x), _BLOCK):
-        block = torch.from_numpy(x[begin : begin + _BLOCK])
-        if f.uses_candidates:
-            if num_candidates is None:
-                raise ValueError(f"{name} depends on the number of candidates: num_candidates is needed")
-            value = f(block, torch.from_numpy(num_candidates[begin : begin + _BLOCK].astype(np.float64)))
-        else:
-            value = f(block)
-        if value.shape != block.shape:
-            raise ValueError(f"{name} must keep the shape of its input, {tuple(block.shape)}; got {tuple(value.shape)}")
+        blocks = [torch.from_numpy(column[begin : begin + _BLOCK]) for column in columns]
+        value, size = f(*blocks), blocks[0].shape
+        if value.shape != size:
+            raise ValueError(f"{name} must keep the shape of its input, {tuple(size)}; got {tuple(value.shape)}")
         result[begin : begin + _BLOCK] = value.to(torch.float64).numpy()
     if not np.isfinite(result).all():
         bad = float(x[~np.isfinite(result)][0])
@@ -129,20 +121,12 @@ def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
         point = torch.tensor(x, dtype=torch.float64, device="cpu", requires_grad=True)
         value = g(point)
         if not value.requires_grad:
-            raise ValueError(
-                f"g must be made of differentiable torch operations for an error estimate, got {shorten(g)}"
-            )
-        (slope,) = torch.autograd.grad(value.sum(), point)
-    result: FloatArray = slope.numpy()
-    return result
+            raise ValueError(f"g must be of differentiable torch operations for an error estimate, got {shorten(g)}")
+        return np.asarray(torch.autograd.grad(value.sum(), point)[0])
 
 
 def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
-    """Values of f at the ranks 1..num_ranks, float64.
-
-    Raises:
-        ValueError: if there are more than 2^24 ranks.
-    """
+    """Values of f at the ranks 1..num_ranks, float64; ValueError if there are more than 2^24."""
     if num_ranks > _MOST_RANKS:
         raise _too_many(f, f"at most {_MOST_RANKS:,}", f"{num_ranks:,}")
     return apply_transform(f, np.arange(1.0, num_ranks + 1))
@@ -165,10 +149,7 @@ def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
 
 
 def range_moments(values: FloatArray, start: IntArray, stop: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of values[start:stop] for many ranges, each not empty: (b,) float64 twice.
-
-    Source: Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115).
-    """
+    """Mean and variance of many values[start:stop]: Chan et al. 1983 (doi:10.1080/00031305.1983.10483115)."""
     start, stop, size, squares = start.copy(), stop.copy(), 1, np.zeros_like(values)
     count, total, mean, square = np.zeros((4, len(start)))
 
@@ -199,9 +180,6 @@ class Power(KnownTransform):
 
     Args:
         p (float): exponent, not 0.
-
-    >>> Power(-1)(torch.tensor([4.0], dtype=torch.float64)).item()
-    0.25
     """
 
     p: float
@@ -236,11 +214,7 @@ class Power(KnownTransform):
 
 @dataclass(frozen=True)
 class Log(KnownTransform):
-    """x -> log x (natural).
-
-    >>> Log()(torch.ones(1, dtype=torch.float64)).item()
-    0.0
-    """
+    """x -> log x (natural)."""
 
     smooth = True
 
@@ -254,9 +228,6 @@ class Exponential(KnownTransform):
 
     Args:
         sign (int, default 1): 1 or -1.
-
-    >>> Exponential(-1)(torch.zeros(1, dtype=torch.float64)).item()
-    1.0
     """
 
     sign: Literal[1, -1] = 1
@@ -278,9 +249,6 @@ class AtMost(KnownTransform):
 
     Args:
         k (int): number of first places that count.
-
-    >>> AtMost(2)(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)).tolist()
-    [1.0, 1.0, 0.0]
     """
 
     k: int
@@ -305,10 +273,8 @@ class WithCandidates(KnownTransform):
     Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has closed forms.
 
     Args:
-        function (callable): ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it
-            out.
-        min_candidates (int, default 1): the fewest candidates with which a task has a value; tasks with fewer are left
-            out, from the metric and from its expectation, as if their weight were zero.
+        function (callable): ranks and candidate counts, float64 tensors of one shape, to a finite one of it.
+        min_candidates (int, default 1): fewest candidates with which a task has a value; others have the weight 0.
 
     >>> from torchrankmetrics.definitions.tasks import RankDefinition
     >>> top = WithCandidates(lambda r, n: (r <= 0.01 * n).double(), min_candidates=100)
@@ -318,8 +284,7 @@ class WithCandidates(KnownTransform):
 
     function: Callable[[Tensor, Tensor], Tensor]
     min_candidates: int = 1
-    uses_candidates = True
-    closed_moments = True
+    uses_candidates = closed_moments = True
     has_limit = False
 
     def __call__(self, x: Tensor, num_candidates: Tensor) -> Tensor:

@@ -10,14 +10,13 @@ from tqdm.auto import tqdm
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import as_facts
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide
-from torchrankmetrics.kg.scorers import EmbeddingScorer
+from torchrankmetrics.kg.loop import EmbeddingScorer, LoopOptions, QuerySide
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
 from torchrankmetrics.ranking.embeddings import check_embeddings
 from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import EntitySide, check_choice, shorten
+from torchrankmetrics.validation import ENTITY_SIDES, check_choice, shorten
 
 _QUERIES = 4096  # of embeddings, at once
 
@@ -83,12 +82,12 @@ def rank_alignment(
     first_index = torch.full((len(distinct),), len(test), device=device)
     sample_id = first_index.scatter_reduce_(0, pair, torch.arange(len(test), device=device), "amin")[pair]
     tables = []
-    directions: tuple[tuple[EntitySide, int, int], ...] = (("tail", 0, 1), ("head", 1, 0))
-    for side, query, answer in directions:
-        size = sizes[answer]
-        ids = torch.arange(size, device=device) if candidates == "all" else torch.unique(test[:, answer])
+    for query, side in enumerate(reversed(ENTITY_SIDES)):
+        answer = 1 - query
+        ids = torch.arange(sizes[answer], device=device) if candidates == "all" else torch.unique(test[:, answer])
         # columns of the candidates; -1 for other entities
-        column = torch.full((size,), -1, device=device).index_put_((ids,), torch.arange(len(ids), device=device))
+        column = torch.full(sizes[answer : answer + 1], -1, device=device)
+        column[ids] = torch.arange(len(ids), device=device)
         among = true[column[true[:, answer]] >= 0]
         counterparts = KnownAnswers(among[:, query], column[among[:, answer]])
         scorer = _scorer((left, right), query, ids, similarity, arithmetic)

@@ -14,19 +14,12 @@ from torchrankmetrics.table.rank_table import RankTable
 
 @dataclass(frozen=True, eq=False)
 class SideAnswers:
-    """The best candidates of the queries of one side, best first, on the CPU.
+    """The best candidates of the queries of one side, best first, on the CPU."""
 
-    Attributes:
-        queries: (Q, 2) int64, each once: [head, relation] where tails are ranked, [relation, tail] where heads are.
-        ids: (Q, k) int64, the candidates; -1 if a query has fewer.
-        scores: (Q, k) float64, the scores of the model; NaN for missing candidates.
-        correct: (Q, k) bool, whether the candidate is a target of the query.
-    """
-
-    queries: Tensor
-    ids: Tensor
-    scores: Tensor
-    correct: Tensor
+    queries: Tensor  # (Q, 2) int64, each once: [head, relation] where tails are ranked, [relation, tail] for heads
+    ids: Tensor  # (Q, k) int64, the candidates; -1 if a query has fewer
+    scores: Tensor  # (Q, k) float64, the scores of the model; NaN for missing candidates
+    correct: Tensor  # (Q, k) bool, whether the candidate is a target of the query
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +30,7 @@ class TopAnswers(Rendered):
     Candidates of equal score are sorted by id; NaN scores come last.
 
     Attributes:
-        sides: by "tail" and "head".
+        sides: by "tail" and "head": queries (Q, 2), and (Q, k) ids (-1: missing), scores and whether they are correct.
         entities, relations: names of the ids, see ``named``.
     """
 
@@ -46,15 +39,7 @@ class TopAnswers(Rendered):
     relations: Names = None
 
     def named(self, entities: Names = None, relations: Names = None) -> "TopAnswers":
-        """Return a copy whose tables show names instead of ids.
-
-        Args:
-            entities (dict or sequence, default None): names by id.
-            relations (dict or sequence, default None): names by id.
-
-        Raises:
-            TypeError, ValueError: when the table is written, if names are a string or an id has no name.
-        """
+        """Return a copy whose tables show names, given by id, instead of ids."""
         return replace(self, entities=entities, relations=relations)
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.kg.known_answers import IntArray, KnownAnswers
+from torchrankmetrics.kg.known_answers import IntArray, KnownAnswers, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.validation import (
@@ -66,15 +66,10 @@ class KnownTriples:
         Args:
             path (path): of the file; an existing file keeps its mode, and the target of a link is replaced.
             relations (bool, default False): True also writes the index of ``relations``, 24 bytes more per triple.
-
-        Raises:
-            OSError: if the path cannot be written to.
         """
-        from torchrankmetrics.kg import known_files
-
         if relations:
             self._index_relations()
-        known_files.write_known(path, self.num_entities, self._sides)
+        write_known(path, self.num_entities, self._sides)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
@@ -92,61 +87,45 @@ class KnownTriples:
         Raises:
             OSError, ValueError: if the file cannot be opened, is damaged, of a later version or another byte order.
         """
-        from torchrankmetrics.kg import known_files
-
         self = cls.__new__(cls)
-        self._file, self.num_entities, self._sides = known_files.opened(path)
+        self._file, self.num_entities, self._sides = opened(path)
         return self
 
     def verify(self, *, progress: bool = False) -> None:
-        """Read the whole index and check its checksums, order and range.
+        """Read the whole index, and check its checksums, order and range; ValueError if a check fails.
 
         Args:
             progress (bool, default False): whether to show a progress bar.
-
-        Raises:
-            ValueError: if a check fails.
         """
-        from torchrankmetrics.kg import known_files
-
-        known_files.verify(self._sides, "the index" if self._file is None else self._file[0], progress)
+        verify(self._sides, "the index" if self._file is None else self._file[0], progress)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return super().__reduce_ex__(protocol) if self._file is None else (_open_again, (type(self), *self._file))
 
     def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
-        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``.
+        """Return the known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``.
 
         Args:
-            heads (Tensor): (B,) integers, head entities.
-            relations (Tensor): (B,) integers, relations.
-
-        Returns:
-            The known positives of each row.
+            heads (Tensor): (B,) integers.
+            relations (Tensor): (B,) integers.
         """
         return self._look_up("tail", heads=heads, relations=relations)
 
     def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``.
+        """Return the known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``.
 
         Args:
-            relations (Tensor): (B,) integers, relations.
-            tails (Tensor): (B,) integers, tail entities.
-
-        Returns:
-            The known positives of each row.
+            relations (Tensor): (B,) integers.
+            tails (Tensor): (B,) integers.
         """
         return self._look_up("head", relations=relations, tails=tails)
 
     def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
-        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``.
+        """Return the known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``.
 
         Args:
-            heads (Tensor): (B,) integers, head entities.
-            tails (Tensor): (B,) integers, tail entities.
-
-        Returns:
-            The known positives of each row.
+            heads (Tensor): (B,) integers.
+            tails (Tensor): (B,) integers.
         """
         self._index_relations()
         return self._look_up("relation", heads=heads, tails=tails)

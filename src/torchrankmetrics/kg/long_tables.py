@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.kg.scorers import as_scores
+from torchrankmetrics.kg.loop import as_scores
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.ranking.scores import rank_listed
@@ -75,8 +75,8 @@ def rank_long_tables(
 
     Args:
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
-        continued (bool, default False): True for batches of one table that is sorted by query (and side): the last
-            query of a batch may continue in the next batch, and is ranked there.
+        continued (bool, default False): True for batches of one table that is sorted by query (and side), whose last
+            query may continue in the next batch.
         side (str, default None): as in ``rank_long_table``.
         num_rows (int, default None): as in ``rank_long_table``.
         higher_is_better (bool, default True): as in ``rank_long_table``.
@@ -90,37 +90,36 @@ def rank_long_tables(
     [1, 1]
     """
     seen: dict[int, npt.NDArray[np.int64]] = {}  # queries of earlier partitions, by side
-    for number, columns in _partitions(tables, continued, side):
-        for code in np.unique(columns["side"]).tolist():
-            queries = np.unique(columns["query"][columns["side"] == code])
-            before = seen.get(code, queries[:0])
-            if len(again := np.intersect1d(queries, before, assume_unique=True)):
-                raise ValueError(
-                    f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
-                )
-            seen[code] = np.concatenate([before, queries])
-        if len(columns["query"]):
-            yield _rank(columns, num_rows, higher_is_better, with_queries)
-
-
-def _partitions(tables: Iterable[LongTable], continued: bool, side: TaskSide | None) -> Iterator[tuple[int, Arrays]]:
-    """Yield the numbers and columns of partitions; of continued ones, the last query goes to the next one."""
-    rest: Arrays = {}
+    rest: Arrays = {}  # rows of the last query, if it may continue
+    number = 0
     for number, table in enumerate(tables):
         columns = _read(table, side)
-        if not len(columns["query"]):
-            continue
-        if rest:
+        if rest and len(columns["query"]):
             if rest.keys() != columns.keys():
                 raise ValueError(f"partition {number} has other columns than the previous one: {', '.join(columns)}")
             columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
-        if continued:
+        if continued and len(columns["query"]):
             last = (columns["query"] == columns["query"][-1]) & (columns["side"] == columns["side"][-1])
             rest = {name: values[last] for name, values in columns.items()}
             columns = {name: values[~last] for name, values in columns.items()}
-        yield number, columns
+        if len(columns["query"]):
+            _check_new(columns, number, seen)
+            yield _rank(columns, num_rows, higher_is_better, with_queries)
     if rest:
-        yield number, rest
+        _check_new(rest, number, seen)
+        yield _rank(rest, num_rows, higher_is_better, with_queries)
+
+
+def _check_new(columns: Arrays, number: int, seen: dict[int, npt.NDArray[np.int64]]) -> None:
+    """Check that no query of partition ``number`` was in an earlier one."""
+    for code in np.unique(columns["side"]).tolist():
+        queries = np.unique(columns["query"][columns["side"] == code])
+        before = seen.get(code, queries[:0])
+        if len(again := np.intersect1d(queries, before, assume_unique=True)):
+            raise ValueError(
+                f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
+            )
+        seen[code] = np.concatenate([before, queries])
 
 
 def _read(table: LongTable, side: TaskSide | None) -> Arrays:
@@ -131,8 +130,13 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     names = list(listed)
     if not set(_NEEDED) <= set(names) <= set(_COLUMNS):
         raise ValueError(f"columns must be among {', '.join(_COLUMNS)}, with the first four; got {', '.join(names)}")
-    found = {name: _array(table[name], name) for name in names}
-    if len({array.shape for array in found.values()}) != 1:
+    found = {}
+    for name in names:
+        nulls = getattr(values := table[name], "null_count", 0)
+        if number := nulls() if callable(nulls) else nulls:
+            raise ValueError(f"{name} has {number} nulls: every row needs a value")
+        found[name] = np.asarray(values)
+    if {array.shape for array in found.values()} != {(found["query"].size,)}:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
         raise ValueError(f"columns must be (T,), all of one length; got {shapes}")
     found["query"] = as_ids(found["query"], "query").numpy()
@@ -150,16 +154,6 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     found["side"] = of_text(found["side"], "side") if "side" in found else np.full(len(found["query"]), code)
     check_side_codes(found["side"])
     return found
-
-
-def _array(values: Any, name: str) -> npt.NDArray[Any]:
-    nulls = getattr(values, "null_count", 0)
-    if number := nulls() if callable(nulls) else nulls:
-        raise ValueError(f"{name} has {number} nulls: every row needs a value")
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be (T,), got shape {array.shape}")
-    return array
 
 
 def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool) -> RankTable:

@@ -1,7 +1,7 @@
 """Filtered evaluation of any model, each query scored once: of triples, facts with a time, and complex queries."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -9,8 +9,7 @@ from torch import Tensor
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides, sides_of
-from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
@@ -134,20 +133,17 @@ class KnownFacts:
     def __init__(self, *facts: Integers, time_aware: bool = True) -> None:
         parts = [as_facts(part, f"facts[{i}]", *_COLUMNS) for i, part in enumerate(facts)]
         known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
-        self.time_aware = time_aware
-        known = known if time_aware else known[:, :3]
+        self._width = 3 if time_aware else 2  # of a query
+        known = known[:, : self._width + 1]
         self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
         """Return the known tails of (head, relation, ?, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
-        return self._tails(self._queries(heads, relations, times))
+        return self._tails(torch.stack([heads, relations, times][: self._width], 1))
 
     def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
         """Return the known heads of (?, relation, tail, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
-        return self._heads(self._queries(relations, tails, times))
-
-    def _queries(self, *columns: Tensor) -> Tensor:
-        return torch.stack(columns if self.time_aware else columns[:2], 1)
+        return self._heads(torch.stack([relations, tails, times][: self._width], 1))
 
 
 def rank_facts(
@@ -177,9 +173,6 @@ def rank_facts(
 
     Returns:
         One row per side and fact, tails first: the relation as group, the index of the fact as sample id.
-
-    Raises:
-        TypeError, ValueError, IndexError: as ``rank_triples``.
 
     >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
     >>> score = lambda h, r, time: torch.zeros(len(h), 5)
@@ -237,15 +230,12 @@ def rank_complex_queries(
     >>> table.weight
     tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    query, own = _pairs(hard, "hard")
-    queries, answers = query, own
-    if easy is not None:
-        more = _pairs(easy, "easy")
-        queries, answers = (torch.cat([one, two.to(one.device)]) for one, two in zip((query, own), more, strict=True))
-    known = KnownAnswers(queries, answers)
-    if len(answers) > len(known.index.answers):
-        pairs, repeats = torch.unique(torch.stack([queries, answers]), dim=1, return_counts=True)
-        first, answer = pairs[:, repeats > 1][:, 0].tolist()
+    query, own = pairs = _pairs(hard, "hard")
+    both = pairs if easy is None else torch.cat([pairs, _pairs(easy, "easy").to(pairs.device)], 1)
+    known = KnownAnswers(*both)
+    if both.shape[1] > len(known.index.answers):
+        distinct, repeats = torch.unique(both, dim=1, return_counts=True)
+        first, answer = distinct[:, repeats > 1][:, 0].tolist()
         raise ValueError(f"hard and easy must hold every answer once; {answer} of query {first} is given again")
     group = torch.zeros_like(query)
     if pattern is not None:
@@ -260,18 +250,17 @@ def rank_complex_queries(
     return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
 
 
-def _pairs(given: Answers, name: str) -> Sequence[Tensor]:
-    """Queries and answers, each int64 (P,)."""
+def _pairs(given: Any, name: str) -> Tensor:
+    """Read queries and answers, int64 (2, P)."""
     if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
         given = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
-    pair: Any = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
-    parts = [as_ids(part, name) for part in pair]
+    parts = [as_ids(part, name) for part in (given if isinstance(given, tuple) else as_ids(given, name))]
     if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
         shapes = " and ".join(str(tuple(part.shape)) for part in parts)
-        raise ValueError(
-            f"{name} must be (2, P), pairs of (query, answer), or a list of answers per query; got {shapes}"
-        )
-    if any(len(part) and int(part.min()) < 0 for part in parts):
+        expected = "(2, P), pairs of (query, answer), or a list of answers per query"
+        raise ValueError(f"{name} must be {expected}; got {shapes}")
+    pairs = torch.stack(parts)
+    if pairs.numel() and int(pairs.min()) < 0:
         raise IndexError(f"{name} must hold queries and answers of at least 0")
-    return parts
+    return pairs

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.metrics.registry import base_definition
@@ -32,9 +32,8 @@ Provider = ExpectationProvider | None
 class Rounded:
     """A rounded number: ``value`` of the printed digits, and the interval [low, high] of the numbers that round to it.
 
-    ``sampling`` bounds the error of the tasks as a sample: the half-width of the normal 95% interval for independent
-    tasks is at most this number, and equal to it for hits; NaN if unknown. ``log10_p`` is log10 of value, low and high
-    for the view "p_value", also for values that underflow a float.
+    ``sampling`` is the largest half-width that the normal 95% interval for independent tasks can have, exact for hits;
+    NaN if unknown. ``log10_p`` is log10 of value, low and high for the view "p_value".
     """
 
     value: float
@@ -100,10 +99,6 @@ def adjust(
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
-        if num_candidates.isdecimal():
-            raise ValueError(
-                f"num_candidates is the str {shorten(num_candidates)}, which is not a dataset: pass an int"
-            )
         num_candidates = candidate_counts(num_candidates)
     is_one = is_int(num_candidates) or getattr(num_candidates, "ndim", 1) == 0
     if is_one and (view in ("z_score", "p_value") or not definition.is_mean_of_f):
@@ -141,7 +136,7 @@ def adjust(
         if isinstance(value, str) and not is_one and definition.is_mean_of_f:
             # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):
             # Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203)
-            a, b = sorted(apply_transform(definition.f_at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
+            a, b = sorted(apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
             error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
             slope = view_slope(definition, view, moments)
             rounded = replace(rounded, sampling=abs(slope) * _NORMAL * error)

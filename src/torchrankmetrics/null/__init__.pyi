@@ -1,4 +1,6 @@
 from .expectation.exact import ExactExpectation as ExactExpectation
-from .expectation.outcomes import MonteCarloExpectation as MonteCarloExpectation
-from .expectation.provider import ExpectationProvider as ExpectationProvider
+from .expectation.provider import (
+    ExpectationProvider as ExpectationProvider,
+    MonteCarloExpectation as MonteCarloExpectation,
+)
 from .p_values import has_p_value as has_p_value, log_p_value as log_p_value, p_value as p_value

@@ -1,29 +1,22 @@
 """Probability that the first relevant item of a query is beyond a rank."""
 
 import numpy as np
+import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.candidates import FloatArray
 
 _SHIFT = 16  # from where on Stirling's series has all digits
 
 
-def log_miss(b: IntArray | FloatArray, t: IntArray | FloatArray, x: IntArray | FloatArray) -> FloatArray:
-    """Log of C(b - x, t) / C(b, t), the probability that none of t places among b is one of the first x.
-
-    A second difference of log-factorials, by Stirling's series written so that the large terms are gone: relative error
-    about 1e-15 for any size.
-
-    Args:
-        b: (n,) integers >= 1.
-        t: (n,) integers in 1..b.
-        x: (n,) in 0..b, integers or points between them.
-    """
-    b, t, x = (np.asarray(a, dtype=np.float64) for a in (b, t, x))
+def log_miss(b: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
+    """Log of C(b - x, t) / C(b, t), the probability that none of t places among b is one of the first x (real)."""
+    b, t, x = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (b, t, x)))
+    # a second difference of log-factorials, by Stirling's series without its large terms: errors of 1e-15 for any size
     left = b - x - t
     possible = left > -1  # a polynomial in x, zero at the first place that is impossible
     crossed = np.where(possible, x * t, 0.0)
     left = np.where(possible, left, 1.0)
-    result = np.zeros(np.broadcast(b, t, x).shape)
+    result = np.zeros(b.shape)
     near = left < _SHIFT
     for i in range(1, _SHIFT + 1) if near.any() else ():
         result[near] -= np.log1p(crossed[near] / ((b[near] + i) * (left[near] + i)))

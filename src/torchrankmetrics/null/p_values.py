@@ -69,7 +69,6 @@ def log_p_value(
     weight: npt.ArrayLike | None = None,
     *,
     tolerance: float = 1e-9,
-    mean: float | None = None,
 ) -> float:
     """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
 
@@ -83,7 +82,6 @@ def log_p_value(
         weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
         tolerance (float, default 1e-09): relative distance within which the mean of f reaches an atom (at most a
             quarter of the span of a lattice), so that the order of summation does not matter.
-        mean (float, default None): the mean of f that gives ``value``, if known; None: g is inverted.
 
     Returns:
         The logarithm, a float of at most 0.
@@ -98,7 +96,7 @@ def log_p_value(
     >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
     -4.6052
     """
-    return p_value_bracket(definition, value, counts, weight, tolerance=tolerance, mean=mean)[1]
+    return p_value_bracket(definition, value, counts, weight, tolerance=tolerance)[1]
 
 
 def p_value_bracket(
@@ -110,7 +108,7 @@ def p_value_bracket(
     tolerance: float = 1e-9,
     mean: float | None = None,
 ) -> Bracket:
-    """Bracket of ``log_p_value``, which is its upper end."""
+    """Bracket of ``log_p_value``, which is its upper end; ``mean`` of f if it is known, else g is inverted."""
     if not definition.has_p_value:
         raise ValueError(
             f"{shorten(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "

@@ -2,8 +2,7 @@
 
 from torchrankmetrics.plots.canvas import to_svg
 from torchrankmetrics.plots.datasets import by_dataset, critical_difference, differences, groups, intervals_by_dataset
-from torchrankmetrics.plots.distribution import calibration, rank_ecdf, ties
-from torchrankmetrics.plots.forests import forest, group_differences
+from torchrankmetrics.plots.evaluations import calibration, forest, group_differences, rank_ecdf, ties
 
 __all__ = [
     "by_dataset",

@@ -7,14 +7,12 @@ import re
 from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
-from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import SIDES
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.validation import check_choice, shorten
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -50,7 +48,7 @@ def ink(ax: "Axes") -> Any:
     return ax.xaxis.label.get_color()
 
 
-def draw_legend(ax: "Axes", own: bool) -> None:
+def legend(ax: "Axes", own: bool) -> None:
     """Draw a legend beside new axes, and inside given ones."""
     place: dict[str, Any] = {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
     ax.legend(frameon=False, fontsize=SMALL, **place)
@@ -102,22 +100,20 @@ def definition_of_ranks(metric: str) -> RankDefinition:
     return definition
 
 
-def samples_of(models: Models, side: Side) -> dict[str, RankSample]:
+def samples_of(models: Models) -> dict[str, RankSample]:
     """Read one evaluation, or a dict of name -> evaluation, as samples; a single one has the name ""."""
-    check_choice("side", side, SIDES)
     named = models if isinstance(models, Mapping) else {"": models}
     check_series(named)
-    return {str(name): sample_of_model(model, str(name), side) for name, model in named.items()}
+    return {str(name): sample_of_model(model, str(name)) for name, model in named.items()}
 
 
-def sample_of_model(model: Evaluation, name: str, side: Side = "both") -> RankSample:
+def sample_of_model(model: Evaluation, name: str) -> RankSample:
     """Read an evaluation as a sample of ranks; ValueError without tasks."""
-    about = f" of {name!r}" if name else ""
-    check_evaluation(model, f"the evaluation{about}", ", or a dict of name -> evaluation")
-    sample = Analysis([as_table(model).rows]).sample(side)
+    about = f"the evaluation of {name!r}" if name else "the evaluation"
+    check_evaluation(model, about, ", or a dict of name -> evaluation")
+    sample = Analysis([as_table(model).rows]).sample()
     if sample.num_tasks == 0:
-        of_side = "" if side == "both" else f" of side {side!r}"
-        raise ValueError(f"the evaluation{about} has no ranking tasks{of_side} to draw")
+        raise ValueError(f"{about} has no ranking tasks to draw")
     return sample
 
 

@@ -2,42 +2,25 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.inference.pairing import Evaluation
-from torchrankmetrics.inference.standard_errors import estimate, student_interval
+from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure, apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.plots.canvas import (
-    CHANCE,
-    MARKS,
-    SMALL,
-    beside,
-    canvas,
-    check_series,
-    definition_of_ranks,
-    ink,
-    label_rows,
-    marks_on,
-    pyplot,
-    sample_of_model,
-    zero_line,
-)
+from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from torchrankmetrics.plots.canvas import Axes, Figure
 
 
 Ends = tuple[float, float, float]
@@ -62,30 +45,29 @@ def intervals_by_dataset(
     Returns:
         The figure and its axes.
 
-    Raises:
-        ValueError: if there is nothing to draw, or more models than colors.
-
     >>> fig, ax = intervals_by_dataset({"nations": {"model": (0.5, 0.4, 0.6)}}, "MRR")
     """
     models = list(dict.fromkeys(model for row in cells.values() for model in row))
-    check_series(models)
+    draw.check_series(models)
     step = 0.7 / len(models)
-    fig, ax = canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
-    for i, (model, (color, _, marker)) in enumerate(zip(models, marks_on(ax), strict=False)):
+    fig, ax = draw.canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
+    for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(ax), strict=False)):
         there = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
         row, value, low, high = np.array(there, dtype=np.float64).T
         y = row + (i - (len(models) - 1) / 2) * step
         ax.hlines(y, low, high, color=color, linewidth=1.4)
         ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
     if bars := [(chance[name], y) for y, name in enumerate(cells) if chance and name in chance]:
-        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **CHANCE)
-    label_rows(ax, list(cells), 0.5)
-    ax.tick_params(labelsize=SMALL)
+        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **draw.CHANCE)
+    draw.label_rows(ax, list(cells), 0.5)
+    ax.tick_params(labelsize=draw.SMALL)
     ax.tick_params(axis="y", length=0)
     for row in range(1, len(cells)):
         ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
     ax.set_xlabel(metric)
-    ax.legend(frameon=False, fontsize=SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
+    ax.legend(
+        frameon=False, fontsize=draw.SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3
+    )
     return fig, ax
 
 
@@ -103,26 +85,23 @@ def differences(
     Returns:
         The figure and its axes.
 
-    Raises:
-        ValueError: if there is nothing to draw.
-
     >>> fig, ax = differences({"nations": (0.1, 0.02, 0.18)}, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
     """
-    check_series(rows, most=None)
+    draw.check_series(rows, most=None)
     names = [*rows, *averages]
-    fig, ax = canvas(ax, width=4.6, height=0.9 + 0.24 * len(names))
+    fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.24 * len(names))
     for y, (value, low, high) in enumerate(rows.values()):
         ax.hlines(y, low, high, color="0.5", linewidth=2.5)
-        ax.plot(value, y, "o", color=ink(ax), markersize=4)
+        ax.plot(value, y, "o", color=draw.ink(ax), markersize=4)
     for y, (value, low, high) in enumerate(averages.values(), len(rows)):
-        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=MARKS[1][0])
-    zero_line(ax)
+        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=draw.MARKS[1][0])
+    draw.zero_line(ax)
     if averages:
         ax.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
-    label_rows(ax, names)
-    ax.tick_params(labelsize=SMALL)
+    draw.label_rows(ax, names)
+    ax.tick_params(labelsize=draw.SMALL)
     ax.locator_params(axis="x", nbins=5)
-    ax.set_xlabel(label, fontsize=SMALL + 0.5)
+    ax.set_xlabel(label, fontsize=draw.SMALL + 0.5)
     return fig, ax
 
 
@@ -141,9 +120,9 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     """
     k, mean = len(models), ranks.mean
     half, bars = (k + 1) // 2, len(ranks.cliques)
-    fig, ax = canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
-    color = ink(ax)
-    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "annotation_clip": False}
+    fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
+    color = draw.ink(ax)
+    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": draw.SMALL, "annotation_clip": False}
     below = 0.35 + 0.3 * bars
     for place, i in enumerate(sorted(range(k), key=lambda i: mean[i])):
         left = place < half
@@ -154,7 +133,7 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     for level, clique in enumerate(ranks.cliques):
         ends = min(mean[i] for i in clique) - 0.02, max(mean[i] for i in clique) + 0.02
         y = -0.25 - 0.3 * level
-        ax.plot(ends, [y, y], color=MARKS[1][0], linewidth=4, solid_capstyle="butt")
+        ax.plot(ends, [y, y], color=draw.MARKS[1][0], linewidth=4, solid_capstyle="butt")
     ax.plot([1, 1 + ranks.critical_difference], [0.75] * 2, color=color, linewidth=1.4, marker="|", clip_on=False)
     ax.annotate(f"critical difference {ranks.critical_difference:.2f}", (1, 0.75), (0, 4), **small)
     ax.set_xlim(1, k)
@@ -163,19 +142,17 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     ax.axhline(0, color=color, linewidth=1)
     for x in range(1, k + 1):
         ax.plot([x, x], [0, 0.12], color=color, linewidth=1, clip_on=False)
-        ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=SMALL)
+        ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=draw.SMALL)
     ax.set_xticks([])
     ax.set_yticks([])
     return fig, ax
 
 
-Seeds = Evaluation | Sequence[Evaluation]
-"""A run of a model, or one per training seed."""
 _VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 def by_dataset(
-    evaluations: "Mapping[str, Seeds | Mapping[str, Seeds]]",
+    evaluations: Mapping[str, draw.Models],
     metric: str = "mrr",
     *,
     confidence_level: float = 0.95,
@@ -185,21 +162,17 @@ def by_dataset(
 
     Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
     logarithmic axis where all are positive and span more than a factor of 30. No line joins datasets, which have no
-    order. The interval of one run, for means of f, describes other test tasks. The interval of several runs, whose
-    values are dots, describes other training seeds on these tasks: Student's t around their mean.
+    order. Intervals, for means of f, describe other test tasks.
 
     Args:
         evaluations (mapping): dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six
-            models, on the same tasks within a dataset. An evaluation may be a list of runs, one per training seed.
+            models, on the same tasks within a dataset.
         metric (str, default "mrr"): a base metric that has an index and a z-score, by any name.
         confidence_level (float, default 0.95): of the intervals.
         ax (sequence of matplotlib Axes, default None): three axes to draw on; None: new ones.
 
     Returns:
         The figure and its three axes.
-
-    Raises:
-        TypeError, ValueError: for arguments of another kind, and for evaluations without tasks.
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
 
@@ -209,44 +182,59 @@ def by_dataset(
     3
     """
     confidence_level = check_confidence_level(confidence_level)
-    definition = definition_of_ranks(metric)
+    definition = draw.definition_of_ranks(metric)
     if not definition.has_view("adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
-    table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
+    table, moments = dict[str, dict[str, RankSample]](), []
+    for name, given in evaluations.items():
+        named = given if isinstance(given, Mapping) else {"": given}
+        if not named:
+            raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
+        samples = {str(m): draw.sample_of_model(one, f"{name}, {m}" if m else str(name)) for m, one in named.items()}
+        counts = [sample.candidate_counts for sample in samples.values()]
+        if len({one.digest for one in counts}) > 1:
+            remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
+            raise ValueError(f"the models of dataset {shorten(name)} were ranked among different candidates, {remedy}")
+        table[str(name)] = samples
+        moments.append(DEFAULT_EXPECTATION.moments(definition, counts[0]))
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
-    check_series(models)
-    moments = [DEFAULT_EXPECTATION.moments(definition, _shared_counts(*place)) for place in table.items()]
-    fig, axes = _panels(ax)
+    draw.check_series(models)
+    if ax is None:
+        _, new = draw.pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
+        for panel in new:
+            panel.spines[["top", "right"]].set_visible(False)
+    elif hasattr(ax, "get_xlim") or len(ax) != 3:
+        raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}")
+    axes: list[Axes] = list(new if ax is None else ax)
+    fig, _ = draw.canvas(axes[0])
     x = np.arange(len(table))
     step = 0.62 / len(models)
     for i, model in enumerate(models):
-        found = [_mean_of_runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
+        found = [_interval(definition, samples.get(model), confidence_level) for samples in table.values()]
         place = x + (i - (len(models) - 1) / 2) * step
         for panel, view in zip(axes, _VIEWS, strict=True):
-            color, _, marker = marks_on(panel)[i]
-            ends, dots = [], []
-            for at, (runs, mean), m in zip(place, found, moments, strict=True):
-                value, *interval = (apply_view(definition, view, end, m) for end in mean)
+            color, _, marker = draw.marks_on(panel)[i]
+            ends = []
+            for numbers, m in zip(found, moments, strict=True):
+                value, *interval = (apply_view(definition, view, number, m) for number in numbers)
                 ends.append([value, *sorted(interval)])
-                if len(runs) > 1:
-                    dots += [(at + 0.42 * step, apply_view(definition, view, run, m)) for run in runs]
             values, low, high = np.array(ends).T
             look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5}
             panel.plot(place, values, label=model or definition.name, color=color, **look)
             panel.vlines(place, low, high, color=color, linewidth=1.3)
-            places, single = np.array(dots).reshape(-1, 2).T
-            panel.scatter(places, single, s=7, color=color, linewidths=0)
-    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **CHANCE)
+    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **draw.CHANCE)
     if definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)
     for panel, view in zip(axes, _VIEWS, strict=True):
         many = len(table) > 3
-        panel.set_xticks(x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=SMALL)
+        panel.set_xticks(
+            x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=draw.SMALL
+        )
         panel.set_xlim(-0.5, len(table) - 0.5)
         for border in x[1:] - 0.5:
-            panel.axvline(border, color=CHANCE["color"], linewidth=0.4, alpha=0.5)
+            panel.axvline(border, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
         panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
     z = np.array([line.get_ydata() for line in axes[2].lines[: len(models)]])
     z = z[np.isfinite(z)]
@@ -254,62 +242,24 @@ def by_dataset(
     if is_log:
         axes[2].set_yscale("log")
     for panel in axes[1:2] if is_log else axes[1:]:
-        panel.axhline(0, linestyle=(0, (1, 1)), **CHANCE)
+        panel.axhline(0, linestyle=(0, (1, 1)), **draw.CHANCE)
     if ax is None:
         entries = axes[0].get_legend_handles_labels()
-        fig.legend(*entries, frameon=False, fontsize=SMALL, ncols=4, loc="outside upper center")
+        fig.legend(*entries, frameon=False, fontsize=draw.SMALL, ncols=4, loc="outside upper center")
     else:
-        axes[0].legend(frameon=False, fontsize=SMALL)
+        axes[0].legend(frameon=False, fontsize=draw.SMALL)
     return fig, axes
 
 
-def _panels(axes: "Sequence[Axes] | None") -> "tuple[Figure, list[Axes]]":
-    """Return three axes with their figure: the given ones, or new ones."""
-    if axes is None:
-        fig, new = pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
-        for one in new:
-            one.spines[["top", "right"]].set_visible(False)
-        return fig, list(new)
-    if hasattr(axes, "get_xlim") or len(axes) != 3:
-        raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(axes)}")
-    return canvas(axes[0])[0], list(axes)
-
-
-def _samples(name: str, given: "Seeds | Mapping[str, Seeds]") -> dict[str, list[RankSample]]:
-    """The runs of each model on a dataset; a single one has the name ""."""
-    found: dict[str, list[RankSample]] = {}
-    for model, runs in given.items() if isinstance(given, Mapping) else [("", given)]:
-        label = f"{name}, {model}" if model else name
-        if isinstance(runs, list | tuple):
-            found[str(model)] = [sample_of_model(run, f"{label}[{i}]") for i, run in enumerate(runs)]
-        else:
-            found[str(model)] = [sample_of_model(cast("Evaluation", runs), label)]
-    if not all(found.values()) or not found:
-        raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
-    return found
-
-
-def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
-    counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
-    if len({one.digest for one in counts}) > 1:
-        remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
-        raise ValueError(f"the models of dataset {shorten(name)} were ranked among different candidates, {remedy}")
-    return counts[0]
-
-
-def _mean_of_runs(
-    definition: RankDefinition, samples: Sequence[RankSample], confidence_level: float
-) -> tuple[list[float], list[float]]:
-    """Values of the runs of a model on a dataset, and their mean with its interval."""
-    values, low, high = [definition.value(sample) for sample in samples], math.nan, math.nan
-    mean = float(np.mean(values)) if values else math.nan
-    if len(values) > 1:
-        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-        low, high = student_interval(mean, error, len(values) - 1, confidence_level)
-    elif samples and samples[0].num_tasks > 1 and definition.is_function_of_mean():
-        found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
+def _interval(definition: RankDefinition, sample: RankSample | None, confidence_level: float) -> list[float]:
+    """Value of a model on a dataset and the ends of its interval; NaN where there is none."""
+    if sample is None:
+        return [math.nan] * 3
+    low = high = math.nan
+    if sample.num_tasks > 1 and definition.is_function_of_mean():
+        found = estimate(definition, sample, "realistic", confidence_level, "normal", None, 100, 0)
         low, high = found.low, found.high
-    return values, [mean, low, high]
+    return [definition.value(sample), low, high]
 
 
 def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
@@ -324,9 +274,6 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | Non
     Returns:
         The figure and its axes.
 
-    Raises:
-        TypeError, ValueError: for arguments of another kind, columns that are not there, and an empty breakdown.
-
     >>> from torchrankmetrics import Ranks, RankTable
     >>> table = RankTable.from_ranks(Ranks([1, 2, 5], None, 14), group=[0, 0, 1])
     >>> fig, ax = groups(table.breakdown(["mrr"]), "mrr")
@@ -335,16 +282,16 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | Non
         raise TypeError(f"breakdown must come from RankCollection.breakdown(), got {type(breakdown).__name__}")
     check_choice("metric", metric, breakdown.columns[2:])
     check_int("most", most, 1)
-    check_series(breakdown.rows, most=None)
+    draw.check_series(breakdown.rows, most=None)
     counts = np.array(breakdown["count"], dtype=np.int64)
     largest = np.sort(np.argsort(-counts, kind="stable")[:most])
     values = np.array([breakdown[metric][i] for i in largest], dtype=np.float64)
-    fig, ax = canvas(ax, height=0.9 + 0.27 * len(largest))
-    ax.barh(range(len(largest)), np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
+    fig, ax = draw.canvas(ax, height=0.9 + 0.27 * len(largest))
+    ax.barh(range(len(largest)), np.nan_to_num(values), color="0.7", edgecolor=draw.ink(ax), linewidth=0.6, height=0.72)
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
-        beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
-    ax.axvline(0, color=ink(ax), linewidth=0.8)
-    label_rows(ax, [str(breakdown["group"][i]) for i in largest])
+        draw.beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
+    ax.axvline(0, color=draw.ink(ax), linewidth=0.8)
+    draw.label_rows(ax, [str(breakdown["group"][i]) for i in largest])
     note = f" (the {len(largest)} largest of {len(counts)} groups)" * (len(largest) < len(counts))
     ax.set_xlabel(paper_name(metric) + note)
     return fig, ax

@@ -23,8 +23,6 @@ _MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
 
 @dataclass(frozen=True)
 class _Reciprocal(QueryKind):
-    """A metric that is 1 / r, or 0 beyond k, for one relevant item."""
-
     k: int | None = None
 
     @property
@@ -36,10 +34,8 @@ class AveragePrecisionKind(_Reciprocal):
     """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """The relevant item at a place of a block has t - 1 others, spread evenly over the rest of it.
-
-        Source: McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3.
-        """
+        # McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3: a relevant item of a block has t - 1
+        # others, spread evenly over its other places
         o, b, t = sample.optimistic, sample.size, sample.answers
         n = b if self.k is None else np.clip(self.k - o + 1, 0, b)
         first, long = sample.before + 1.0, n > 1
@@ -63,10 +59,8 @@ class AveragePrecisionKind(_Reciprocal):
 
 
 def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
-    """Variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)).
-
-    c = (m - 1) / (N - 2) <= 1 while m < N. Both parts decrease in r: their covariance is positive.
-    """
+    """Variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r))."""
+    # both parts decrease in r: their covariance is positive
     c = np.minimum((m - 1) / np.maximum(n - 2, 1), 1.0)
     mean_u, mean_w = H / n, (2 * T - H) / n
     u = H2 / n - mean_u**2
@@ -109,18 +103,13 @@ class RPrecisionKind(QueryKind):
         return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Hypergeometric."""
-        share, rest = m / N, (N - m) / N
+        share, rest = m / N, (N - m) / N  # hypergeometric
         return share, share * rest * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
 
 
 @dataclass(frozen=True)
 class AreaUnderCurve(QueryKind):
-    """The share of pairs of a relevant and another item in the right order; undefined if all are relevant.
-
-    1 - sum of (r_(i) - i) / (m (N - m)), ties count half; under the null Mann and Whitney's statistic (1947,
-    doi:10.1214/aoms/1177730491).
-    """
+    """The share of pairs of a relevant and another item in the right order, ties half: Mann and Whitney's statistic."""
 
     f = AUC
     uses_candidates = True
@@ -133,30 +122,20 @@ class AreaUnderCurve(QueryKind):
         after = m[sample.query] - sample.before - sample.answers
         below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
         pairs = sample.sums(sample.answers.astype(np.float64) * (2 * below + sample.size - sample.answers))
-        return _where_some_are_false(pairs, 2.0 * m * (N - m))
+        return np.asarray(pairs / np.where(m < N, 2.0 * m * (N - m), np.nan))
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         n = N.astype(np.float64)
-        variance = _where_some_are_false(n + 1, 12.0 * m * (n - m))
-        return np.where(m < N, 0.5, np.nan), np.where(m < N, variance, 0.0)
-
-
-def _where_some_are_false(part: FloatArray, whole: FloatArray) -> FloatArray:
-    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
+        return np.where(m < N, 0.5, np.nan), (n + 1) / np.where(m < N, 12.0 * m * (n - m), np.inf)
 
 
 @functools.lru_cache(maxsize=512)
 def _rank_sum_distribution(N: int, m: int) -> Atoms:
-    """Null distribution of AUC, u / (m n) with n = N - m other items.
-
-    The last place has a relevant item with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
-
-    Source: Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
-    """
-    n = N - m
+    """Null distribution of AUC, u / (m n): Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4."""
+    n = N - m  # P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1): which of them has the last place
     rows = [np.ones(1)] * (n + 1)
     for i in range(1, m + 1):
         new = [np.ones(1)]
@@ -185,7 +164,7 @@ class Success(QueryKind):
         return hit, hit * miss
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
-        log_no_hit = _log_miss(N, m, min(self.f.k, N))
+        log_no_hit = float(log_miss(N, m, min(self.f.k, N)))
         probability = np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
         return np.flatnonzero(probability).astype(np.float64), probability[probability > 0]
 
@@ -202,14 +181,13 @@ class FirstReciprocal(_Reciprocal):
         return result
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Squares are added about the mean, so that nothing cancels."""
         mean, variance = np.empty(len(N)), np.zeros(len(N))
         one = m == 1
         mean[one], variance[one] = moments_by_candidates(self.f, N[one])
         N, m = N[~one], m[~one]
         blocks = np.ones_like(N), N, m
         mean[~one] = center = self._sums(*blocks)
-        beyond = np.exp(log_miss(N, m, self._top(*blocks)))
+        beyond = np.exp(log_miss(N, m, self._top(*blocks)))  # squares about the mean: nothing cancels
         variance[~one] = np.where(m == N, 0.0, self._sums(*blocks, center) + beyond * center**2)
         return mean, variance
 
@@ -217,7 +195,7 @@ class FirstReciprocal(_Reciprocal):
         last = N - m + 1 if self.k is None else min(self.k, N - m + 1)
         place, probability = _first_places(N, m, last, most)
         values, probability = 1.0 / place[::-1], probability[::-1]
-        if last < N - m + 1 and (beyond := math.exp(_log_miss(N, m, last))):
+        if last < N - m + 1 and (beyond := math.exp(log_miss(N, m, last))):
             values, probability = np.r_[0.0, values], np.r_[beyond, probability]
         return values, probability
 
@@ -250,7 +228,6 @@ class FirstRank(QueryKind):
     limits = 1.0, None
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """E of the least of t places among b is (b + 1) / (t + 1)."""
         o, b, t = _first_blocks(sample)
         return (o - 1) + (b + 1) / (t + 1)
 
@@ -273,10 +250,6 @@ def _within(b: IntArray, t: IntArray, x: IntArray) -> FloatArray:
     return np.where(t == 1, x / b, -np.expm1(log_miss(b, t, x)))
 
 
-def _log_miss(N: int, m: int, x: int) -> float:
-    return float(log_miss(np.array([N]), np.array([m]), np.array([x]))[0])
-
-
 def _first_places(N: int, m: int, last: int, most: int) -> Atoms:
     """First ranks 1..last that are possible, ascending, and their probabilities; far ones share an atom at the best."""
     near = min(last, most // 2)
@@ -284,7 +257,7 @@ def _first_places(N: int, m: int, last: int, most: int) -> Atoms:
     if near < last:
         x = np.unique(np.r_[x, np.geomspace(near, last, most - near).astype(np.int64)])
     edges = np.r_[x, last + 1]
-    log_beyond = log_miss(np.full(len(edges), N), np.full(len(edges), m), edges - 1)
+    log_beyond = log_miss(N, m, edges - 1)
     probability = np.exp(log_beyond[:-1]) * -np.expm1(np.diff(log_beyond))
     possible = probability > 0
     return x[possible].astype(np.float64), probability[possible]

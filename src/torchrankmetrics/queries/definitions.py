@@ -8,19 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
-from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.protocol import Average, MetricDefinition, Side
 from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import AtMost, RankTransform, apply_transform, known
-from torchrankmetrics.queries.binary import (
-    AreaUnderCurve,
-    AveragePrecisionKind,
-    FirstRank,
-    FirstReciprocal,
-    RPrecisionKind,
-    Success,
-)
-from torchrankmetrics.queries.kind import Discount, DiscountedGain, MeanOf, Persistence, QueryKind, up_to
+from torchrankmetrics.queries import binary
+from torchrankmetrics.queries.kind import Discount, Persistence, QueryKind, SumOf, up_to
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
 from torchrankmetrics.validation import check_int, check_key, one_number, shorten
 
@@ -29,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class QueryDefinition(MetricDefinition[QuerySample]):
+class QueryDefinition(MetricDefinition):
     """A metric of one query with m relevant items among N candidates, averaged over queries.
 
     Args:
@@ -45,9 +38,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
 
-    >>> import torch
-    >>> dcg = QueryDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
-    >>> dcg.values(QuerySample.ranked(np.array([[1, 3]]), 5))
+    >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
     array([0.75])
     """
 
@@ -62,25 +53,29 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
-        kind, better = self.kind, self.higher_is_better
-        if self.f is not None:
-            kind = MeanOf(known(self.f))
+        kind = self.kind if self.f is None else SumOf(known(self.f))
         if kind is None or self.kind not in (None, kind):
             raise ValueError(
                 f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is, or another "
                 "kind=, and not both"
             )
-        if better is None and self.f is not None:
-            far = np.array([1.0, float(_FAR)])
-            best, worst = apply_transform(self.f, far, num_candidates=np.full(2, _FAR)).tolist()
+        best, worst = 1, 0
+        if self.f is not None and self.higher_is_better is None:
+            ends = np.array([1.0, 2.0**20])
+            best, worst = apply_transform(self.f, ends, num_candidates=np.full(2, 1 << 20)).tolist()
             if best == worst:
                 raise ValueError(
                     f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                 )
-            better = best > worst
-        own = {"kind": kind, "is_share": kind.is_share, "uses_candidates": kind.uses_candidates}
-        for name, value in {**own, "higher_is_better": better is None or better}.items():
-            object.__setattr__(self, name, value)
+        is_mean = self.aggregation == "mean"
+        vars(self).update(
+            kind=kind,
+            is_share=kind.is_share,
+            limits=kind.limits,
+            uses_candidates=kind.uses_candidates,
+            higher_is_better=best > worst if self.higher_is_better is None else self.higher_is_better,
+            **dict.fromkeys(("is_mean_of_f", "has_expected", "has_p_value"), is_mean),
+        )
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -91,11 +86,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return None if self.kind.is_graded else self.relevance_threshold
 
     def at_threshold(self, relevance_threshold: float) -> "QueryDefinition":
-        """The metric with another smallest label of a relevant item; one that has its own, or none, stays.
-
-        >>> recall_at(10).at_threshold(2).name
-        'recall_at_10_rel_2'
-        """
+        """Return the metric with another smallest label of a relevant item; one that has its own, or none, stays."""
         number = one_number(relevance_threshold)
         if number is None or not 0 < number < math.inf:
             raise ValueError(f"relevance_threshold must be a label above 0, got {shorten(relevance_threshold)}")
@@ -108,15 +99,12 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return queries if self.relevance is None else queries.relevant(self.relevance)
 
     def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
-        """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
+        """Return the value of every query, (Q,) float64; NaN if undefined, as AUC if all candidates are relevant.
 
         Args:
             sample (QuerySample): the queries.
-            rank_type (str, default "expected"): "expected" over the orders of tied candidates (McSherry and Najork
-                2008, doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
-
-        Raises:
-            ValueError: for another rank type, or if f is not finite.
+            rank_type (str, default "expected"): expected over the orders of tied candidates (McSherry and Najork 2008,
+                doi:10.1007/978-3-540-78646-7_38), or with relevant items first ("optimistic") or last among them.
         """
         placed = sample.placed(rank_type)
         return self.kind.values(placed) if len(sample) else np.empty(0)
@@ -128,25 +116,19 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
+        """Return mean and variance of queries under random ranking, (Q,) float64 twice; 0 where nothing can vary.
 
         Args:
-            num_candidates (array-like): (Q,) integers N.
+            num_candidates (array-like): (Q,) integers N < 2^62.
             num_answers (array-like): (Q,) integers m in 1..N.
-
-        Returns:
-            (Q,) float64 twice. The variance is exactly zero where the metric cannot vary; NaN means are undefined.
-
-        Raises:
-            ValueError: unless 1 <= m <= N < 2^62.
         """
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[:2]
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
-        """Value of the ranking that starts with the relevant items, (Q,) float64; arguments as for ``moments``."""
+        """Return the value of the ranking that starts with the relevant items; arguments as for ``moments``."""
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
 
-    def sample(self, rows: SampleSource, side: Side, average: Average) -> Any:
+    def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.query_sample(self, side, average)
 
     def value(self, sample: QuerySample, rank_type: RankType = "expected") -> float:
@@ -156,10 +138,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return _weighted(sample, self._used(sample), self.unit_values(sample, rank_type))
 
     def null_moments(self, sample: QuerySample, expectation: "ExpectationProvider | None" = None) -> Moments:
-        """Mean, variance and best value under random ranking, which depend on N, m and the weights alone.
-
-        Queries are independent: E = sum of c w E_q / sum of c w, V = sum of c w^2 V_q / (sum of c w)^2.
-        """
+        """Mean, variance and best value under random ranking of independent queries, from N, m and the weights."""
         used = self._used(sample)
         if not used.any():
             return Moments(math.nan, 0.0, math.nan)
@@ -168,7 +147,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         mean, variance, optimum = self.kind.moments(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
-        squared = _sum(share * share * count, variance[used])
+        squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
     def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
@@ -189,59 +168,27 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
         from torchrankmetrics.queries.significance import query_p_value
 
-        found = query_p_value(self, sample)
-        return found.log_p, found.standard_error
+        return query_p_value(self, sample)
 
     def unit_values(self, sample: QuerySample, rank_type: RankType) -> FloatArray:
         """Value of every query, (Q,) float64, NaN if undefined; realistic means expected here."""
         return self.values(sample, "expected" if rank_type == "realistic" else rank_type)
 
-    def mean_limits(self, sample: QuerySample) -> tuple[float, float]:
-        low, high = self.kind.limits
-        return -math.inf if low is None else low, math.inf if high is None else high
-
-    def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
-        return self.is_mean_of_f
-
     def as_tasks(self, sample: QuerySample) -> tuple[RankDefinition, RankSample]:
-        """The median over queries as the median rank of first ranks, whose entries are queries."""
-        assert not self.is_mean_of_f
-        return MEDIAN_RANK, sample.first_ranks
+        return MEDIAN_RANK, sample.first_ranks  # of the one metric that is not a mean
 
     def canonical_rank_type(self, rank_type: RankType) -> RankType:
         return "expected" if rank_type == "realistic" and self.has_expected else rank_type
-
-    def has_expectation(self, expectation: "ExpectationProvider") -> bool:
-        return True
-
-    def best(self, moments: Moments) -> float | None:
-        return moments.optimum
-
-    def _bounds(self, view: View) -> Bounds:
-        """Bounds of metrics in [0, 1] and of first ranks; of a mean of any f only the best index is known."""
-        if view == "adjusted_index":
-            return None, 1.0
-        low, high = self.kind.limits
-        return (0.0 if low == 0 else None, None) if view == "normalized" else (low, high)
 
     def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """The queries of positive weight that have a value."""
         return self.has_value(sample.num_candidates, sample.num_answers) & (sample.weight > 0)
 
-    @property
-    def is_mean_of_f(self) -> bool:  # type: ignore[override]
-        """Whether the value is a mean over queries."""
-        return self.aggregation == "mean"
 
-    has_expected = has_p_value = is_mean_of_f
-
-
-_FAR = 1 << 20  # where the direction of a metric is read off
-
-R_PRECISION = QueryDefinition("r_precision", kind=RPrecisionKind())
-QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
-FIRST_MEAN_RANK = QueryDefinition("first_mr", kind=FirstRank(), higher_is_better=False)
-FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), False, "median")
+R_PRECISION = QueryDefinition("r_precision", kind=binary.RPrecisionKind())
+QUERY_AUC = QueryDefinition("query_auc", kind=binary.AreaUnderCurve())
+FIRST_MEAN_RANK = QueryDefinition("first_mr", kind=binary.FirstRank(), higher_is_better=False)
+FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, binary.FirstRank(), False, "median")
 
 
 def recall_at(k: int) -> QueryDefinition:
@@ -253,7 +200,7 @@ def recall_at(k: int) -> QueryDefinition:
     >>> recall_at(100).name
     'recall_at_100'
     """
-    return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
+    return QueryDefinition(f"recall_at_{check_int('k', k, 1, 1 << 63)}", f=AtMost(k), higher_is_better=True)
 
 
 def precision_at(k: int) -> QueryDefinition:
@@ -265,7 +212,7 @@ def precision_at(k: int) -> QueryDefinition:
     >>> precision_at(5).name
     'precision_at_5'
     """
-    return QueryDefinition(f"precision_at_{_places(k)}", kind=MeanOf(AtMost(k), divisor=k))
+    return QueryDefinition(f"precision_at_{check_int('k', k, 1, 1 << 63)}", kind=SumOf(AtMost(k), divisor=k))
 
 
 def success_at(k: int) -> QueryDefinition:
@@ -277,7 +224,7 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(AtMost(k)))
+    return QueryDefinition(f"success_at_{check_int('k', k, 1, 1 << 63)}", kind=binary.Success(AtMost(k)))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
@@ -289,7 +236,7 @@ def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
     >>> first_reciprocal_rank(10).name
     'rr_at_10'
     """
-    return QueryDefinition(_name("rr", k), kind=FirstReciprocal(k))
+    return QueryDefinition(_name("rr", k), kind=binary.FirstReciprocal(k))
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
@@ -301,7 +248,7 @@ def average_precision(k: int | None = None) -> QueryDefinition:
     >>> average_precision(100).name
     'ap_at_100'
     """
-    return QueryDefinition(_name("ap", k), kind=AveragePrecisionKind(k))
+    return QueryDefinition(_name("ap", k), kind=binary.AveragePrecisionKind(k))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
@@ -313,7 +260,7 @@ def normalized_dcg(k: int | None = None) -> QueryDefinition:
     >>> normalized_dcg(10).name
     'ndcg_at_10'
     """
-    return QueryDefinition(_name("ndcg", k), kind=DiscountedGain(up_to(Discount(), k)))
+    return QueryDefinition(_name("ndcg", k), kind=SumOf(up_to(Discount(), k), "best", is_graded=True))
 
 
 def exponential_ndcg(k: int | None = None) -> QueryDefinition:
@@ -325,7 +272,7 @@ def exponential_ndcg(k: int | None = None) -> QueryDefinition:
     >>> exponential_ndcg(10).name
     'ndcg_exp_at_10'
     """
-    return QueryDefinition(_name("ndcg_exp", k), kind=DiscountedGain(up_to(Discount(), k), is_exponential=True))
+    return QueryDefinition(_name("ndcg_exp", k), kind=SumOf(up_to(Discount(), k), "best", True, is_exponential=True))
 
 
 def discounted_gain(k: int | None = None) -> QueryDefinition:
@@ -337,19 +284,14 @@ def discounted_gain(k: int | None = None) -> QueryDefinition:
     >>> discounted_gain(10).name
     'dcg_at_10'
     """
-    return QueryDefinition(_name("dcg", k), kind=DiscountedGain(up_to(Discount(), k), is_normalized=False))
+    return QueryDefinition(_name("dcg", k), kind=SumOf(up_to(Discount(), k), divisor=1, is_graded=True))
 
 
 def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
-    """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1); p is the persistence of a reader.
+    """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1) (doi:10.1145/1416950.1416952).
 
     Args:
-        p (float, default 0.8): probability that a reader goes on to the next place.
-
-    Raises:
-        ValueError: unless 0 < p < 1.
-
-    Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
+        p (float, default 0.8): probability that a reader goes on to the next place, between 0 and 1.
 
     >>> rank_biased_precision(0.95).name
     'rbp_0p95'
@@ -358,24 +300,15 @@ def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
     if number is None or not 0 < number < 1:
         raise ValueError(f"p must be a number between 0 and 1, got {shorten(p)}")
     name = "rbp" if number == 0.8 else f"rbp_{exponent_name(number)}"
-    return QueryDefinition(name, kind=MeanOf(Persistence(number), divisor=1))
+    return QueryDefinition(name, kind=SumOf(Persistence(number), divisor=1))
 
 
 def _name(name: str, k: int | None) -> str:
-    return name if k is None else f"{name}_at_{_places(k)}"
-
-
-def _places(k: int) -> int:
-    return check_int("k", k, 1, 1 << 63)
+    return name if k is None else f"{name}_at_{check_int('k', k, 1, 1 << 63)}"
 
 
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:
     if not used.any():
         return math.nan
     mass = in_range(sample.weight[used]) * sample.count[used]
-    return _sum(mass, x[used]) / math.fsum(mass.tolist())
-
-
-def _sum(mass: FloatArray, x: FloatArray) -> float:
-    """Sum products, to the last bit the same in any order."""
-    return math.fsum((mass * x).tolist())
+    return math.fsum((mass * x[used]).tolist()) / math.fsum(mass.tolist())  # the same bits in any order

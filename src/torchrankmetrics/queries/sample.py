@@ -2,40 +2,25 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
+from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray, changes, weights_of
 from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
-QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
 _OF_QUERIES = ("num_candidates", "weight", "count", "side", "group", "row")
-
-
-def _unknown() -> IntArray:
-    return np.empty(0, dtype=np.int64)
-
-
-def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where a row differs from the row before; the first one does."""
-    new = np.zeros(len(columns[0]), dtype=bool)
-    new[:1] = True
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
-    return new
 
 
 @dataclass(frozen=True, eq=False)
 class QuerySample(Sample):
-    """Queries as blocks of tied candidates that contain relevant items: the input of query metrics.
+    """Queries as blocks of tied candidates that contain relevant items, on any places of their block equally likely.
 
-    Ranks are raw: the other relevant items of a query stay among its candidates. Which places of a block the relevant
-    items have is open, every choice equally likely. Every query has a block. Relevant items of one block with different
-    gains are one block for each gain, the largest first.
+    Ranks are raw: the other relevant items of a query stay among its candidates. Every query has a block, and relevant
+    items of one block with different gains are one block for each gain, the largest first.
     """
 
     starts: IntArray  # (Q + 1,) the blocks of query q are starts[q]:starts[q + 1], ascending
@@ -45,9 +30,9 @@ class QuerySample(Sample):
     num_candidates: IntArray  # (Q,) N, all relevant items included; -1 if it is unknown
     weight: FloatArray  # (Q,) of ONE query, >= 0
     count: IntArray  # (Q,) number of equal queries of the entry, > 0
-    side: IntArray = field(default_factory=_unknown)  # (Q,) as the column of rows; empty if unknown
-    group: IntArray = field(default_factory=_unknown)
-    row: IntArray = field(default_factory=_unknown)  # (Q,) a row of the query among those that it was read from
+    side: IntArray = field(default_factory=lambda: np.arange(0))  # (Q,) as the column of rows; empty if unknown
+    group: IntArray = field(default_factory=lambda: np.arange(0))
+    row: IntArray = field(default_factory=lambda: np.arange(0))  # (Q,) one of those that it was read from
     gain: FloatArray | None = None  # (blocks,) relevance label of the relevant items, > 0; None: all are 1
 
     @classmethod
@@ -60,20 +45,14 @@ class QuerySample(Sample):
     def of_counts(
         cls, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike, weight: npt.ArrayLike | None = None
     ) -> "QuerySample":
-        """Queries of which only N, m and the weight are known, (Q,) each: input of null moments.
-
-        Raises:
-            ValueError: unless 1 <= m <= N < 2^62, or for weights that are negative, infinite or NaN.
-        """
+        """Queries of which only N, m and the weight are known, (Q,) each: input of null moments."""
         N, m = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.int64)) for x in (num_candidates, num_answers)))
         if (bad := (m < 1) | (m > N) | (N > MOST_CANDIDATES)).any():
             raise ValueError(
                 f"num_answers must be in 1..num_candidates, below 2^62; got {m[bad][0]} of {N[bad][0]} candidates"
             )
-        w = np.broadcast_to(np.asarray(1.0 if weight is None else weight, dtype=np.float64), N.shape)
-        if (bad := ~(np.isfinite(w) & (w >= 0))).any():
-            raise ValueError(f"weight must be finite and not negative, got {w[bad][0]}")
-        return replace(cls.tied(N, m, N), weight=w)
+        weights = np.broadcast_to(weights_of(1.0 if weight is None else weight), N.shape)
+        return replace(cls.tied(N, m, N), weight=weights)
 
     @classmethod
     def ranked(cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None) -> "QuerySample":
@@ -84,11 +63,8 @@ class QuerySample(Sample):
         return cls(starts, flat, flat, ones, one * num_candidates, np.ones(size), one, gain=gain)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
-        """The queries with the relevant items of every block first, last, or (expected) anywhere in it.
-
-        The item with the largest gain is the very first, or the very last.
-        """
-        if check_choice("rank_type of a metric of queries", rank_type, QUERY_RANK_TYPES) == "expected":
+        """The queries with the relevant items of every block first, last (by gain), or (expected) anywhere in it."""
+        if check_choice("rank_type of a metric of queries", rank_type, get_args(QueryRankType)) == "expected":
             return self
         above: IntArray | int = 0  # relevant items at the same places with a larger gain
         if self.gain is not None:

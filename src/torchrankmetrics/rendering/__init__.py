@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from torchrankmetrics.rendering import writers
+from torchrankmetrics.rendering import tabular as writers
 from torchrankmetrics.rendering.tabular import ROW, Cell, Column, PValue, Styled, Tabular, paper_name
 
 if TYPE_CHECKING:

@@ -35,13 +35,10 @@ class Average(NamedTuple):
     """A model over datasets of equal weight.
 
     Attributes:
-        value: mean over the datasets.
-        low, high: ends of its interval with the datasets as the sample; NaN for fewer than two.
+        value, low, high: mean over the datasets with its interval; NaN ends for fewer than two.
         mean_rank: mean of its rank among the models of a dataset, 1 for the best.
-        best: number of datasets on which no model has a better value.
-        won: number of datasets on which it is significantly better than every other model.
-        beyond_chance: number of datasets on which it is significantly better than random ranking; None for metrics
-            without a p-value.
+        best, won, beyond_chance: numbers of datasets on which no model has a better value, on which it is significantly
+            better than every other model, and than random ranking (None for metrics without a p-value).
         num_datasets: number of datasets on which all models have a value.
     """
 
@@ -66,8 +63,6 @@ class Averages(Rendered):
 
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
-        if place not in self.rows:
-            raise KeyError(f"{shorten(place)} is missing; available: {', '.join(map(str, self.rows))}")
         return self.rows[place]
 
     def tabular(self) -> Tabular:
@@ -76,11 +71,8 @@ class Averages(Rendered):
             *(Column(name, key=True) for name in ("metric", "model")),
             *(Column(name, audience="programs") for name in ("mean", "low", "high")),
             Column("interval", "mean over datasets", audience="people", metric=ROW),
-            Column("mean_rank", "mean rank", digits=2),
-            Column("best"),
-            Column("won"),
-            Column("beyond_chance", "better than random"),
-            Column("datasets"),
+            *(Column("mean_rank", "mean rank", digits=2), Column("best"), Column("won")),
+            *(Column("beyond_chance", "better than random"), Column("datasets")),
         ]
         lines: list[list[Cell]] = []
         for one in self.measures:
@@ -105,11 +97,11 @@ def averages(table: StudyTable) -> Averages:
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            mean, low, high = float(values[:, i].mean()), math.nan, math.nan
+            mean, ends = float(values[:, i].mean()), (math.nan, math.nan)
             if len(chosen) > 1:
                 error = float(values[:, i].std(ddof=1)) / math.sqrt(len(chosen))
                 low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
-            ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
+                ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
             won = sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0
             best, beyond = int(leading[:, i].sum()), sum(tested) if tested else None
             rows[one.key, model] = Average(mean, *ends, float(ranks[:, i].mean()), best, won, beyond, len(chosen))
@@ -126,9 +118,7 @@ def _complete(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, l
     values = np.array([[table.value(one.key, model, data) for model in table.models] for data in table.datasets])
     known = ~np.isnan(values).any(1)
     if not known.any():
-        models = ", ".join(table.models)
-        remedy = "make a study of models that share datasets"
-        raise ValueError(f"no dataset has {one.key!r} of all models: {models}; {remedy}")
+        raise ValueError(f"no dataset has {one.key!r} of all models: make a study of models that share datasets")
     chosen, left_out = (list(compress(table.datasets, rows)) for rows in (known, ~known))
     return chosen, values[known], left_out
 
@@ -170,10 +160,9 @@ class Ranking(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         found = self.ranks
-        rows = []
-        for i in np.argsort(found.mean, kind="stable").tolist():
-            letters = "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique)
-            rows.append((self.models[i], found.mean[i], letters))
+        letters = ["".join(chr(97 + g) for g, c in enumerate(found.cliques) if i in c) for i in range(len(self.models))]
+        order = np.argsort(found.mean, kind="stable").tolist()
+        rows = [(self.models[i], found.mean[i], letters[i]) for i in order]
         about = f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best."
         apart = f"models that share a letter (less than {found.critical_difference:.2f} apart)"
         test = f"not significantly different at {100 * (1 - found.confidence_level):.3g}%."
@@ -189,8 +178,7 @@ def ranking(table: StudyTable) -> Ranking:
     one = table.measures[0]
     chosen, values, left_out = _complete(table, one)
     if min(values.shape) < 2:
-        needed = "at least 2 models and 2 datasets with values of all of them"
-        raise ValueError(f"mean ranks need {needed}, got {len(table.models)} and {len(chosen)}")
+        raise ValueError(f"mean ranks need values of 2 models on 2 datasets, got {len(table.models)} and {len(chosen)}")
     ranks = mean_ranks(values, higher_is_better=bool(one.higher_is_better), confidence_level=table.confidence_level)
     return Ranking(one.key, table.models, ranks, tuple(left_out))
 
@@ -239,10 +227,7 @@ class Differences(Rendered):
 
     def __getitem__(self, dataset: str) -> DatasetDifference:
         """Row of a dataset."""
-        rows = {row.dataset: row for row in self.rows}
-        if dataset not in rows:
-            raise KeyError(f"{shorten(dataset)} is missing; available: {', '.join(rows)}")
-        return rows[dataset]
+        return {row.dataset: row for row in self.rows}[dataset]
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -270,8 +255,10 @@ def differences(
             value, low, high, *rest = result.pairs[b, a]
             pairs[name] = (-value, -high, -low, *rest)
     if not pairs:
-        needed = "the metric must be a mean over tasks with a direction, and both need runs on the same tasks"
-        raise ValueError(f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}")
+        needed = "runs on the same tasks, and a metric that is a mean over tasks with a direction"
+        raise ValueError(
+            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: it needs {needed}"
+        )
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
     rows = tuple(
         DatasetDifference(name, value, low, high, error, p, p_adjusted)

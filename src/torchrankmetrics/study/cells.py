@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
@@ -30,15 +31,13 @@ class Cell:
 
     Attributes:
         value: mean over its seeds, NaN if it is undefined.
-        low, high: ends of its interval; NaN without one.
-        standard_error: of the value; NaN without one.
+        low, high, standard_error: interval and standard error; NaN without one.
         seeds: of its runs.
         seed_share: share of the squared standard error due to seeds; None with one seed.
         effective_tasks: effective number of tasks or clusters, see ``Interval``.
         best: whether no model has a better value on the dataset.
         p_best: p-value of "it is as good as the best", one family over the table; 1 for the best, NaN if untested.
         rank: its ranks among the models that the family leaves possible, 1 for the best; None if untested.
-        p_within: p-value of "some model is better by the margin or more", one family over the table; NaN if untested.
         is_better_than_random: whether all its runs are significantly better than random ranking, one family over the
             table for each metric; None for metrics without a p-value.
     """
@@ -53,36 +52,21 @@ class Cell:
     best: bool = False
     p_best: float = math.nan
     rank: tuple[int, int] | None = None
-    p_within: float = math.nan
     is_better_than_random: bool | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class DatasetResult:
-    """A measure on a dataset.
+class DatasetResult(NamedTuple):
+    """A measure on a dataset: cells by model, and ``chance``, the expectation under random ranking.
 
-    ``cells`` are by model, and ``chance`` is the expectation under random ranking. ``tested`` models are on the same
-    tasks, and ``models`` has their values by task (None without at least two); ``remark``: why they are not compared.
-    ``slope`` is the derivative of the view by the base value. ``is_exact``: they are shares of single runs, which have
-    exact tests. ``pairs`` are differences a - b as (difference, low, high, standard error, degrees of freedom, p).
+    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ. ``pairs`` are
+    differences a - b as (difference, low, high, standard error, degrees of freedom, p).
     """
 
     cells: Mapping[str, Cell]
-    chance: float = math.nan
-    tested: tuple[str, ...] = ()
-    remark: str = ""
-    models: SeededModels | None = None
-    slope: float = 1.0
-    is_exact: bool = False
-    pairs: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-
-    def p_value(self, a: int, b: int, null: float = 0.0) -> float:
-        """Two-sided p-value of "a - b is ``null``", in units of the view, for indices into ``tested``."""
-        assert self.models is not None
-        null = null / self.slope if null else 0.0
-        if self.is_exact:
-            return share_difference_p_value(*self.models.units.discordant(a, b), null)
-        return self.models.difference(a, b, 0.5).p_value_of(null)
+    chance: float
+    tested: tuple[str, ...]
+    remark: str
+    pairs: Mapping[tuple[str, str], tuple[float, ...]]
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -103,22 +87,23 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         aligned = aligned if measure.view == "base" else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
-    cells = {}
+    cells, pairs = dict[str, Cell](), dict[tuple[str, str], tuple[float, ...]]()
     for model, runs in dataset.models.items():
         place = (models, tested.index(model)) if models is not None and model in tested else None
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)
-    if models is None or len(tested) < 2 or measure.higher_is_better is None:
-        return DatasetResult(cells, chance, tested, remark)
-    is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary
-    pairs: dict[tuple[str, str], tuple[float, ...]] = {}
-    result = DatasetResult(cells, chance, tested, remark, models, slope, is_exact, pairs)
-    for a, b in combinations(range(len(tested)), 2):
-        found = models.difference(a, b, confidence_level)
-        exact = share_difference(*models.units.discordant(a, b), confidence_level) if is_exact else None
-        low, high = sorted(end * slope for end in exact or (found.low, found.high))
-        error = found.standard_error * abs(slope)
-        pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, result.p_value(a, b))
-    return result
+    if models is not None and measure.higher_is_better is not None:
+        # shares of single runs have exact tests
+        is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary
+        for a, b in combinations(range(len(tested)), 2):
+            found = models.difference(a, b, confidence_level)
+            ends, p = (found.low, found.high), found.p_value_of(0.0)
+            if is_exact:
+                shares = models.units.discordant(a, b)
+                ends, p = share_difference(*shares, confidence_level), share_difference_p_value(*shares, 0.0)
+            low, high = sorted(end * slope for end in ends)
+            error = found.standard_error * abs(slope)
+            pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
+    return DatasetResult(cells, chance, tested, remark, pairs)
 
 
 def _sample(run: LoadedRun, measure: Measure, cluster: str | None) -> tuple[Sample, IntArray | None]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchrankmetrics.plots.canvas import canvas, to_svg
-from torchrankmetrics.plots.distribution import rank_ecdf
-from torchrankmetrics.rendering import Tabular, paper_name, writers
+from torchrankmetrics.plots.evaluations import rank_ecdf
+from torchrankmetrics.rendering import Tabular, paper_name
+from torchrankmetrics.rendering.tabular import render, to_json
 from torchrankmetrics.study.across import ranking
 from torchrankmetrics.study.runs import LoadedRun
-from torchrankmetrics.study.tables import WITHIN, Rows, StudyTable
+from torchrankmetrics.study.tables import Rows, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.version import __version__
 
@@ -92,7 +93,7 @@ class Page:
         about = f"with {level} intervals; bars mark random ranking.{few}"
         names = {one.key: paper_name(one.key) for one in table.measures}
         part = table.only(table.measures, self.drawn)
-        return writers.render(
+        return render(
             "study/page.html",
             title=title,
             page=self,
@@ -103,7 +104,6 @@ class Page:
             undrawn=[m for m in table.models if m not in self.drawn] + list(table.datasets[_MOST_CURVES:]),
             level=level,
             rate=f"{100 * (1 - table.confidence_level):.3g}%",
-            within=WITHIN,
             manifest=manifest,
             script=manifest_text(manifest),
         )
@@ -126,7 +126,7 @@ class Page:
         table, study = self.table, self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
-        options = {name: getattr(table, name) for name in ("confidence_level", "cluster", "margin")}
+        options = {name: getattr(table, name) for name in ("confidence_level", "cluster")}
         return {
             "manifest": VERSION,
             "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
@@ -134,7 +134,7 @@ class Page:
             "models": study.models,
             "datasets": study.datasets,
             "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],
-            "tables": {name: json.loads(writers.to_json(one)) for name, one in tables.items()},
+            "tables": {name: json.loads(to_json(one)) for name, one in tables.items()},
             "notes": {name: list(one.notes) for name, one in tables.items()},
             "warnings": self.warnings,
         }

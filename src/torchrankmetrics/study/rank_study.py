@@ -17,7 +17,7 @@ from torchrankmetrics.study.across import Averages, Differences, Ranking, averag
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
 from torchrankmetrics.study.page import AVERAGED, Page
 from torchrankmetrics.study.runs import FIELDS, DataSet, Run, find_files, paths_of, source_of
-from torchrankmetrics.study.tables import StudyTable, check_margin, marked_cells
+from torchrankmetrics.study.tables import StudyTable, marked_cells
 from torchrankmetrics.validation import check_choice, shorten
 
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
@@ -42,8 +42,7 @@ def measures_of(metrics: Metrics, view: View | None, foreign: Collection[str] = 
 class RankStudy:
     """Ranks by model, dataset and seed: their tables, figures and page.
 
-    Files are read when they are needed. The tasks of a dataset are aligned once: by (side, sample id), or by order if
-    the tables are not sorted. A model that is missing on a dataset is shown as missing.
+    Files are read when they are needed. Tasks of a dataset are aligned by (side, sample id), or by order.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> study = RankStudy()
@@ -64,16 +63,13 @@ class RankStudy:
         """Add the ranks of a run.
 
         Args:
-            table (RankTable, path, Ranks, RankCollection): the ranks, also as results of PyKEEN's pipeline or
-                evaluation with a ``RankCollectionEvaluator``.
+            table (RankTable, path, Ranks, RankCollection): the ranks, also as results of a ``RankCollectionEvaluator``.
             model (str): name of the model.
             dataset (str): name of the dataset.
             seed (int or str, 0): seed of the training.
 
         Raises:
-            OSError: if the file does not exist.
-            TypeError: if ``table`` contains no ranks.
-            ValueError: if it has no ranking tasks, or the study has a run of the same names.
+            TypeError, ValueError: if ``table`` contains no ranks, or the study has a run of the same names.
         """
         (source, num_rows), file = source_of(table), None
         if isinstance(source, Path):
@@ -93,8 +89,8 @@ class RankStudy:
             seed (int or str, 0): seed of the training.
 
         Raises:
-            TypeError: if ``values`` is not a dict of numbers.
-            ValueError: if a value is not finite, the run has values of the metric, or the dataset has ranks.
+            TypeError, ValueError: if a value is not a finite number, the run has values of the metric, or the dataset
+                has ranks.
 
         >>> study = RankStudy()
         >>> for model, shift in {"bm25": 0.0, "dense": 0.1}.items():
@@ -126,11 +122,7 @@ class RankStudy:
             **names (str): model, dataset or seed for a field that the pattern lacks; default "model", "data", "0".
 
         Returns:
-            A study of these files.
-
-        Raises:
-            OSError: if a file cannot be opened.
-            ValueError: if no file matches, a file has no ranks, or two files are of the same run.
+            A study of these files; ValueError if no file matches, or two files are of the same run.
         """
         study, default = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
         for name in names:
@@ -142,12 +134,7 @@ class RankStudy:
         return study
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
-        """Set the order of models and datasets; names that are not listed follow.
-
-        Args:
-            models (sequence of str, default ()): names of models to list first.
-            datasets (sequence of str, default ()): names of datasets to list first.
-        """
+        """Set the names of models and datasets to list first; the others follow."""
         self._first["model"][:0], self._first["dataset"][:0] = models, datasets
         self._loaded.clear()
         self._results.clear()
@@ -204,7 +191,6 @@ class RankStudy:
             pattern (str): path with the fields {dataset}, {model} and {seed}.
 
         Raises:
-            OSError: if a file cannot be written.
             ValueError: if two runs would have one file, or a name contains "/".
         """
         paths = paths_of(pattern, list(self.runs))
@@ -215,15 +201,7 @@ class RankStudy:
             self.runs[key] = replace(run, source=path, file=file)
 
     def dataset(self, name: str) -> DataSet:
-        """Return the runs of a dataset, read and aligned; of values of queries, the runs of the first metric.
-
-        Args:
-            name (str): name of a dataset.
-
-        Raises:
-            OSError: if a file cannot be opened.
-            ValueError: if a file cannot be read.
-        """
+        """Return the runs of a dataset by its name, read and aligned; of values, the runs of the first metric."""
         return next(iter(self._parts(name).values()))
 
     def _parts(self, name: str) -> dict[str, DataSet]:
@@ -256,14 +234,13 @@ class RankStudy:
         *,
         confidence_level: float = 0.95,
         cluster: str | None = None,
-        margin: float | None = None,
     ) -> StudyTable:
         """Compute models by datasets: means over seeds with intervals over tasks and seeds, and marks of significance.
 
         The best value of a dataset is bold; † marks models that are not significantly different from it. All pairs of
         models on all datasets and metrics are one family with error rate 1 - confidence_level (Holm's method). ‡ marks
         values that are not significantly better than random ranking. ``to_latex(baseline="TransE")`` marks significant
-        differences from a baseline instead, with stars for p ≤ 0.05, 0.01, 0.001 if ``stars`` is true.
+        differences from a baseline instead; ``stars=True`` prints stars for p ≤ 0.05, 0.01, 0.001.
 
         Args:
             metrics (str, Measure, RankMetric, or several): metrics of the table.
@@ -271,32 +248,27 @@ class RankStudy:
             confidence_level (float, default 0.95): of the intervals, and 1 - the family-wise error rate.
             cluster (str, default None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple);
                 None: the ranking task.
-            margin (float, default None): > 0, in units of the metrics, chosen before the ranks are seen: ≈ marks models
-                for which the tests show that no other model is better by the margin or more, one family over the
-                table.
 
         Returns:
             A table with one cell per model, dataset and metric.
 
         Raises:
-            OSError: if a file cannot be opened.
             ValueError: for bad options, an empty study, and damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
-        measures, margin = measures_of(metrics, view, self._foreign), check_margin(margin)
+        measures = measures_of(metrics, view, self._foreign)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
         results, p_random, facts, warnings = {}, {}, {}, {}
         alpha = 1 - confidence_level
         for name in self.datasets:
-            for measure in measures:
-                results[measure.key, name] = self._result(name, measure, confidence_level, cluster)
-                p_random[measure.key, name] = against_random(*self._part(name, measure), alpha / len(self.runs))
+            for one in measures:
+                results[one.key, name] = self._result(name, one, confidence_level, cluster)
+                p_random[one.key, name] = against_random(*self._part(name, one), alpha / len(self.runs))
             facts[name] = self.dataset(name).facts
             warnings[name] = [note for part in self._parts(name).values() for note in part.notes(self.seeds)]
-        cells, models, datasets = marked_cells(measures, results, p_random, alpha, margin), self.models, self.datasets
-        options = (confidence_level, cluster, margin)
-        return StudyTable(tuple(measures), tuple(models), tuple(datasets), cells, results, facts, warnings, *options)
+        cells, names = marked_cells(measures, results, p_random, alpha), (tuple(self.models), tuple(self.datasets))
+        return StudyTable(tuple(measures), *names, cells, results, facts, warnings, confidence_level, cluster)
 
     def summary(
         self,
@@ -306,13 +278,7 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Averages:
-        """Average models over the datasets with values of all of them.
-
-        Args:
-            metrics (str, RankMetric or several): metrics to average.
-            view (str, default None): as in ``table``.
-            confidence_level (float, default 0.95): as in ``table``.
-            cluster (str, default None): as in ``table``.
+        """Average models over the datasets with values of all of them; arguments as in ``table``.
 
         Returns:
             One ``Average`` per model and metric.
@@ -329,21 +295,10 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Differences:
-        """Subtract model ``b`` from ``a`` on every dataset, and average.
-
-        Args:
-            a (str): name of a model.
-            b (str): name of the model that is subtracted.
-            metric (str, RankDefinition or RankMetric, default "mrr"): one metric.
-            view (str, default None): as in ``table``.
-            confidence_level (float, default 0.95): as in ``table``.
-            cluster (str, default None): as in ``table``.
+        """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
 
         Returns:
-            One difference per dataset, and their averages, with intervals.
-
-        Raises:
-            ValueError: for unknown models, and if the two cannot be compared on any dataset.
+            One difference per dataset, and their mean; ValueError if the two cannot be compared on any dataset.
         """
         for name in (a, b):
             check_choice("model", name, self.models)
@@ -357,18 +312,11 @@ class RankStudy:
     def mean_ranks(
         self, metric: MetricLike = "mrr", view: View | None = None, *, confidence_level: float = 0.95
     ) -> Ranking:
-        """Average the ranks of the models over datasets, with Friedman's test and Nemenyi's critical difference.
-
-        Args:
-            metric (str, RankDefinition or RankMetric, default "mrr"): one metric.
-            view (str, default None): as in ``table``.
-            confidence_level (float, default 0.95): as in ``table``.
+        """Average the ranks of the models over datasets by one metric; other arguments as in ``table``.
 
         Returns:
-            Mean rank of each model, the p-value of Friedman's test and the critical difference.
-
-        Raises:
-            ValueError: for a metric without a direction, and for fewer than two models or datasets.
+            Mean rank of each model, with Friedman's p-value and Nemenyi's critical difference; ValueError for a metric
+            without a direction, and for fewer than two models or datasets.
         """
         return ranking(self.table([metric], view, confidence_level=confidence_level))
 
@@ -380,29 +328,17 @@ class RankStudy:
         *,
         confidence_level: float = 0.95,
         cluster: str | None = None,
-        margin: float | None = None,
         title: str = "Rank study",
     ) -> str | None:
         """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
 
-        Args:
-            path (str, default None): the HTML file, written whole or not at all; None returns the text.
-            metrics (str or several): as in ``table``; the first one ranks the models.
-            view (str, default None): as in ``table``.
-            confidence_level (float, default 0.95): as in ``table``.
-            cluster (str, default None): as in ``table``.
-            margin (float, default None): as in ``table``.
-            title (str, default "Rank study"): heading of the page.
+        ``path`` is written whole or not at all. The first metric ranks the models; other arguments are as in ``table``.
 
         Returns:
-            None; the text of the page if path is None.
-
-        Raises:
-            ImportError: without matplotlib.
-            OSError, ValueError: as ``table``, and if the path or the cache directory of matplotlib is not writable.
+            None; the text of the page if path is None. ImportError without matplotlib.
         """
         pyplot()  # raises now instead of after the computation
-        table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster, margin=margin)
+        table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster)
         content = Page(self, table).html(title)
         if path is None:
             return content

@@ -8,18 +8,18 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
-from torchrankmetrics.inference.testing import holm, one_sided
+from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import Cell, DatasetResult
 from torchrankmetrics.study.runs import Facts
-from torchrankmetrics.validation import check_choice, one_number, shorten
+from torchrankmetrics.validation import check_choice
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
 
-EQUAL, RANDOM, WITHIN = "†", "‡", "≈"
+EQUAL, RANDOM = "†", "‡"
 _STARS = (0.05, 0.01, 0.001)
 _RECORD = (
     "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
@@ -38,17 +38,13 @@ class StudyTable(Rendered):
     """Models by datasets: printed with a column per dataset, in machine formats (CSV, JSON, pandas) a row per cell.
 
     Attributes:
-        measures: its metrics.
-        models, datasets: names.
+        measures, models, datasets: metrics and names.
         cells: by (key of the metric, model, dataset), without missing ones.
         results: tests of each (key of the metric, dataset), and its value under random ranking.
-        facts: by dataset.
-        warnings: by dataset.
+        facts, warnings: by dataset.
         confidence_level: of the intervals; 1 - confidence_level is the family-wise error rate of the marks.
         cluster: unit of the intervals and tests.
-        margin: difference that does not matter, in units of the metrics; None: not tested.
-        rows: rows of printed tables, "models" or "datasets".
-        intervals: whether printed tables have intervals.
+        rows, intervals: whether rows of printed tables are "models" or "datasets", and whether they have intervals.
         baseline, baseline_name, stars: see ``marked``.
     """
 
@@ -61,7 +57,6 @@ class StudyTable(Rendered):
     warnings: Mapping[str, Sequence[str]]
     confidence_level: float
     cluster: str | None
-    margin: float | None
     rows: Rows = "models"
     intervals: bool = True
     baseline: str | None = None
@@ -150,9 +145,6 @@ class StudyTable(Rendered):
             found.append(bold)
         if any(cell.is_better_than_random is False for cell in cells):
             found.append(f"{RANDOM}: not significantly better than random ranking ({rate} for each metric).")
-        if self.margin is not None:
-            tests = sum(len(one.tested) for one in self.results.values() if one.models is not None)
-            found.append(f"{WITHIN}: no other model is better by {self.margin:g} or more ({rate}, {tests} models).")
         return tuple(found)
 
     @property
@@ -175,7 +167,6 @@ class StudyTable(Rendered):
 
     def records(self) -> Tabular:
         """A row per model, dataset and metric, with all numbers."""
-        margin = ["p_within"] * (self.margin is not None)
         lines: list[list[Entry]] = []
         for data, one, model in product(self.facts, self.measures, self.models):
             facts, cell = self.facts[data], self.cell(model, data, one.key)
@@ -187,9 +178,8 @@ class StudyTable(Rendered):
                 better = None if cell.is_better_than_random is None else int(cell.is_better_than_random)
                 line += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
             line += [self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None]
-            within = [None if cell is None else cell.p_within] * len(margin)
-            lines.append([*line, facts.tie_rates.get(model), *within])
-        return Tabular.named([*_RECORD.split(), *margin], lines, self.notes, keys=3)
+            lines.append([*line, facts.tie_rates.get(model)])
+        return Tabular.named(_RECORD.split(), lines, self.notes, keys=3)
 
     def _entry(self, one: Measure, model: str | None, data: str) -> Entry:
         """A printed cell; without a model that of random ranking."""
@@ -207,7 +197,7 @@ class StudyTable(Rendered):
         else:
             p = cell.p_best if self.baseline is None else self._p_baseline.get((one.key, model, data), math.nan)
             mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= alpha))
-        mark += RANDOM * (cell.is_better_than_random is False) + WITHIN * (cell.p_within <= alpha + 1e-12)
+        mark += RANDOM * (cell.is_better_than_random is False)
         return Styled(cell.value, *ends, digits=digits, bold=cell.best, mark=mark)
 
     @cached_property
@@ -223,29 +213,15 @@ class StudyTable(Rendered):
         )
 
 
-def check_margin(margin: float | None) -> float | None:
-    """Validate a margin: None, or a number above 0."""
-    number = one_number(margin)
-    if margin is not None and number is None:
-        raise TypeError(f"margin must be a number or None, got {shorten(margin)} of type {type(margin).__name__}")
-    if number is not None and not 0 < number < math.inf:
-        raise ValueError(f"margin must be above 0 and finite, in the units of the metrics; got {margin}")
-    return None if number is None else float(number)
-
-
 def _holm(p: Mapping[Key, float]) -> dict[Key, float]:
     """Adjusted p-values of one family, by key."""
     return dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
 
 
 def marked_cells(
-    measures: Sequence[Measure],
-    results: Results,
-    p_random: Mapping[Pair, Mapping[Pair, float]],
-    alpha: float,
-    margin: float | None,
+    measures: Sequence[Measure], results: Results, p_random: Mapping[Pair, Mapping[Pair, float]], alpha: float
 ) -> Cells:
-    """Test all pairs of models as one family, each metric against random ranking, and all models for the margin."""
+    """Test all pairs of models as one family, and each metric against random ranking."""
     p_pairs = _holm({(place, pair): values[-1] for place, one in results.items() for pair, values in one.pairs.items()})
     directions = {measure.key: measure.higher_is_better for measure in measures}
     better: dict[Place, bool] = {}
@@ -253,14 +229,13 @@ def marked_cells(
         runs = {(*run, data): p for (k, data), found in p_random.items() if k == key for run, p in found.items()}
         for (model, _, data), p in _holm(runs).items():
             better[key, model, data] = p <= alpha and better.get((key, model, data), True)
-    within = {} if margin is None else _p_within(results, directions, margin)
     cells: Cells = {}
     for (key, data), one in results.items():
         adjusted = {pair: p_pairs[(key, data), pair] for pair in one.pairs}
         for model, cell in _ranked(one, adjusted, directions[key], alpha).items():
             place = key, model, data
             known = None if math.isnan(cell.value) else better.get(place)
-            cells[place] = replace(cell, is_better_than_random=known, p_within=within.get(place, math.nan))
+            cells[place] = replace(cell, is_better_than_random=known)
     return cells
 
 
@@ -280,26 +255,3 @@ def _ranked(one: DatasetResult, adjusted: Mapping[Pair, float], higher: bool | N
         rank = 1 + ahead.count(False), len(one.tested) - ahead.count(True)
         cells[name] = replace(cells[name], p_best=1.0 if name in best else p[best[0]], rank=rank)
     return cells
-
-
-def _p_within(results: Results, directions: Mapping[str, bool | None], margin: float) -> dict[Place, float]:
-    """P-values of "some other model is better by the margin or more", by (metric, model, dataset).
-
-    The largest p-value over the other models counts, whichever of them is the best (an intersection-union test);
-    Holm's method makes all cells one family.
-
-    Source: Berger 1982 (doi:10.1080/00401706.1982.10487790); Schuirmann 1987 (doi:10.1007/BF01068419).
-    """
-    found = {}
-    for (key, data), one in results.items():
-        if one.models is None or not one.slope or math.isnan(one.slope):
-            continue
-        sign = 1 if directions[key] else -1
-        values = one.models.value * one.slope * sign  # up to a constant, higher is better
-        for i, model in enumerate(one.tested):
-            others = [j for j in range(len(one.tested)) if j != i]
-            tests = [one.p_value(i, j, -sign * margin) for j in others]
-            found[key, model, data] = max(
-                one_sided(float(values[i] - values[j]), margin, p, 1.0)[0] for j, p in zip(others, tests, strict=True)
-            )
-    return _holm({place: p for place, p in found.items() if not math.isnan(p)})

@@ -78,7 +78,6 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         runs = [(str(one["model"]), str(one["dataset"]), str(one["seed"]), one["file"]) for one in page["files"]]
         order = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
         tests = {"confidence_level": check_confidence_level(options["confidence_level"]), "cluster": options["cluster"]}
-        tests["margin"] = options["margin"]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
     if unknown := [one for one in measures if isinstance(one, str) and known_measure(one) is None]:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.queries.sample import QuerySample, changes
+from torchrankmetrics.definitions.candidates import FloatArray, changes
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import (
     ABSENT,

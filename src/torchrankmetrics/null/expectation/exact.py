@@ -6,25 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.sums import PrefixRule, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import known
-from torchrankmetrics.null.expectation.provider import (
-    UNDEFINED,
-    ExpectationProvider,
-    unavailable,
-    valued_tasks,
-)
+from torchrankmetrics.null.expectation.provider import CachedExpectation, enumeration, unavailable
 
 
 def strategies(definition: RankDefinition) -> Iterator[Callable[[RankDefinition, CandidateCounts], Moments | None]]:
-    """Yield the strategies that serve a metric in the order in which they are tried; load only their files.
-
-    A strategy returns None, or raises ``ExpectationUnavailableError``, for counts that it does not serve.
-    """
+    """Yield the strategies for a metric, in order; they return None or raise for counts that they do not serve."""
     kind, p, a = definition.aggregation, known(definition.f).exponent, known(definition.g).exponent
     if definition.is_mean_of_f:
         yield mean_of_f
@@ -43,8 +34,6 @@ def strategies(definition: RankDefinition) -> Iterator[Callable[[RankDefinition,
         from torchrankmetrics.null.expectation.variance import rank_variance
 
         yield rank_variance
-    from torchrankmetrics.null.expectation.outcomes import enumeration
-
     yield enumeration
     if is_power:
         from torchrankmetrics.null.expectation.power import power_mean_by_gauss
@@ -64,10 +53,7 @@ def mean_of_f(definition: RankDefinition, counts: CandidateCounts) -> Moments:
 
 
 def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of exp(+-(sum of v_i log r_i)).
-
-    With s = +-v_i, E is the product of E[r_i^s], and V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1).
-    """
+    """Exact moments of exp(+-(sum of v_i log r_i)), products of moments of r_i^(+-v_i)."""
     log_mean = log_spread = 0.0
     for weight in np.unique(counts.weight):
         part = counts.weight == weight
@@ -90,14 +76,11 @@ def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
     return np.log1p(mean), rule.variances(excess) / (1 + mean) ** 2
 
 
-class ExactExpectation(ExpectationProvider):
-    """Deterministic null moments, each metric by the closed form or quadrature of its kind; results are cached.
-
-    The formulas and their sources are in the docstrings of ``strategies`` and in docs/mathematics.md.
+class ExactExpectation(CachedExpectation):
+    """Deterministic null moments by closed forms or quadrature (docs/mathematics.md); results are cached.
 
     Args:
-        cache_size (int, default 512): number of (definition, counts) results to keep, so that later epochs on the same
-            data cost nothing.
+        cache_size (int, default 512): number of (definition, counts) results to keep.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> ExactExpectation().moments(MEAN_RANK, [3, 5])
@@ -108,17 +91,6 @@ class ExactExpectation(ExpectationProvider):
         self._cache_size = cache_size
         self._cached = functools.lru_cache(cache_size)(_exact_moments)
 
-    def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
-    ) -> Moments:
-        """Null mean and variance; arguments and errors as in ``ExpectationProvider.moments``."""
-        counts = valued_tasks(definition, counts, weight)
-        return self._cached(definition, counts) if counts.num_tasks else UNDEFINED
-
-    def answers(self, definition: RankDefinition) -> bool:
-        """Whether the null is defined: every such metric has exact moments for at least small counts."""
-        return definition.has_null
-
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":
         return self  # copies of a metric share the cache
 
@@ -127,10 +99,9 @@ class ExactExpectation(ExpectationProvider):
 
 
 def _exact_moments(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    if definition.has_null:
-        for strategy in strategies(definition):
-            if (result := strategy(definition, counts)) is not None:
-                return result
+    for strategy in strategies(definition):
+        if (result := strategy(definition, counts)) is not None:
+            return result
     raise unavailable(definition, "has no exact expectation for these counts, whose product exceeds 2,000,000")
 
 

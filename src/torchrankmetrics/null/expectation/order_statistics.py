@@ -25,7 +25,7 @@ _WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
 
 def order_statistic(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
     """Exact moments of a power of the largest, smallest or median rank; None for a median if weights differ."""
-    if not (counts.equal_weights or definition.is_extreme):
+    if not definition.is_extreme and counts.weight.min() != counts.weight.max():
         return None
     N, count = sum_by_value(counts.num_candidates, counts.count)
     return _moments(definition, _IndependentRanks(N, np.ones_like(N), count.astype(np.int64)))
@@ -54,9 +54,7 @@ class _IndependentRanks:
         """P(x < r <= y), for integers or points between them that broadcast with (u,)."""
         if self._m.max() == 1:
             return np.maximum(np.minimum(y, self.num_candidates) - x, 0.0) / self.num_candidates
-        above, further = (
-            log_miss(*np.broadcast_arrays(self.num_candidates, self._m, np.minimum(z, self.last))) for z in (x, y)
-        )
+        above, further = (log_miss(self.num_candidates, self._m, np.minimum(z, self.last)) for z in (x, y))
         with np.errstate(invalid="ignore"):  # both are impossible
             return np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
 
@@ -162,10 +160,7 @@ def _gap_correction(
 
 
 def _gap_rule(tasks: _IndependentRanks, x: float) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights for sums over y - x = 0, 1, ...; the diagonal counts half.
-
-    Panels end at the kinks y = N_i, at distances from x that need not be integers: so the sum stays smooth in x.
-    """
+    """Nodes and weights for sums over y - x = 0, 1, ...; the diagonal counts half."""
 
     def log_free(gap: int) -> float:
         with np.errstate(divide="ignore"):
@@ -176,6 +171,7 @@ def _gap_rule(tasks: _IndependentRanks, x: float) -> tuple[FloatArray, FloatArra
     last = min(float(stop), float(end))
     kinks = tasks.last[(x < tasks.last) & (tasks.last - x < stop)] - x
     doubled = (2 * x + 1 + PANEL_NODES) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y
+    # panels end at the kinks, at distances from x that need not be integers: so the sum stays smooth in x
     inner = np.r_[kinks[kinks > 1], doubled[(doubled > 1) & (doubled < last)]]
     nodes, weights = [np.zeros(1)], [np.full(1, 0.5)]
     for begin, end in pairwise([1.0, *np.sort(inner).tolist(), last]):

@@ -68,10 +68,7 @@ def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
 
 
 class _PowerSum:
-    """S = sum of v_i r_i^p relative to its mean mu, over distinct (N, v) sorted by the largest value of v r^p / mu.
-
-    ``smallest`` is the smallest value of S / mu; its cumulants 0 and 1 are zero.
-    """
+    """S = sum of v_i r_i^p relative to its mean mu, over distinct (N, v) sorted by the largest value of v r^p / mu."""
 
     def __init__(self, counts: CandidateCounts, p: float) -> None:
         self._p = p
@@ -221,10 +218,7 @@ _MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
 
 
 def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by a Gauss rule with 20 cumulants of the sum.
-
-    An error if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
-    """
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by Gauss rules with 8 and 10 nodes, from 20 cumulants of the sum."""
     p, a = definition.exponents
     S = _PowerSum(counts, p)
     spread = math.sqrt(S.cumulants[2])

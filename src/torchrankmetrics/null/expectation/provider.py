@@ -1,14 +1,21 @@
-"""`ExpectationProvider`, the protocol of null moments, and the error if none are known."""
+"""`ExpectationProvider`, the protocol of null moments; moments of all rank vectors, or random ones."""
 
+import functools
 import math
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.protocol import Definition
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
+from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.validation import check_int, shorten
+
+LIMIT = 2_000_000  # rank vectors to enumerate
+_BLOCK = 1 << 20  # ranks in memory at a time
 
 
 @runtime_checkable
@@ -21,15 +28,12 @@ class ExpectationProvider(Protocol):
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Null mean and variance of the metric; the variance is exactly zero if the metric cannot vary.
+        """Return the null mean and variance of the metric; the variance is exactly 0 if the metric cannot vary.
 
         Args:
             definition (RankDefinition): the metric.
             counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
             weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
-
-        Returns:
-            ``Moments``: mean and variance, float64.
 
         Raises:
             ExpectationUnavailableError: if this provider has no moments for the definition and counts.
@@ -38,14 +42,7 @@ class ExpectationProvider(Protocol):
         ...
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether ``moments`` serves this definition, for at least some counts.
-
-        Args:
-            definition (RankDefinition): the metric.
-
-        Returns:
-            True if ``moments`` supports the definition.
-        """
+        """Return whether ``moments`` serves this definition, for at least some counts."""
         ...
 
 
@@ -53,25 +50,108 @@ class ExpectationUnavailableError(ValueError):
     """The null moments of a metric are not known; the message names an alternative."""
 
 
-def valued_tasks(
-    definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None
-) -> CandidateCounts:
-    """Return the counts of the ranking tasks on which a metric has a value; maybe none."""
-    if weight is not None or not isinstance(counts, CandidateCounts):
-        counts = CandidateCounts.of(counts, weight)
-    return counts.at_least(definition.min_candidates)
+class CachedExpectation(ExpectationProvider):
+    """Moments of ``_cached`` for the tasks on which a metric has a value; copies of a metric share the results."""
 
+    _cached: Callable[[RankDefinition, CandidateCounts], Moments]
 
-UNDEFINED = Moments(math.nan, 0.0)  # without tasks
+    def moments(
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
+    ) -> Moments:
+        """Null mean and variance; arguments and errors as in ``ExpectationProvider.moments``."""
+        if weight is not None or not isinstance(counts, CandidateCounts):
+            counts = CandidateCounts.of(counts, weight)
+        if not definition.has_null:
+            raise unavailable(definition)
+        counts = counts.at_least(definition.min_candidates)
+        return self._cached(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
+
+    def answers(self, definition: RankDefinition) -> bool:
+        """Whether the null is defined: every such metric has moments for at least small counts."""
+        return definition.has_null
 
 
 def unavailable(definition: Definition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
     """Build the error that names the metric and an alternative."""
     if not definition.has_null:
-        return ExpectationUnavailableError(
-            f"{shorten(definition.name)} has no null distribution given by candidate counts; use view='base'"
-        )
-    return ExpectationUnavailableError(
-        f"{shorten(definition.name)} {why}; "
-        "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
-    )
+        why, instead = "has no null distribution given by candidate counts", "use view='base'"
+    else:
+        instead = "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
+    return ExpectationUnavailableError(f"{shorten(definition.name)} {why}; {instead}")
+
+
+def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+    """Moments over all rank vectors, of any metric; None if the product of the N_i exceeds ``LIMIT``."""
+    N, count = counts.num_candidates, counts.count
+    free = N > 1
+    if (count[free] * np.log(N[free])).sum() > math.log(LIMIT) + 1e-9:
+        return None
+    # tasks with one candidate have rank 1: one entry with their total weight is the same weighted sample
+    size = np.repeat(N[free], count[free])
+    weight = np.repeat(counts.weight[free], count[free])
+    fixed = float((counts.weight[~free] * count[~free]).sum())
+    if fixed:
+        size, weight = np.append(size, 1), np.append(weight, fixed)
+    sizes = size.tolist()
+    tables = {n: apply_transform(known(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64)) for n in sizes}
+    values = np.empty(math.prod(sizes))
+    block = max(1, _BLOCK // len(size))
+    for begin in range(0, len(values), block):
+        index = np.unravel_index(np.arange(begin, min(begin + block, len(values))), sizes)
+        transformed = np.stack([tables[n][i] for n, i in zip(sizes, index, strict=True)])
+        values[begin : begin + block] = apply_transform(definition.g, aggregate(definition, transformed, weight), "g")
+    return _moments(values, ddof=0)
+
+
+def _moments(values: FloatArray, ddof: int) -> Moments:
+    """Mean and variance of outcomes (m,); the variance is exactly zero if all are equal."""
+    if values.min() == values.max():
+        return Moments(float(values[0]), 0.0)
+    mean = values.mean()
+    residual = values - mean
+    # the second term corrects for the rounding of the mean
+    variance = ((residual**2).sum() - residual.sum() ** 2 / len(values)) / (len(values) - ddof)
+    return Moments(float(mean), float(variance))
+
+
+class MonteCarloExpectation(CachedExpectation):
+    """Estimate null moments from random rank vectors; the same seed gives the same numbers in any order of calls.
+
+    The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a nearly normal metric.
+
+    Args:
+        samples (int, default 10000): number of rank vectors, at least 2.
+        seed (int, default 0): seed of NumPy's default generator, >= 0.
+
+    Raises:
+        TypeError, ValueError: if ``samples`` or ``seed`` is not an integer, or below its least value.
+
+    >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
+    >>> round(MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5]).mean, 1)  # exact: 2.5
+    2.5
+    """
+
+    def __init__(self, samples: int = 10_000, seed: int = 0) -> None:
+        self.samples = check_int("samples", samples, 2)
+        self.seed = check_int("seed", seed, 0)
+        self._cached = functools.lru_cache(512)(self._simulate)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MonteCarloExpectation, (self.samples, self.seed)  # without results
+
+    def __repr__(self) -> str:
+        return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
+
+    def _simulate(self, definition: RankDefinition, counts: CandidateCounts) -> Moments:
+        size = np.repeat(counts.num_candidates, counts.count)
+        weight = np.repeat(counts.weight, counts.count)
+        random = np.random.default_rng(self.seed)
+        values = np.empty(self.samples)
+        block = max(1, 4 * _BLOCK // len(size))
+        for begin in range(0, self.samples, block):
+            ranks = random.integers(1, size[:, None], (len(size), min(block, self.samples - begin)), endpoint=True)
+            N = np.broadcast_to(size[:, None], ranks.shape).ravel() if definition.uses_candidates else None
+            transformed = apply_transform(definition.f, ranks.ravel().astype(np.float64), num_candidates=N)
+            outcomes = aggregate(definition, transformed.reshape(ranks.shape), weight)
+            values[begin : begin + block] = apply_transform(definition.g, outcomes, "g")
+        return _moments(values, ddof=1)

@@ -13,12 +13,7 @@ from torchrankmetrics.null.expectation.provider import unavailable
 
 
 def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of sum v_i (r_i - mean)^2.
-
-    With mu, s2, m4 the mean, variance and fourth central moment of U{1..N}, the moments are two sums. E = sum (v -
-    v^2) s2 + sum v (mu - mu_bar)^2. V = sum (v - v^2)^2 (m4 - s2^2) + 2 [(sum v^2 s2)^2 - sum v^4 s2^2] + 4 sum s2
-    v^2 (mu - mu_bar)^2.
-    """
+    """Exact moments of sum v_i (r_i - mean)^2, from mean mu, variance s2 and fourth central moment m4 of each rank."""
     N, v, c = counts.num_candidates.astype(np.float64), counts.weight, counts.count
     mu, s2 = (N + 1) / 2, (N - 1) * (N + 1) / 12
     m4 = (N - 1) * (N + 1) * (3 * N * N - 7) / 240
@@ -45,25 +40,18 @@ def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts)
     if variance.variance == 0.0:
         return Moments(math.sqrt(variance.mean), 0.0)
     moments = _relative_central_moments(counts, variance.mean)
-    if moments[2] <= _CONCENTRATED:
-        first = _from_moments(moments)
+    if moments[2] <= _CONCENTRATED:  # E[sqrt(1 + x)] - 1 of nearly normal x; moments 5 and 6 to their leading order
+        _, _, m2, m3, m4 = moments.tolist()
+        first = -m2 / 8 + m3 / 16 - 5 * m4 / 128 + 7 * (10 * m2 * m3) / 256 - 21 * (15 * m2**3) / 1024
     else:
         first = _from_integral(definition, counts, variance.mean, moments)
     return Moments(math.sqrt(variance.mean) * (1 + first), -variance.mean * first * (2 + first))
 
 
-def _from_moments(m: FloatArray) -> float:
-    """E[sqrt(1 + x)] - 1 from E[x^2], E[x^3], E[x^4] of nearly normal x; the fifth and sixth to their leading order."""
-    fifth, sixth = 10 * m[2] * m[3], 15 * m[2] ** 3
-    return float(-m[2] / 8 + m[3] / 16 - 5 * m[4] / 128 + 7 * fifth / 256 - 21 * sixth / 1024)
-
-
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
-    """E[(V / E V - 1)^k], k = 0..4.
-
-    For ranks y centered and in units of sqrt(E V), and a normal Z, E exp(-e^2 V) = E_Z of the product of
-    E exp(-e^2 v y^2 + sqrt(2) e v y Z). Its coefficients are polynomials in Z: five Gauss-Hermite nodes are exact.
-    """
+    """E[(V / E V - 1)^k], k = 0..4."""
+    # for ranks y centered and in units of sqrt(E V), and a normal Z, E exp(-e^2 V) = E_Z of the product of
+    # E exp(-e^2 v y^2 + sqrt(2) e v y Z); its coefficients are polynomials in Z: five Gauss-Hermite nodes are exact
     N, index = np.unique(counts.num_candidates, return_inverse=True)
     v, count = counts.weight, counts.count
     center = float((count * v * (counts.num_candidates + 1) / 2).sum())

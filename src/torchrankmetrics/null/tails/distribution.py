@@ -6,6 +6,7 @@ so that the moments of S up to the third order in the width of a cell are kept.
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -97,7 +98,9 @@ class Summands:
     """
 
     moved = 0.0  # how far an atom was moved because its weight was condensed
-    num_listed = 0  # number of values that ``atoms`` of all groups list
+    num_listed: int  # number of values that ``atoms`` of all groups list
+    gap: FloatArray  # of each group, from its largest value to the next one
+    share: FloatArray  # of each group, the probability of its largest value
 
     def __init__(
         self,
@@ -240,7 +243,7 @@ class Summands:
 
     def log_best(self, short: float) -> float | None:
         """Log-probability of the largest sum; None if other sums may be within ``short`` of it."""
-        raise NotImplementedError
+        return self.total(np.log(self.share)) if (self.gap > short).all() else None
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -276,14 +279,9 @@ class RankSummands(Summands):
             cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(stop, low)
         super().__init__(cells, starts, (segment.ravel(), v, c, best.max(axis=0), best.min(axis=0)), first, RATIO)
         self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
-
-    def log_best(self, short: float) -> float | None:
-        """Log-probability of the best ranks in all tasks; None if other sums may be within ``short`` of them."""
-        most = int(self.values.jumps[0]) if self.values.is_step and len(self.values.jumps) else 1
-        best, next_best = self.values(np.array([most, most + 1]))
-        if self.first.any() or not (self.given[most < self.N] * (best - next_best) > short).all():
-            return None
-        return self.total(np.log(np.minimum(most, self.N) / self.N))
+        most = int(values.jumps[0]) if values.is_step and len(values.jumps) else 1
+        self.gap = np.where(most < N, v * -np.diff(values(np.array([most, most + 1]))), math.inf)
+        self.share = np.minimum(most, N) / N
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -295,8 +293,8 @@ class RankSummands(Summands):
 
     def negated(self) -> Summands:
         """The distribution of -S."""
-        values = RankValues.__new__(RankValues)
-        values.__dict__ |= self.values.__dict__ | {"sign": -self.values.sign}
+        values = copy(self.values)
+        values.sign = -values.sign
         return RankSummands(values, self.first, self.N, self.given, self.c)
 
     def condensed(self) -> Summands:
@@ -341,13 +339,8 @@ class ListedSummands(Summands):
         groups = np.arange(len(lists)), v, c, best, worst
         super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, None, 1.0)
         self.num_listed = sum(len(x) for x, _ in lists)
-
-    def log_best(self, short: float) -> float | None:
-        """Log-probability of the largest value of all; None if other sums may be within ``short`` of it."""
-        gaps = np.array([x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in self.lists])
-        if not (self.given[0] * gaps > short).all():
-            return None
-        return self.total(np.log([mass[-1] / mass.sum() for _, mass in self.lists]))
+        self.gap = v * np.array([x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in lists])
+        self.share = np.array([mass[-1] / mass.sum() for _, mass in lists])
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""

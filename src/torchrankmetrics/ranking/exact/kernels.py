@@ -1,7 +1,6 @@
 """Counting against an interval, compiled by Numba: the functions of ``exact.counting``, and int8."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numba
 import numpy as np
@@ -41,7 +40,7 @@ class CompiledIntervalCounter:
         tasks, width = self._totals.shape[1], numbers.shape[1]
         columns = tuple(part[left : left + width] for part in self._columns)
         pieces = []
-        for first, last in pairwise(cuts(tasks, tasks * width // _PER_THREAD)):
+        for first, last in cuts(tasks, tasks * width // _PER_THREAD):
             listed = np.empty((2, (last - first) * min(self._limit, width) + 8), np.int32)
             limits = left, self._limit, first, last
             pieces.append((numbers, self._tasks, columns, limits, self._totals, listed))
@@ -164,7 +163,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     out = np.empty(len(row))
     given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
     parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
-    side_by_side(_products, [(*given, *piece) for piece in pairwise(parts)])
+    side_by_side(_products, [(*given, *piece) for piece in parts])
     return torch.from_numpy(out)
 
 
