@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from torchrankmetrics.validation import shorten
 Triple = tuple[str, str, str]
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(NamedTuple):
     """Splits as integer triples (n, 3), ids in the order of the sorted labels, with the number of entities."""
 
     splits: Mapping[str, IntArray]
@@ -32,11 +31,10 @@ def read_text(path: str | os.PathLike[str], expected: str) -> str:
 
 def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
     """Read the triples of a file as text; the ValueError for a line without three columns names the line."""
-    name = os.fspath(path)
+    name, triples = os.fspath(path), []
     text = read_text(path, "a file of triples has head, relation, tail in a line")
     if not text:
         raise ValueError(f"{name} is empty: expected a triple (head, relation, tail) in every line")
-    triples: list[Triple] = []
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):  # labels may contain other line breaks
         columns = line.split("\t")
         if len(columns) != 3 or not all(map(str.strip, columns)):
