@@ -101,7 +101,12 @@ def _mark_interval(tile, begin, end, task, tasks, columns, above, inside):
 def _mark_int8(tile, begin, end, task, tasks, columns, above, inside):
     cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
     by_error, by_norm, slack = tasks[3][task], tasks[4][task], tasks[5][task]
-    unit, error, norm, shift = columns[0][begin:end], columns[1][begin:end], columns[2][begin:end], columns[3][begin:end]
+    unit, error, norm, shift = (
+        columns[0][begin:end],
+        columns[1][begin:end],
+        columns[2][begin:end],
+        columns[3][begin:end],
+    )
     for j in range(cells.shape[0]):
         apart = np.float32(cells[j]) - true * unit[j]
         if shift.shape[0]:
