@@ -40,7 +40,7 @@ MUTATIONS = {
         "tests/ranking/test_rank_scores.py",
     ),
     "ties: tie blocks lose their weights": Mutation(
-        "return float((blocks.count * blocks.weight * mean).sum() / sample.total)",
+        "return float((blocks.mass * mean).sum() / sample.total)",
         "return float((blocks.count * mean).sum() / sample.total)",
         "tests/invariants/test_invariants.py",
     ),

@@ -76,9 +76,7 @@ def probability_text(log10: float) -> str:
         return f"{10**log10:.4f}"
     exponent = math.floor(log10)
     digits = f"{10 ** (log10 - exponent):.3g}"
-    if digits == "10":  # 9.996 rounds up
-        digits, exponent = "1", exponent + 1
-    return f"{digits}e{exponent:03d}"
+    return f"1e{exponent + 1:03d}" if digits == "10" else f"{digits}e{exponent:03d}"  # 9.996 rounds up
 
 
 EntitySide = Literal["head", "tail"]

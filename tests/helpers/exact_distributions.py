@@ -9,6 +9,8 @@ from fractions import Fraction
 
 import mpmath
 
+from reference import median
+
 mpmath.mp.dps = 50
 INF = float("inf")
 
@@ -19,19 +21,6 @@ def shares(N, weights=None):
     kept = [(n, x) for n, x in zip(N, w, strict=True) if x > 0]
     total = sum(x for _, x in kept)
     return [n for n, _ in kept], [x / total for _, x in kept]
-
-
-def median(values, v):
-    """Lower weighted median; midpoint where the cumulative weight is exactly one half."""
-    cumulative = Fraction(0)
-    pairs = sorted(zip(values, v, strict=True))
-    for i, (x, share) in enumerate(pairs):
-        cumulative += share
-        if cumulative == Fraction(1, 2):
-            return Fraction(x + pairs[i + 1][0]) / 2
-        if cumulative > Fraction(1, 2):
-            return Fraction(x)
-    raise AssertionError
 
 
 def number(x):

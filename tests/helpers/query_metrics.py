@@ -1,5 +1,7 @@
 """Every metric of queries beside its plain definition, and samples from blocks of ties."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,7 @@ UNCUT = [
     (d.QUERY_AUC, exact.auc),
     (d.FIRST_MEAN_RANK, exact.first_mr),
     (d.QueryDefinition("mean_rank", f=Power(1)), lambda ranks, N: sum(ranks) / len(ranks)),
+    (d.rank_biased_precision(0.5), lambda ranks, N: sum(Fraction(1, 2) ** r for r in ranks)),
     (d.QueryDefinition("root", f=lambda r: r.rsqrt()), lambda ranks, N: sum(r**-0.5 for r in ranks) / len(ranks)),
 ]
 # definition, and the value of ranks among N candidates

@@ -24,49 +24,50 @@ def collection(ranks, *names, candidates=50, **columns):
     return metric
 
 
-class TestTasksWithoutWeight:
-    @pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
-    def test_such_tasks_are_left_out_of_pairs_with_their_cluster_keys(self):
-        ids, weight = [5, 5, 6, 7, 8], [0.0, 1, 1, 1, 1]
-        a = RankTable.from_ranks(Ranks([1, 4, 2, 3, 9], None, 50), weight=weight, sample_id=ids)
-        b = RankTable.from_ranks(Ranks([9, 1, 2, 1, 3], None, 50), weight=weight, sample_id=ids)
-        with_them = compare(a, b, "mr", cluster=[9, 0, 0, 1, 2])
-        kept = [RankTable(table.rows[1:]) for table in (a, b)]
-        assert with_them == compare(*kept, "mr", cluster=[0, 0, 1, 2])
+@pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
+def test_tasks_without_weight_are_left_out_of_pairs_with_their_cluster_keys():
+    ids, weight = [5, 5, 6, 7, 8], [0.0, 1, 1, 1, 1]
+    a = RankTable.from_ranks(Ranks([1, 4, 2, 3, 9], None, 50), weight=weight, sample_id=ids)
+    b = RankTable.from_ranks(Ranks([9, 1, 2, 1, 3], None, 50), weight=weight, sample_id=ids)
+    with_them = compare(a, b, "mr", cluster=[9, 0, 0, 1, 2])
+    kept = [RankTable(table.rows[1:]) for table in (a, b)]
+    assert with_them == compare(*kept, "mr", cluster=[0, 0, 1, 2])
 
 
-class TestLargeNumbers:
-    def test_ranks_near_the_limit_are_added_exactly(self):
-        most = 2**62 - 1
-        assert evaluate(Ranks([most - 2], [most], most), metrics=["mr"])["mr"] == float(most - 1)
-        assert ranks_module._MOST == candidates_module.MOST_CANDIDATES == most
+def test_ranks_near_the_limit_are_added_exactly():
+    most = 2**62 - 1
+    assert evaluate(Ranks([most - 2], [most], most), metrics=["mr"])["mr"] == float(most - 1)
+    assert ranks_module._MOST == candidates_module.MOST_CANDIDATES == most
 
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda: evaluate([1], num_candidates=2**62),
-            lambda: evaluate([1], num_candidates=2**80),
-            lambda: evaluate([1], num_candidates=[2**62]),
-            lambda: MonteCarloExpectation(10).moments(RankCollection(["mr"])["mr"].definition, [2**62]),
-        ],
-    )
-    def test_too_many_candidates_raise(self, call):
-        with pytest.raises(ValueError, match=r"num_candidates.*below 2\^62"):
-            call()
 
-    @pytest.mark.parametrize("name", ["group", "sample_id"])
-    @pytest.mark.parametrize("bad", [2**63, 2**64 - 1])
-    def test_ids_beyond_int64_raise(self, name, bad):
-        for ids in (np.array([bad], dtype=np.uint64), torch.from_numpy(np.array([bad], dtype=np.uint64))):
-            with pytest.raises(ValueError, match=rf"{name} must be below 2\^63, got {bad}"):
-                collection([1], **{name: ids})
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: evaluate([1], num_candidates=2**62),
+        lambda: evaluate([1], num_candidates=2**80),
+        lambda: evaluate([1], num_candidates=[2**62]),
+        lambda: MonteCarloExpectation(10).moments(RankCollection(["mr"])["mr"].definition, [2**62]),
+    ],
+)
+def test_too_many_candidates_raise(call):
+    with pytest.raises(ValueError, match=r"num_candidates.*below 2\^62"):
+        call()
 
-    def test_counts_of_tasks_beyond_int64_raise(self):
-        with pytest.raises(ValueError, match=r"count must sum to less than 2\^63"):
-            CandidateCounts.of([3, 4], count=[2**62, 2**62])
-        table = RankTable.from_numpy({"optimistic": [1, 1], "num_candidates": 3, "count": 2**62})
-        with pytest.raises(ValueError, match=r"counts.*2\^63"):
-            evaluate(table)
+
+@pytest.mark.parametrize("name", ["group", "sample_id"])
+@pytest.mark.parametrize("bad", [2**63, 2**64 - 1])
+def test_ids_beyond_int64_raise(name, bad):
+    for ids in (np.array([bad], dtype=np.uint64), torch.from_numpy(np.array([bad], dtype=np.uint64))):
+        with pytest.raises(ValueError, match=rf"{name} must be below 2\^63, got {bad}"):
+            collection([1], **{name: ids})
+
+
+def test_counts_of_tasks_beyond_int64_raise():
+    with pytest.raises(ValueError, match=r"count must sum to less than 2\^63"):
+        CandidateCounts.of([3, 4], count=[2**62, 2**62])
+    table = RankTable.from_numpy({"optimistic": [1, 1], "num_candidates": 3, "count": 2**62})
+    with pytest.raises(ValueError, match=r"counts.*2\^63"):
+        evaluate(table)
 
 
 WEIGHTS = {
@@ -77,32 +78,30 @@ WEIGHTS = {
 }
 
 
-class TestExtremeWeights:
-    """Any weights that float64 holds, against Fractions."""
+@pytest.mark.parametrize("average", ["micro", "macro"])
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("name", ["mr", "mrr", "median_rank", "rank_variance", "gmr", "count"])
+def test_values_under_extreme_weights(name, weights, average):
+    if name == "median_rank" and "usual" in weights:
+        pytest.skip("a share of the weight within 1e-12 of one half counts as one half")
+    weights, ranks, groups = WEIGHTS[weights], [2, 9, 4, 30], [0, 0, 1, 1]
+    tasks = [
+        Task(rank, rank, 50, Fraction(weight), group)
+        for rank, weight, group in zip(ranks, weights, groups, strict=True)
+    ]
+    metric = RankMetric(parse_name(name).definition, average=average)
+    metric.update(Ranks(ranks, None, 50), weight=weights, group=groups)
+    assert metric.compute().item() == pytest.approx(reference.value(name, tasks, average=average), rel=1e-12)
 
-    @pytest.mark.parametrize("average", ["micro", "macro"])
-    @pytest.mark.parametrize("weights", WEIGHTS)
-    @pytest.mark.parametrize("name", ["mr", "mrr", "median_rank", "rank_variance", "gmr", "count"])
-    def test_values(self, name, weights, average):
-        if name == "median_rank" and "usual" in weights:
-            pytest.skip("a share of the weight within 1e-12 of one half counts as one half")
-        weights, ranks, groups = WEIGHTS[weights], [2, 9, 4, 30], [0, 0, 1, 1]
-        tasks = [
-            Task(rank, rank, 50, Fraction(weight), group)
-            for rank, weight, group in zip(ranks, weights, groups, strict=True)
-        ]
-        metric = RankMetric(parse_name(name).definition, average=average)
-        metric.update(Ranks(ranks, None, 50), weight=weights, group=groups)
-        assert metric.compute().item() == pytest.approx(reference.value(name, tasks, average=average), rel=1e-12)
 
-    @pytest.mark.parametrize("weights", WEIGHTS)
-    def test_moments(self, weights):
-        weights = WEIGHTS[weights]
-        tasks = [Task(1, 1, n, Fraction(weight)) for n, weight in zip([3, 5, 4, 7], weights, strict=True)]
-        counts = CandidateCounts.of([3, 5, 4, 7], weights)
-        expected = reference.moments("mr", tasks)
-        got = RankCollection(["mr"])["mr"].expectation.moments(RankCollection(["mr"])["mr"].definition, counts)
-        assert (got.mean, got.variance) == pytest.approx(expected, rel=1e-12)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_moments_under_extreme_weights(weights):
+    weights = WEIGHTS[weights]
+    tasks = [Task(1, 1, n, Fraction(weight)) for n, weight in zip([3, 5, 4, 7], weights, strict=True)]
+    counts = CandidateCounts.of([3, 5, 4, 7], weights)
+    expected = reference.moments("mr", tasks)
+    got = RankCollection(["mr"])["mr"].expectation.moments(RankCollection(["mr"])["mr"].definition, counts)
+    assert (got.mean, got.variance) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_own_column_is_left_out_however_its_score_was_rounded():

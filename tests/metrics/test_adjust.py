@@ -104,7 +104,7 @@ def test_zero_variance_under_the_null_is_nan_with_a_warning():
         ((0.3, "mrr", []), {}, "num_candidates is empty"),
         (("54.3%", "Hits@10", "FB15k-237"), {}, "not in percent"),
         (("0.355", "MRR"), {"dataset": "FB15k-237"}, "did you mean 'num_candidates'"),
-        (("0.355", "MRR", "FB15k"), {}, "torchrankmetrics candidates"),
+        (("0.355", "MRR", "FB15k"), {}, "KnownTriples.num_candidates` counts others"),
         (("0.355", "MRR", "FB15k-273"), {}, "fb15k237"),
     ],
 )

@@ -66,20 +66,6 @@ def test_summary_takes_each_metric_with_its_own_rank_type_and_average():
     assert values["c"] == 0.5 * 1.5 + 0.5 * 6
 
 
-def test_optimum_and_direction_are_derived_or_views_are_rejected():
-    given = RankDefinition("x", f=lambda r: 2 / r, optimum=2.0)
-    assert (given.optimum, given.higher_is_better) == (2.0, True)
-    views = ["base", "normalized", "adjusted_index", "z_score"]
-    open_ended = RankDefinition("x", f=lambda r: -r, optimum=None, higher_is_better=True)
-    for definition, allowed in ((given, views), (open_ended, ["base", "normalized", "z_score"])):
-        for view in views:
-            if view in allowed:
-                RankMetric(definition, view=view)
-            else:
-                with pytest.raises(ValueError, match=f"view='{view}' has no meaning for 'x': it has no best value"):
-                    RankMetric(definition, view=view)
-
-
 def test_nan_scores_rank_last_with_one_warning():
     collection = RankCollection(["mr", "mrr"])
     scores = torch.tensor([[float("nan"), 0.1, 0.2], [0.5, float("nan"), 0.2], [0.5, 0.1, 0.2]])
@@ -127,9 +113,6 @@ def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():
     assert repr(Ranks([3])) == "Ranks(optimistic=[3], pessimistic=[3])"
     with pytest.raises(ValueError, match="has 0 negatives"):
         Ranks([3]).full_rank_estimate(100)
-
-
-# Results speak for themselves: what evaluation gives can be written into a notebook, a page and a paper
 
 
 def collected(shift=0):

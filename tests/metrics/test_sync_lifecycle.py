@@ -106,44 +106,8 @@ def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(pool
         assert found["after"] == expected
 
 
-def job_bad_input(bad: bool) -> tuple[str, dict[str, str], int]:
-    metrics = collection(names=["mrr", "mr"])
-    update(metrics, HEAD)
-    error = ""
-    if bad:
-        try:
-            metrics.update(torch.zeros(2, 3), torch.tensor([0, 7]))
-        except IndexError as raised:
-            error = str(raised)
-    return error, bits(metrics.compute()), next(iter(metrics.values(copy_state=False))).update_count
-
-
-def test_bad_input_on_one_process_leaves_its_state(pool: WorkerPool) -> None:
-    expected = of_one_process([HEAD, HEAD], names=["mrr", "mr"])
-    found = pool.run(job_bad_input, [(True,), (False,)])
-    assert "target" in found[0][0]
-    assert [(values, count) for _, values, count in found] == [(expected, 1)] * 2
-
-
-# The options of torchmetrics that decide who gathers, from whom, and when
-
-
 BATCHES = [HEAD, TAIL, MORE]  # one per process
 PROCESSES = [(0,), (1,), (2,)]
-
-
-def job_alone_and_on_cpu(rank: int) -> list[dict[str, str]]:
-    alone, on_cpu = collection(sync_on_compute=False), collection(compute_on_cpu=True)
-    for metrics in (alone, on_cpu):
-        update(metrics, BATCHES[rank])
-    return [bits(alone.compute()), bits(on_cpu.compute())]
-
-
-def test_sync_on_compute_false_gives_the_values_of_this_process(pool: WorkerPool) -> None:
-    every = of_one_process(BATCHES)
-    for rank, (alone, on_cpu) in enumerate(pool.run(job_alone_and_on_cpu, PROCESSES)):
-        assert alone == of_one_process([BATCHES[rank]])
-        assert on_cpu == every
 
 
 def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:

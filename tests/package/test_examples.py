@@ -25,9 +25,6 @@ def is_picture(path: Path) -> bool:
     return path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 20_000
 
 
-# retrieval and recommendation
-
-
 def test_dense_retrieval_in_chunks_reports_ties_in_bfloat16() -> None:
     output = fork_script(EXAMPLES / "dense_retrieval.py", "--queries", "40", "--passages", "5000")
     single, half, product = output.split("passages, bfloat16")
@@ -69,9 +66,6 @@ def test_complex_queries_by_pattern() -> None:
     output = fork_script(EXAMPLES / "complex_queries.py", "--entities", "60", "--queries", "20")
     assert "'macro_mrr'" in output
     assert [line.split()[0] for line in output.splitlines()[-3:]] == ["1p", "2p", "2i"]
-
-
-# knowledge graphs
 
 
 @pytest.mark.slow

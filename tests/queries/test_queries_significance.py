@@ -12,6 +12,7 @@ from torchrankmetrics.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, 
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.kind import hit_distribution
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.queries.significance import query_p_value
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
@@ -117,19 +118,33 @@ def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
         assert (at_least >= upper[1] * (1 - 1e-10)).all()
 
 
+BINARY = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])
+OF_THREE = 1 + np.argsort(np.random.default_rng(5).random((4, 6)), axis=1)[:, :3]
+GRADED = QuerySample.ranked(OF_THREE, 9, np.tile([3.0, 2.0, 1.0], (4, 1)))
+
+
 @pytest.mark.parametrize(
-    "definition",
-    [d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.QueryDefinition("mr", f=Power(1)), d.recall_at(2)],
-    ids=lambda one: one.name,
+    ("definition", "sample"),
+    [
+        *((one, BINARY) for one in (d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.recall_at(2))),
+        (d.QueryDefinition("mr", f=Power(1)), BINARY),
+        *((one(k), GRADED) for one in (d.normalized_dcg, d.exponential_ndcg, d.discounted_gain) for k in (None, 3)),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
 )
-def test_simulation_agrees_with_the_distribution(definition, monkeypatch):
-    sample = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])
-    want = math.exp(query_p_value(definition, sample)[0])
+def test_simulation_and_importance_sampling_agree_with_the_distribution(definition, sample, monkeypatch):
+    want, error = query_p_value(definition, sample)
+    assert error == 0
     monkeypatch.setattr(significance, "_distributions", lambda *_: None)
     log_p, error = query_p_value(definition, sample, samples=4_000)
     assert math.exp(log_p) * 4_001 == pytest.approx(round(math.exp(log_p) * 4_001), rel=1e-12)
-    assert abs(math.exp(log_p) - want) < 4 * error + 1 / 4_000
+    assert abs(math.exp(log_p) - math.exp(want)) < 4 * error + 1 / 4_000
     assert query_p_value(definition, sample, samples=4_000) == (log_p, error)
+    monkeypatch.setattr(significance, "_RARE", 1 << 60)
+    tilted, error = query_p_value(definition, sample, samples=1)
+    error /= math.exp(tilted)
+    assert error < 0.1
+    assert abs(tilted - want) < 5 * error
 
 
 def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():

@@ -190,24 +190,6 @@ def test_without_pyarrow_an_error_names_the_package_to_install(tmp_path, monkeyp
     assert 'error: Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"' in capsys.readouterr().err
 
 
-@pytest.fixture
-def runs(tmp_path, monkeypatch):
-    """Two models of two seeds as .npz and .parquet, the second model's Parquet as folders of an engine."""
-    monkeypatch.chdir(tmp_path)
-    for i, model in enumerate("ab"):
-        for seed in range(2):
-            table, path = table_of(10 * i + seed, 20 + 5 * i), tmp_path / "parquet" / "toy" / model / f"{seed}.parquet"
-            (tmp_path / "npz" / "toy" / model).mkdir(parents=True, exist_ok=True)
-            table.save(tmp_path / "npz" / "toy" / model / f"{seed}.npz")
-            parts = {path: table}
-            if i:
-                parts = {path / f"part-{j}.parquet": table.select(side=side) for j, side in enumerate(("head", "tail"))}
-            for part, rows in parts.items():
-                part.parent.mkdir(parents=True, exist_ok=True)
-                rows.to_parquet(part)
-    return tmp_path
-
-
 def printed(capsys, *arguments):
     code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
@@ -215,14 +197,28 @@ def printed(capsys, *arguments):
     return code, captured.out.replace("parquet", "npz")
 
 
-def test_a_page_of_a_study_is_verified_against_parquet(runs, capsys):
+def test_a_study_of_parquet_is_that_of_npz_and_its_page_is_verified(tmp_path, monkeypatch, capsys):
+    """One of the models is a folder of an engine."""
     pytest.importorskip("matplotlib", reason="a page needs the extra 'plot'")
-    study = RankStudy.open("parquet/{dataset}/{model}/{seed}.parquet")
+    monkeypatch.chdir(tmp_path)
+    folders = {name: tmp_path / name / "toy" for name in ("npz", "parquet")}
+    for path in (*folders.values(), folders["parquet"] / "b.parquet"):
+        path.mkdir(parents=True)
+    for i, model in enumerate("ab"):
+        table_of(10 * i, 20 + 5 * i).save(folders["npz"] / f"{model}.npz")
+    table_of(0, 20).save("parquet/toy/a.parquet")
+    for j, side in enumerate(("head", "tail")):
+        table_of(10, 25).select(side=side).to_parquet(folders["parquet"] / "b.parquet" / f"part-{j}.parquet")
+    models = "{0}/toy/a.{0} {0}/toy/b.{0} -m mrr"
+    for command in (f"report {models}", f"compare {models}", "study {0}/{{dataset}}/{{model}}.{0} -m mrr"):
+        npz, parquet = (printed(capsys, *command.format(kind).split(), "-f", "csv") for kind in folders)
+        assert parquet == npz
+    study = RankStudy.open("parquet/{dataset}/{model}.parquet")
     study.report("page.html", "mrr")
     assert printed(capsys, "verify", "page.html", "parquet")[0] == 0
-    study.save("again/{dataset}.{model}.{seed}.parquet")
-    assert pq.read_table("again/toy.b.1.parquet").num_rows == 120
-    table_of(7, 20).save("parquet/toy/a/0.parquet")
+    study.save("again/{dataset}.{model}.parquet")
+    assert pq.read_table("again/toy.b.parquet").num_rows == 120
+    table_of(7, 20).save("parquet/toy/a.parquet")
     assert printed(capsys, "verify", "page.html", "parquet")[0] == 1
 
 
@@ -234,17 +230,3 @@ def test_the_folder_of_one_table_is_one_run(file, tmp_path, capsys):
         (tmp_path / "a" / "_SUCCESS").touch()
     printed_rows = printed(capsys, "report", tmp_path / file.partition("/")[0], "-m", "count", "-f", "csv")[1]
     assert [row.split(",")[-1] for row in printed_rows.splitlines()] == ["value", "4.0"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --confidence-level 0.9",
-        "compare {0}/toy/a {0}/toy/b -m mrr",
-        "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
-    ],
-)
-def test_commands_print_the_same_for_parquet_and_npz(arguments, runs, capsys):
-    code, expected = printed(capsys, *arguments.format("npz").split(), "-f", "csv")
-    assert code == 0
-    assert printed(capsys, *arguments.format("parquet").split(), "-f", "csv") == (0, expected)

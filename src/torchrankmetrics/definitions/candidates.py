@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.validation import shorten
+
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 MOST_CANDIDATES = (1 << 62) - 1  # sums of two ranks, and of a rank and one, stay inside int64
@@ -60,7 +62,7 @@ class CandidateCounts:
             bounds = "at least 1 (the true candidate counts) and below 2^62"
             raise ValueError(f"num_candidates must be {bounds}, got {N[wrong][0]}")
         c = np.ones_like(N) if count is None else integers(count, "count")
-        w = None if weight is None else _weights(weight)
+        w = None if weight is None else weights_of(weight)
         for name, other in (("count", c), ("weight", w)):
             if other is not None and other.shape != N.shape:
                 raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
@@ -138,6 +140,8 @@ def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def integers(values: npt.ArrayLike, name: str) -> IntArray:
     """Read integers (n,), or one, as int64."""
+    if isinstance(values, str):
+        raise TypeError(f"{name} must be integers, got the str {shorten(values)}")
     given = array = np.atleast_1d(np.asarray(values))
     if given.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {given.shape}")
@@ -150,7 +154,8 @@ def integers(values: npt.ArrayLike, name: str) -> IntArray:
     return array.astype(np.int64)
 
 
-def _weights(values: npt.ArrayLike) -> FloatArray:
+def weights_of(values: npt.ArrayLike) -> FloatArray:
+    """Read weights (n,), or one, as float64."""
     try:
         w = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:

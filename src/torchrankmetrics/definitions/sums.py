@@ -73,15 +73,11 @@ class PrefixRule:
         self._first = np.cumsum(self._size) - self._size
         self._last = np.searchsorted(ends, upper) - 1  # the panel that ends at N
 
-    def sums(self, values: FloatArray) -> FloatArray:
-        """Sum f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
-        panels = np.add.reduceat(values * self._weights, self._first, axis=-1)
-        # long double: thousands of panels would cost two digits in float64
-        return np.cumsum(panels, axis=-1, dtype=np.longdouble)[..., self._last].astype(np.float64)
-
     def means(self, values: FloatArray) -> FloatArray:
         """Average f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
-        return self.sums(values) / self.upper
+        panels = np.add.reduceat(values * self._weights, self._first, axis=-1)
+        # long double: thousands of panels would cost two digits in float64
+        return np.cumsum(panels, axis=-1, dtype=np.longdouble)[..., self._last].astype(np.float64) / self.upper
 
     def variances(self, values: FloatArray) -> FloatArray:
         """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -37,7 +37,7 @@ Aggregation = Literal["mean", "median", "maximum", "minimum", "variance", "mad",
 
 @dataclass(frozen=True)
 class RankDefinition(MetricDefinition):
-    """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1.
+    """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1 (Hoyt et al. 2022, arXiv 2203.07544, section 2).
 
     Args:
         name (str): canonical name, ``[a-z][a-z0-9_]*``; the key in logs.
@@ -55,8 +55,6 @@ class RankDefinition(MetricDefinition):
         ValueError: if the name is not a key, the aggregation is unknown, or a default cannot be derived because the
             value at ranks 1 and 2^20 is not finite, the same, or at rank 1 depends on the number of candidates.
 
-    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2, read as transform, aggregation, post-transform.
-
     >>> dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
     >>> dcg.optimum, dcg.higher_is_better
     (1.0, True)
@@ -70,11 +68,10 @@ class RankDefinition(MetricDefinition):
     higher_is_better: bool | None = None
     has_null: bool = True
 
-    min_candidates: int = field(init=False, repr=False, compare=False)  # tasks with fewer have no value
-    is_geometric_mean: bool = field(init=False, repr=False, compare=False)  # or its inverse
-    is_extreme: bool = field(init=False, repr=False, compare=False)  # the largest or the smallest f(r)
-    # p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power
-    exponents: tuple[float, float] = field(init=False, repr=False, compare=False)
+    min_candidates = 1  # tasks with fewer have no value
+    is_geometric_mean = False  # or its inverse
+    is_extreme = False  # the largest or the smallest f(r)
+    exponents = (math.nan, math.nan)  # p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
@@ -98,7 +95,7 @@ class RankDefinition(MetricDefinition):
             # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
             lowest_index=-1.0 if is_mean and f.is_identity and g.is_identity else None,
             has_expected=is_geometric_mean or (is_mean and g.is_identity),
-            exponents=(f.exponent, g.exponent) if is_mean else (math.nan, math.nan),
+            exponents=(f.exponent, g.exponent) if is_mean else self.exponents,
         )
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
@@ -122,14 +119,14 @@ class RankDefinition(MetricDefinition):
                         f"f of {shorten(self.name)} must give rank 1 the same value for every number of candidates; "
                         "scale it by its best value, or pass optimum=None"
                     )
-            if math.isnan(self.optimum):
-                object.__setattr__(self, "optimum", at_one)
-            if self.higher_is_better is None:
-                if at_one == far:
-                    raise ValueError(
-                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
-                    )
-                object.__setattr__(self, "higher_is_better", at_one > far)
+            if self.higher_is_better is None and at_one == far:
+                raise ValueError(
+                    f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
+                )
+            vars(self).update(
+                optimum=at_one if math.isnan(self.optimum) else self.optimum,
+                higher_is_better=at_one > far if self.higher_is_better is None else self.higher_is_better,
+            )
 
     @property
     def has_p_value(self) -> bool:  # type: ignore[override]

@@ -12,10 +12,17 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.inference.comparison import Comparison, Comparisons, Equivalence, PairwiseComparisons, turned
+from torchrankmetrics.inference.comparison import (
+    Comparison,
+    Comparisons,
+    Draws,
+    Equivalence,
+    PairedMeasure,
+    PairwiseComparisons,
+    turned,
+)
 from torchrankmetrics.inference.flips import max_t_p_values
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
-from torchrankmetrics.inference.paired import Draws, PairedMeasure
 from torchrankmetrics.inference.pairing import (
     Collected,
     Evaluation,
@@ -85,20 +92,15 @@ def compare(
     median, have bootstrap percentiles and no p-value. For lists of runs, both are Student's t over new training seeds
     and new tasks, and ``seeds`` contains the variance components. Processes are not synchronized.
 
-    A model may also be a dict of query -> value of any metric, as ir_measures, pytrec_eval and ranx compute them.
-
     Args:
-        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a data frame or a dict
-            of query -> value; or a list of them, one per training seed; or a dict of name -> model.
+        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a data frame, or a dict
+            of query -> value of any metric; or a list of them, one per training seed; or a dict of name -> model.
         b (as a, default None): the other model, of the same tasks; after a dict of models the metric.
-        metric (str, RankDefinition, RankMetric or a list of them, default None): a name in any view except
-            p_value, with its side, rank type and average, a ``RankDefinition`` or a ``RankMetric``; or a list: then
-            p-values are also adjusted by Holm. Views use the expectation of the metric; for a name, the expectation of
-            the first metric of that definition in the collections among the models. None: "mrr". For values of queries
-            the name of their metric.
+        metric (str, RankDefinition, RankMetric or a list of them, default None): in any view except p_value, of values
+            of queries the name of their metric; None: "mrr". With a list p-values are also adjusted by Holm. Views use
+            the expectation of the metric; for a name, of the first metric of that definition in the collections.
         baseline (str, default None): after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs
-            of the best model of each metric. The best is chosen on the same data, therefore p-values are adjusted for
-            all pairs.
+            of the best model of each metric, with p-values adjusted for all pairs.
         confidence_level (float, default 0.95): in (0, 1).
         cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64 keys aligned with
             the tasks of ``a``: with the rows of its ``table()`` if it is a collection with sample ids, else in input
@@ -109,8 +111,7 @@ def compare(
         seed (int, default 0): random seed of both.
 
     Returns:
-        A ``Comparison`` of two models and one metric; ``Comparisons`` if metric is a list; after a dict
-        ``PairwiseComparisons`` by metric and pair.
+        A ``Comparison``; ``Comparisons`` if metric is a list; after a dict ``PairwiseComparisons``.
 
     Raises:
         TypeError, ValueError: for invalid options, and for models of different tasks.
@@ -163,10 +164,8 @@ def paired(
 
 
 def _checked(n_resamples: int, permutations: int, seed: int) -> Draws:
-    check_int("n_resamples", n_resamples, 100)
-    check_int("permutations", permutations, 99)
-    check_int("seed", seed, 0)
-    return n_resamples, permutations, seed
+    limits = {"n_resamples": (n_resamples, 100), "permutations": (permutations, 99), "seed": (seed, 0)}
+    return cast("Draws", tuple(check_int(name, value, least) for name, (value, least) in limits.items()))
 
 
 def _entries(metric: Any) -> list[Any]:
@@ -184,10 +183,7 @@ def _enough(draws: Draws, size: int, level: float) -> Draws:
 def _aligned(
     names: Sequence[str], models: Sequence[Models], metrics: Sequence[Any], cluster: Cluster | None
 ) -> tuple[list[list[Rows]], IntArray | None, list[Measure]]:
-    """Rows of the runs of each model in one order of tasks, clusters of the tasks, and requested measures.
-
-    Errors call the models by ``names``.
-    """
+    """Rows of the runs of each model (``names`` in errors) in one order of tasks, their clusters, and the measures."""
     runs = [_runs(model, name) for name, model in zip(names, models, strict=True)]
     sizes = list(map(len, runs))
     if 1 in sizes and max(sizes) > 1:
@@ -329,13 +325,12 @@ def equivalence(
 ) -> Equivalence:
     """Test whether two models are equal within a margin, and whether ``a`` is not inferior to ``b``.
 
-    Two one-sided tests, each half of the two-sided test that ``compare`` inverts for its interval. They reject at
-    1 - confidence_level exactly if the interval of level 2 confidence_level - 1 is on that side of the margin. Choose
-    the margin before you see the ranks: a margin chosen from the data makes any two models equivalent.
+    Two one-sided tests (Schuirmann 1987, doi:10.1007/BF01068419), each half of the two-sided test that ``compare``
+    inverts: they reject at 1 - confidence_level exactly if the interval of level 2 confidence_level - 1 is on that side
+    of the margin. Choose the margin before you see the ranks.
 
     Args:
-        a (Ranks, RankTable, RankCollection or list): a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of
-            them, one per training seed.
+        a (Ranks, RankTable, RankCollection or list): a model, or a list of its runs, as in ``compare``.
         b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
         metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
         margin (float): > 0, in units of the metric in its view.
@@ -350,8 +345,6 @@ def equivalence(
 
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
-
-    Source: Schuirmann 1987 (doi:10.1007/BF01068419).
 
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2] * 20, None, 50), Ranks([1, 2, 1, 3, 2, 1] * 20, None, 50)

@@ -1,17 +1,32 @@
-"""Results of `compare` and `equivalence`: differences with intervals and p-values, and how they are printed."""
+"""Paired difference of a measure of two models: its interval and its test, and how the results are printed."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, overload
+from functools import cached_property
+from typing import Any, overload
 
+import numpy as np
+
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
 from torchrankmetrics.inference.intervals import in_clusters, row_of
+from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.seeds import SeededEstimate, SeededModels, SeedSplit
+from torchrankmetrics.inference.standard_errors import (
+    Units,
+    percentile_effective_tasks,
+    percentiles,
+    replicate_values,
+    units_of,
+)
+from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
+from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
+from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shorten, truncate
-
-if TYPE_CHECKING:
-    from torchrankmetrics.inference.seeds import SeedSplit
-
 
 _VALUES = ("a", "b", "difference", "low", "high")
 
@@ -22,30 +37,19 @@ class Comparison(Rendered):
 
     Attributes:
         metric (str): canonical key.
-        a (float): value of the first model; with several seeds, their mean.
-        b (float): value of the second model.
-        difference (float): a - b.
-        low (float): lower end of its confidence interval.
-        high (float): upper end.
-        confidence_level (float): in (0, 1).
-        p_value (float): two-sided, of the hypothesis of no difference; None for metrics without a test, such as the
-            median.
-        p_adjusted (float): adjusted for all metrics and pairs of models of the call.
+        a, b, difference (float): values of both models, with several seeds their means, and a - b.
+        low, high, confidence_level (float): the interval of the difference, and its level in (0, 1).
+        p_value (float): two-sided, of no difference; None for metrics without a test, such as the median.
+        p_adjusted, correction (float, str): adjusted for all metrics and pairs of the call, by "Holm" or "max-T".
         test (str): name of the test.
-        num_tasks (int): number of ranking tasks or queries on which both models were compared.
+        num_tasks, unit (int, str): number of "tasks" or "queries" on which both models were compared.
         num_clusters (int): number of their clusters; None: every task is independent.
         effective_clusters (float): number of clusters of equal weight with the same information.
         seeds (SeedSplit): variance components, with several seeds.
-        permutations (int): number of random flips of the permutation test; None: the p-value is exact or
-            of another test.
-        effective_tasks (float): effective number of tasks or clusters for the standard error,
-            infinite if the method does not depend on it; below 5 the interval misses more often than its confidence
-            level states.
+        permutations (int): number of random flips of the permutation test; None: p is exact or of another test.
+        effective_tasks (float): effective number of tasks or clusters, as in ``Interval``.
+        bounded (bool): False if one end is the limit of the values: the test rejects no difference on that side.
         models (tuple): names of the two models, if they have names.
-        correction (str): method of p_adjusted, "Holm" or "max-T".
-        bounded (bool): False if the test rejects no difference on one side: that end is the limit of
-            possible values.
-        unit (str): "tasks" or "queries".
     """
 
     metric: str
@@ -61,7 +65,7 @@ class Comparison(Rendered):
     num_tasks: int
     num_clusters: int | None = None
     effective_clusters: float | None = None
-    seeds: "SeedSplit | None" = None
+    seeds: SeedSplit | None = None
     permutations: int | None = None
     effective_tasks: float = math.inf
     bounded: bool = True
@@ -77,9 +81,9 @@ class Comparison(Rendered):
     @property
     def monte_carlo_error(self) -> float | None:
         """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
-        if self.p_value is None or self.permutations is None:
-            return None if self.p_value is None else 0.0
-        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
+        if self.p_value is None:
+            return None
+        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations) if self.permutations else 0.0
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -120,8 +124,8 @@ def turned(row: Comparison) -> Comparison:
 class Comparisons(Rendered):
     """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics.
 
-    Args:
-        rows (tuple): one ``Comparison`` per metric.
+    Attributes:
+        rows (tuple): in the order of the metrics.
     """
 
     rows: tuple[Comparison, ...]
@@ -174,19 +178,15 @@ class PairwiseComparisons(Rendered):
 
 
 def _tabular(rows: Sequence[Comparison]) -> Tabular:
-    named = any(one.models is not None for one in rows)
+    first, named = rows[0], any(one.models is not None for one in rows)
     columns = (
         Column("metric", key=True),
         *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
         *(Column(name, "a - b" if name == "difference" else None, metric=ROW) for name in _VALUES),
         *(Column(name) for name in ("p", "p_adjusted", "test")),
     )
-    cells = [
-        (one.metric, *(one.models or ()), *(getattr(one, name) for name in _VALUES), one.p_value, one.p_adjusted)
-        + (one.test,)
-        for one in rows
-    ]
-    first = rows[0]
+    fields = (*_VALUES, "p_value", "p_adjusted", "test")
+    cells = [(one.metric, *(one.models or ()), *(getattr(one, name) for name in fields)) for one in rows]
     size = f"{first.num_tasks} {first.unit}{in_clusters(first.num_clusters, first.effective_clusters)}"
     adjusted = f"; p_adjusted by {first.correction}" if named else ""
     return Tabular(columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",))
@@ -200,13 +200,10 @@ class Equivalence(Comparison):
         metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as in ``Comparison``.
         num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool): likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.
-        low, high (float): interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at 1 -
-            confidence_level.
-        confidence_level (float): in (0, 1).
-        margin (float): largest difference that does not matter, > 0, in units of the metric.
-        p_equivalent (float): of the hypothesis that the absolute difference is at least the margin.
-        p_not_worse (float): of the hypothesis that a is worse than b by the margin or more.
-        p_not_better (float): of the hypothesis that a is better than b by the margin or more.
+        low, high (float): interval of level 2 confidence_level - 1, of two one-sided tests.
+        margin, confidence_level (float): largest difference that does not matter, > 0; level of the tests, in (0, 1).
+        p_equivalent, p_not_worse, p_not_better (float): of the hypotheses that the absolute difference is at least the
+            margin, that a is worse than b by the margin or more, and that a is better by the margin or more.
     """
 
     margin: float
@@ -240,12 +237,156 @@ class Equivalence(Comparison):
 
 def equivalences(found: Sequence[Equivalence]) -> Tabular:
     """Build a table with a row per metric, for the same models and margin."""
-    names = ("metric", "a", "b", "difference", "low", "high", "p_equivalent", "p_not_worse")
+    first, names = found[0], ("metric", *_VALUES, "p_equivalent", "p_not_worse")
     headings = {"difference": "a - b", "p_equivalent": "p equivalent", "p_not_worse": "p a not worse"}
     columns = [Column(name, headings.get(name), key=name == "metric") for name in (*names, "equivalent", "test")]
-    rows = [
-        (*(getattr(one, name) for name in names), "yes" if one.equivalent else "not shown", one.test) for one in found
-    ]
-    first = found[0]
+    verdicts = [("yes" if one.equivalent else "not shown", one.test) for one in found]
+    rows = [(*(getattr(one, name) for name in names), *last) for one, last in zip(found, verdicts, strict=True)]
     levels = f"tests at {100 * first.confidence_level:g}%, intervals at {100 * (2 * first.confidence_level - 1):g}%"
     return Tabular(columns, rows, (f"{first.num_tasks} {first.unit}, margin {first.margin:g}, {levels}",))
+
+
+Draws = tuple[int, int, int]
+"""Bootstrap resamples of metrics that are not a function of a mean, flips of the sign-flip test, random seed."""
+
+
+class PairedMeasure:
+    """A measure of two models, or of several runs of each, on the same tasks: rows ``used`` (m,), values in a view."""
+
+    def __init__(
+        self, measure: Measure, rows_a: list[Rows], rows_b: list[Rows], keys: IntArray | None, draws: Draws
+    ) -> None:
+        self.measure, self.definition, self.rank_type = measure, measure.definition, measure.rank_type
+        self.n_resamples, self.permutations, self.seed = draws
+        self.samples, self.used = self.definition.sample(
+            PairedSource([*rows_a, *rows_b]), measure.side, measure.average
+        )
+        if not len(self.used):
+            side = "" if measure.side == "both" else f" of side {measure.side!r}"
+            raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")
+        self.num_a, self.keys = len(rows_a), None if keys is None else keys[self.used]
+        self.num_tasks = self.samples[0].num_tasks
+        values = [self.definition.value(sample, self.rank_type) for sample in self.samples]
+        self.slope = 1.0
+        if measure.view != "base":
+            moments = measure.moments(self.samples[0])
+            values = [apply_view(self.definition, measure.view, value, moments) for value in values]
+            self.slope = view_slope(self.definition, measure.view, moments)
+        self.a, self.b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
+
+    def comparison(self, level: float) -> Comparison:
+        """Compare the two models at a confidence level, in the view of the measure."""
+        low, high, p_value, test, about = self._tested(level)
+        low, high = sorted((low * self.slope, high * self.slope))
+        if self.keys is not None:
+            about |= {"num_clusters": self.units.size, "effective_clusters": self.units.effective}
+        about["unit"] = "queries" if self.definition.of_tasks is None else "tasks"
+        values = self.a, self.b, self.a - self.b, low, high
+        return Comparison(self.measure.key, *values, level, p_value, None, test, self.num_tasks, **about)
+
+    def _tested(self, level: float) -> tuple[float, float, float | None, str, dict[str, Any]]:
+        """Ends of the interval of the base difference, p-value, name of the test, and further fields of the result."""
+        if not self.definition.is_function_of_mean(self.rank_type):
+            effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in self._as_tasks)
+            ends = percentiles(self._replicates, level)
+            return *ends, None, "bootstrap interval only", {"effective_tasks": effective_tasks}
+        if len(self.samples) > 2:
+            found = self._seeded(level)
+            parts = {part: getattr(found.split, part) * self.slope**2 for part in ("seeds", "tasks", "interaction")}
+            about = {"bounded": math.isfinite(found.low), "seeds": replace(found.split, **parts)}
+            return found.low, found.high, found.p_value_of(0.0), "t over seeds and tasks", about
+        self.units.require_two()
+        low, high, p_value, depends = math.inf, -math.inf, 0.0, True
+        if self.definition.is_share:
+            # Sign flips alone reject too often if few tasks or clusters are discordant. A difference is rejected if
+            # both tests reject it: the interval is the wider of both, p the larger.
+            only_a, only_b, size, error = self._discordant
+            low, high = share_difference(only_a, only_b, size, level - ROUNDING)
+            p_value = share_difference_p_value(only_a, only_b, size, 0.0)
+            if error is None:
+                return low, high, p_value, "exact McNemar", {}
+            depends = self.units.clustered and error > 0
+        flips = self._sign_flips
+        low_of_flips, high_of_flips, p_of_flips, bounded = flips.difference(level)
+        about = {"permutations": None if flips.flips.exhaustive else self.permutations, "bounded": bounded}
+        about["effective_tasks"] = flips.effective_tasks if depends else math.inf
+        ends = min(low, low_of_flips), max(high, high_of_flips)
+        return *ends, max(p_value, p_of_flips), "sign-flip permutation", about
+
+    def p_value_of(self, null: float) -> float:
+        """Two-sided p-value of "the difference is ``null``", in the view, by the test that ``comparison`` inverts."""
+        null /= self.slope
+        if not self.definition.is_function_of_mean(self.rank_type):
+            values = self._replicates
+            beyond = min(int((values <= null).sum()), int((values >= null).sum()))
+            return min(2 * (1 + beyond) / (1 + len(values)), 1.0)
+        if len(self.samples) > 2:
+            return self._seeded(0.5).p_value_of(null)
+        if not self.definition.is_share:
+            return self._sign_flips.p_value(null)
+        only_a, only_b, size, error = self._discordant
+        p_value = share_difference_p_value(only_a, only_b, size, null)
+        return p_value if error is None else max(p_value, self._sign_flips.p_value(null))
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Values f of each task for each run, (m, runs)."""
+        return np.stack([self.definition.unit_values(sample, self.rank_type) for sample in self.samples], 1)
+
+    @cached_property
+    def units(self) -> Units:
+        """Tasks or clusters as independent units, with the sums of every run."""
+        return units_of(self.values, self.samples[0].weight, self.samples[0].count, self.keys)
+
+    @cached_property
+    def flipped(self) -> FloatArray:
+        """Terms of the sign-flip test: w (f^A - f^B) of every task or cluster."""
+        d: FloatArray = self.samples[0].weight * (self.values[:, 0] - self.values[:, 1])
+        if self.keys is None:
+            return d
+        _, index = np.unique(self.keys, return_inverse=True)
+        return np.bincount(index, d * self.samples[0].count).astype(np.float64)
+
+    @property
+    def _discordant(self) -> tuple[float, float, float, float | None]:
+        """Numbers of tasks that only A hits, that only B hits, and of all; a squared error if they are effective."""
+        units = self.units
+        if units.is_binary:
+            return *units.discordant(0, 1), None
+        # number of independent tasks of equal weight with the same standard error
+        discordant = float((units.count * np.abs(self.flipped)).sum()) / units.total
+        difference = float(units.mean[0] - units.mean[1])
+        error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
+        n = max((discordant - difference**2) / error if error > 0 else units.effective, 1.0)
+        n = n if units.clustered else min(n, float(units.size))
+        only_a, only_b = (max((discordant + sign * difference) / 2 * n, 0.0) for sign in (1, -1))
+        return only_a, only_b, n, error
+
+    @cached_property
+    def _sign_flips(self) -> SignFlipTest:
+        limits = self.definition.mean_limits(self.samples[0])
+        # g may be undefined outside of the observed values of f
+        if not self.definition.is_mean_of_f and not np.isfinite(limits).all():
+            limits = float(self.values.min()), float(self.values.max())
+        return SignFlipTest(self.units, self.flipped, self.definition.g, limits, self.permutations, self.seed)
+
+    def _seeded(self, level: float) -> SeededEstimate:
+        sizes = self.num_a, len(self.samples) - self.num_a
+        return SeededModels(self.units, sizes, self.definition.g).difference(0, 1, level)
+
+    @cached_property
+    def _replicates(self) -> FloatArray:
+        """Differences of the base values on resampled tasks, (resamples,)."""
+        if len(self.samples) > 2:
+            raise ValueError(
+                f"{shorten(self.definition.name)} over several seeds has no variance formula: compare single runs, or "
+                "a mean of f"
+            )
+        keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
+        (definition, first), (_, second) = self._as_tasks
+        values = replicate_values(definition, [first, second], self.rank_type, self.n_resamples, self.seed, keys)
+        return np.asarray(values[0] - values[1])
+
+    @property
+    def _as_tasks(self) -> list[tuple[RankDefinition, RankSample]]:
+        return [self.definition.as_tasks(sample) for sample in self.samples]

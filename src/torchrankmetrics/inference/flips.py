@@ -21,9 +21,6 @@ class SignFlips:
     the sign of unit i, with a random number x_i, if h and x_i have an odd number of common bits. A fast Walsh-Hadamard
     transform computes all sums at once. Units with zero in the first column have other random numbers, so that its
     p-value is the same without them.
-
-    >>> SignFlips(np.array([[1.0], [2.0], [3.0], [4.0]])).p_value(np.ones(1))
-    0.125
     """
 
     def __init__(self, columns: FloatArray, permutations: int = 9999, seed: int = 0) -> None:
@@ -58,11 +55,9 @@ class SignFlips:
         return float((sampled + reached.sum()) / (sampled + len(reached)))
 
     def furthest(self, line: FloatArray, move: float, alpha: float) -> float:
-        """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight.
-
-        The last column contains the weights (> 0), and columns @ line sums to zero: the observed sum grows with t only.
-        Each flip reaches it up to its own t, so the result is one of these, or infinity.
-        """
+        """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight."""
+        # the last column contains the weights (> 0), and columns @ line sums to zero: the observed sum grows with t
+        # only, and each flip reaches it up to its own t
         total, sums = float(self.observed[-1]), np.sign(move) * (self.sums @ line)
         apart, along = abs(move) * (total - self.sums[:, -1]), abs(move) * (total + self.sums[:, -1])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -103,11 +98,7 @@ class SignFlipTest:
         self.effective_tasks = units.effective_tasks(units.influence @ self._slopes(*self.means))
 
     def difference(self, level: float) -> tuple[float, float, float, bool]:
-        """Ends of the interval; p-value of no difference; whether both ends are bounded.
-
-        The interval contains 0 exactly if p is above 1 - level. If the test rejects no difference on one side, that end
-        is the limit of the possible values.
-        """
+        """Ends of the interval; p-value of no difference; False if an end is the limit of the possible values."""
         p_value, alpha = self.flips.p_value(np.eye(3)[0]), 1 - level + ROUNDING
         (one, first), (other, second) = (self._end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0))
         low, high = min(one, other), max(one, other)
@@ -117,10 +108,7 @@ class SignFlipTest:
         return low, high, p_value, first & second
 
     def p_value(self, null: float) -> float:
-        """Two-sided p-value of the hypothesis that the difference is ``null``, in units of the metric.
-
-        A ``null`` beyond the possible values is tested as the nearest possible one, so that p is not too small.
-        """
+        """Two-sided p-value of the hypothesis that the difference is ``null``, or the nearest possible one."""
         t = (self.means[0] - self.means[1] - null) / 2
         if not self._straight:
             reach = self.limits[1] - self.limits[0]
@@ -133,14 +121,9 @@ class SignFlipTest:
         return self.flips.p_value(np.array([slopes[0], slopes.sum(), moved]))
 
     def _end(self, direction: float, alpha: float, differs: bool) -> tuple[float, bool]:
-        """Value of g(a) - g(b) furthest from the observed one that is not rejected, for one sign of t; is it bounded.
+        """Value of g(a) - g(b) furthest from the observed one that is not rejected, for one sign of t; if bounded."""
 
-        If the hypothesis of no difference is rejected (``differs``), the end is on the side of the observed value:
-        further out, where slopes of g become large, a test of few tasks may not reject again.
-        """
-
-        def beyond(t: float) -> float:
-            """Distance by which the end is beyond t, with the slopes at t."""
+        def beyond(t: float) -> float:  # distance by which the end is beyond t, with the slopes at t
             slopes = self._slopes(*self._pair(direction * t))
             # the mean of g'(a) (f^A - a) - g'(b) (f^B - b), without t
             line = np.array([slopes[0], slopes.sum(), -slopes[0] * (self.means[0] - self.means[1])])
@@ -152,7 +135,7 @@ class SignFlipTest:
             end = self.means[0] - self.means[1] - 2 * direction * t
             return min(max(end, low - high), high - low), t < math.inf
         equal = direction * (self.means[0] - self.means[1]) / 2
-        if differs and equal > 0:
+        if differs and equal > 0:  # beyond 0, where slopes of g become large, a test of few tasks may not reject again
             t = float(brentq(lambda t: min(beyond(t), equal), 0.0, equal, xtol=1e-300, rtol=1e-11))
         elif 0 < t < math.inf:
             inside, gap = 0.0, beyond(t)
@@ -180,10 +163,6 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
 
     The differences are ``columns`` (u, k) @ ``lines`` (k, m). All differences of a unit change sign together, so that
     the flips contain their dependence. A difference that is zero on every task has p = 1.
-
-    >>> d = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0], [4.0, 3.0], [0.5, -1.0]])
-    >>> max_t_p_values(d, np.eye(2)).tolist()
-    [0.0625, 0.1875]
     """
     flips = SignFlips(columns, permutations, seed)
     each = columns @ lines

@@ -29,19 +29,14 @@ Row = TypeVar("Row", bound=Any)  # with a key ``metric``
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric with its confidence interval; ``standard_error`` is in the units of ``value``.
+    """A metric with its confidence interval.
 
-    ``effective_tasks`` is the effective number of tasks (or clusters) for the standard error: n over the kurtosis of
-    their influences, infinite for methods that do not depend on it, such as Wilson's interval. Below 5 the interval
-    misses more often than its confidence level states.
-
-    Args:
+    Attributes:
         metric (str): canonical key.
-        value (float): value of the metric.
-        low (float): lower end of the interval.
-        high (float): upper end.
-        standard_error (float): standard error, in the units of the value.
-        effective_tasks (float, default inf): effective number of tasks or clusters.
+        value, low, high (float): value of the metric, and the ends of the interval.
+        standard_error (float): in the units of the value.
+        effective_tasks (float): effective number of tasks or clusters, n over the kurtosis of their influences;
+            infinite for methods such as Wilson's. Below 5 the interval misses more often than stated.
     """
 
     metric: str
@@ -59,17 +54,12 @@ class Interval:
 class Intervals(Rendered):
     """Intervals by metric key, for example ``intervals["mrr"].low``.
 
-    ``effective_clusters`` is the effective number of clusters; well below 100 the intervals miss more often than their
-    confidence level states.
-
-    Args:
+    Attributes:
         rows (tuple): one ``Interval`` per metric.
-        confidence_level (float): in (0, 1).
-        method (str): "normal" or "bootstrap".
-        num_tasks (int): number of ranking tasks or queries.
-        num_clusters (int): number of clusters; None: every task is independent.
-        effective_clusters (float): effective number of clusters; None: without clusters.
-        unit (str): "queries" if all metrics are query metrics, else "tasks".
+        confidence_level, method (float, str): level in (0, 1); "normal" or "bootstrap".
+        num_tasks, unit (int, str): number of "tasks", or of "queries" if all metrics are query metrics.
+        num_clusters, effective_clusters (int, float): number of clusters, and the effective one, None without clusters;
+            well below 100 the intervals miss more often than stated.
     """
 
     rows: tuple[Interval, ...]
@@ -143,7 +133,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
 
 def clusters_of(cluster: Cluster | None, rows: Rows, of: str) -> IntArray | None:
     """Cluster of every row (n,) from a column or an array; TypeError, ValueError unless it has one integer per row."""
-    if cluster is None or isinstance(cluster, str):
+    if isinstance(cluster, str | None):
         return None if cluster is None else named_clusters(rows, cluster)
     array = as_ids(cluster, "cluster").cpu().numpy()
     if array.shape != (len(rows),):
@@ -195,15 +185,15 @@ def confidence_intervals(
     found: dict[Measure, Estimate] = {}
     rows = []
     for key, measure in estimated.items():
-        definition, sample, own = measure.definition, measure.sample(analysis), keys
+        sample, own, tasks = measure.sample(analysis), keys, measure.definition.of_tasks
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            if keys is not None and (tasks := definition.of_tasks) is not None:
+            if keys is not None and tasks is not None:
                 own = keys[used(analysis.rows, measure.side, tasks.min_candidates)]
             elif keys is not None:
                 own = clusters_of_queries(analysis, measure, cluster)
             options = confidence_level, method, own, n_resamples, seed
-            found[base] = estimate(definition, sample, measure.rank_type, *options)
+            found[base] = estimate(measure.definition, sample, measure.rank_type, *options)
         error, low, high, effective_tasks = found[base].in_view(measure, sample)
         rows.append(Interval(key, measure.value_or_nan(analysis), low, high, error, effective_tasks))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})

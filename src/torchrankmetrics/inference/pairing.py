@@ -117,11 +117,7 @@ def as_table(evaluation: Evaluation) -> RankTable:
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], IntArray | None]:
-    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task.
-
-    An array ``cluster`` is aligned with the first run: with ``table()`` for a collection with sample ids, else with its
-    tasks in input order. Errors use ``names``.
-    """
+    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task."""
     given = []
     for run, name in zip(runs, names, strict=True):
         table = as_table(run.local_table() if isinstance(run, Collected) else run)
@@ -166,9 +162,10 @@ def _has_order(run: Evaluation, rows: Rows) -> bool:
 
 
 def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    ids_a, ids_b = (np.stack([Columns(rows).side, Columns(rows).sample_id], 1) for rows in (a, b))
-    if not np.array_equal(ids_a, ids_b):
-        lacking = _lacking(name_a, set(map(tuple, ids_a.tolist())), name_b, set(map(tuple, ids_b.tolist())), _task)
+    ids = [np.stack([Columns(rows).side, Columns(rows).sample_id], 1) for rows in (a, b)]
+    if not np.array_equal(*ids):
+        of_a, of_b = (set(map(tuple, one.tolist())) for one in ids)
+        lacking = _lacking(name_a, of_a, name_b, of_b, _task)
         raise ValueError(f"{name_a} and {name_b} are not of the same tasks (side, sample_id): {lacking}")
 
 
@@ -218,12 +215,16 @@ class PairedSource(NamedTuple):
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
         from torchrankmetrics.table.queries import of_side, queries_of
 
+        differing = ValueError(
+            "the models differ in which tasks are relevant items of one query: rank the same queries with both, in the "
+            "same form, or name them with query="
+        )
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
         parts = [run[weighed] for run in self.rows]
         names = np.stack([Columns(part).query for part in parts], 1)
         alone = names == ABSENT
         if (alone.any(1) != alone.all(1)).any():
-            raise _differing()
+            raise differing
         # queries without names also differ by group and weight
         about = Columns(parts[0])
         facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
@@ -234,21 +235,14 @@ class PairedSource(NamedTuple):
             keys = np.stack([own.side, own.query, label], 1)[named]
             # the label separates different names; equal queries without a name may have several labels
             if len(np.unique(keys, axis=0)) != len(np.unique(keys[:, :2], axis=0)):
-                raise _differing()
+                raise differing
             found.append(definition.read(queries_of(part, label)))
         first = found[0]
         for other in found[1:]:
             if not np.array_equal(other.count, first.count) or not np.array_equal(other.num_answers, first.num_answers):
-                raise _differing()
+                raise differing
         used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
         return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
-
-
-def _differing() -> ValueError:
-    return ValueError(
-        "the models differ in which tasks are relevant items of one query: rank the same queries with both, in the "
-        "same form, or name them with query="
-    )
 
 
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:

@@ -15,19 +15,12 @@ from torchrankmetrics.inference.standard_errors import Units, effective_tasks_of
 
 @dataclass(frozen=True)
 class SeedSplit:
-    """Components of the variance of a model's mean value, or of a difference of two models.
+    """Components of the variance of a model's mean value, or of a difference of two models."""
 
-    Attributes:
-        seeds: variance between training seeds.
-        tasks: variance between ranking tasks.
-        interaction: variance of single runs on single tasks; more seeds or more tasks decrease it.
-        num_seeds: number of runs of each model.
-    """
-
-    seeds: float
-    tasks: float
-    interaction: float
-    num_seeds: tuple[int, ...]
+    seeds: float  # between training seeds
+    tasks: float  # between ranking tasks
+    interaction: float  # of single runs on single tasks; more seeds or more tasks decrease it
+    num_seeds: tuple[int, ...]  # number of runs of each model
 
     @property
     def total(self) -> float:
@@ -41,10 +34,7 @@ class SeedSplit:
 
 
 class SeededEstimate(NamedTuple):
-    """A value or a difference over seeds and tasks with its interval and its degrees of freedom.
-
-    An error up to ``rounding`` counts as zero; then p is at least ``least``, the smallest p of a sign-flip test.
-    """
+    """A value or a difference over seeds and tasks with its interval and its degrees of freedom."""
 
     value: float
     standard_error: float
@@ -52,8 +42,8 @@ class SeededEstimate(NamedTuple):
     low: float
     high: float
     split: SeedSplit
-    rounding: float
-    least: float
+    rounding: float  # an error up to this counts as zero
+    least: float  # then p is at least this, the smallest p of a sign-flip test
 
     def p_value_of(self, null: float) -> float:
         """Two-sided p-value of the hypothesis that the value is ``null``, by Student's t."""
@@ -65,9 +55,8 @@ class SeededEstimate(NamedTuple):
 class SeededModels:
     """Means over the runs of several models on the same tasks, with variances from seeds and from tasks.
 
-    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122); negative components are zero. Student's t with
-    Welch-Satterthwaite degrees of freedom. A single run has an unknown variance between seeds: then the error of a
-    difference contains tasks only. ``units`` has a column per run, the ``sizes`` runs of each model next to each other.
+    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122), Student's t with Welch-Satterthwaite degrees
+    of freedom. ``units`` has a column per run, the ``sizes`` runs of each model next to each other.
     """
 
     def __init__(self, units: Units, sizes: tuple[int, ...], g: Transform) -> None:
@@ -121,6 +110,5 @@ class SeededModels:
         squares = sum(v**2 / dof for v, dof in parts)
         # without variance between runs and between tasks only the interaction remains
         freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
-        return SeededEstimate(
-            value, error, freedom, *student_interval(value, error, freedom, level), split, rounding, least
-        )
+        ends = student_interval(value, error, freedom, level)
+        return SeededEstimate(value, error, freedom, *ends, split, rounding, least)

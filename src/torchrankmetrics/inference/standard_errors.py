@@ -72,11 +72,6 @@ class Units:
         square = self.influence.T @ (self.count[:, None] * self.influence)
         return np.asarray(self.factor * square, dtype=np.float64)
 
-    @property
-    def error(self) -> float:
-        """Standard error of the first mean."""
-        return math.sqrt(float(self.covariance[0, 0]))
-
     @cached_property
     def effective(self) -> float:
         """Effective number of units: W^2 over the sum of squared weights."""
@@ -170,10 +165,11 @@ def estimate(
         (values,) = replicate_values(of_tasks, [ranks], rank_type, n_resamples, seed, cluster)
         return Estimate(float(values.std(ddof=1)), *percentiles(values, level), effective_tasks)
     units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
+    error = math.sqrt(float(units.covariance[0, 0]))
     if definition.is_share:  # whatever the method: no resample of a sample without hits has one
-        ends = units.error, *share_interval(units, level)
+        ends = error, *share_interval(units, level)
     elif method == "normal":
-        ends = units.error, *skewed_normal(units, level)
+        ends = error, *skewed_normal(units, level)
     else:
         ends = studentised_interval(units, level, n_resamples, seed)
     return interval_through(definition, units, ends, definition.mean_limits(sample))
@@ -195,12 +191,12 @@ def interval_through(
 
 
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:
-    """Interval of a mean with Hall's correction for skewness, because ranks have long tails.
+    """Interval of a mean with Hall's correction for skewness (1992, J. R. Statist. Soc. B 54): ranks have long tails.
 
     With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 + a^2 T^3 / 27 + a / 6
-    is inverted at Student's quantiles (Hall 1992, J. R. Statist. Soc. B 54).
+    is inverted at Student's quantiles.
     """
-    u, mean, error = units.influence[:, 0], float(units.mean[0]), units.error
+    u, mean, error = units.influence[:, 0], float(units.mean[0]), math.sqrt(float(units.covariance[0, 0]))
     if error == 0:
         return mean, mean
     a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
@@ -213,10 +209,8 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
 
 
 def share_interval(units: Units, level: float) -> tuple[float, float]:
-    """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider.
-
-    See Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1.
-    """
+    """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider."""
+    # Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1
     p = min(max(float(units.mean[0]), 0.0), 1.0)
     square, quantile = float((units.count * units.influence[:, 0] ** 2).sum()), norm.ppf((1 + level) / 2)
     if units.clustered:  # the jackknife's error, and Student's quantile
@@ -254,11 +248,8 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
 
 
 def studentised_interval(units: Units, level: float, n_resamples: int, seed: int) -> tuple[float, float, float]:
-    """Standard error and ends of the bootstrap-t interval of a weighted mean: M - q se, q quantiles of (M* - M) / se*.
-
-    Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593).
-    """
-    units.require_two()
+    """Standard error and ends of the bootstrap-t interval of a mean: M - q se, q quantiles of (M* - M) / se*."""
+    units.require_two()  # Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593)
     mean, weight = float(units.mean[0]), units.weight
     centered = units.sums[:, 0] - weight * mean
     columns = np.stack([weight, centered, weight**2, weight * centered, centered**2], 1)
@@ -292,12 +283,8 @@ def percentiles(values: FloatArray, level: float) -> tuple[float, float]:
 
 
 def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
-    """Effective number of tasks or clusters of a metric without a formula; for quantiles all tasks or clusters.
-
-    An extreme raises a ValueError: resamples contain no values beyond the sample, so that the bootstrap is inconsistent
-    (Bickel and Freedman 1981, doi:10.1214/aos/1176345637).
-    """
-    if definition.is_extreme:
+    """Effective number of tasks or clusters of a metric without a formula; for quantiles all tasks or clusters."""
+    if definition.is_extreme:  # the bootstrap is inconsistent (Bickel and Freedman 1981, doi:10.1214/aos/1176345637)
         raise ValueError(
             f"{shorten(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
             "a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
@@ -319,10 +306,7 @@ def replicate_values(
     seed: int,
     cluster: IntArray | None = None,
 ) -> FloatArray:
-    """Values of any metric on resampled tasks or clusters, (samples, resamples) float64.
-
-    Samples of several models are of the same tasks, which are drawn together; they need ``cluster``, (m,) int64 keys.
-    """
+    """Values of any metric on resampled tasks or clusters, (samples, resamples) float64; several need ``cluster``."""
     N = samples[0].known_candidates if definition.uses_candidates else None
     if cluster is None:  # every task is drawn by itself; equal ones are one entry
         samples = [samples[0].tie_blocks if N is None else samples[0]]

@@ -19,11 +19,8 @@ from torchrankmetrics.validation import shorten
 
 
 def share_difference(only_a: float, only_b: float, num_tasks: float, level: float) -> tuple[float, float]:
-    """Interval of the difference of two paired shares, from the numbers of tasks that only A and only B hits.
-
-    The wider of Tango's score interval (1998, Statist. Med. 17) and Clopper and Pearson's of the share of A among
-    discordant tasks, so that it agrees with McNemar's exact p. Effective numbers need not be integers.
-    """
+    """Interval of the difference of two paired shares: the wider of Tango's and Clopper and Pearson's of discordant."""
+    # Tango 1998, Statist. Med. 17; Clopper and Pearson's agrees with McNemar's exact p
     score, discordant = tango(only_a, only_b, num_tasks, level), only_a + only_b
     low, high = clopper_pearson(only_a, discordant, level) if discordant else (0.5, 0.5)
     low, high = ((2 * end - 1) * discordant / num_tasks for end in (low, high))
@@ -31,11 +28,7 @@ def share_difference(only_a: float, only_b: float, num_tasks: float, level: floa
 
 
 def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, null: float) -> float:
-    """Two-sided p of "the difference of two paired shares is ``null``": McNemar's exact, and Tango's if it is larger.
-
-    >>> share_difference_p_value(0, 5, 100, 0.0)
-    0.0625
-    """
+    """Two-sided p of "the difference of two paired shares is ``null``": McNemar's exact, or Tango's if larger."""
     score = 2 * float(stats.norm.sf(_score(only_a, only_b, num_tasks, null)))
     discordant = only_a + only_b
     if discordant == 0:
@@ -84,16 +77,11 @@ def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
 def holm(p_values: npt.ArrayLike) -> FloatArray:
     """Adjust p-values for multiple testing by Holm's step-down method, which controls the family-wise error rate.
 
-    All entries of an array are one family; its axes may be metrics, pairs of models and datasets.
-
     Args:
-        p_values (array-like): of any shape, in [0, 1]; NaN is not tested and not counted.
+        p_values (array-like): of any shape, in [0, 1], one family; NaN is not tested and not counted.
 
     Returns:
         float64 of the same shape.
-
-    Raises:
-        ValueError: if a value is not in [0, 1].
 
     Source: Holm 1979 (https://www.jstor.org/stable/4615733).
 
@@ -120,22 +108,13 @@ def one_sided(difference: float, margin: float, at_lower: float, at_upper: float
 
 @dataclass(frozen=True)
 class MeanRanks:
-    """Mean ranks of models over datasets, with the smallest significant difference.
-
-    Attributes:
-        mean: mean rank of each model, 1 is the best.
-        statistic, p_value: Friedman's test of the hypothesis that all models are alike (chi-square, with ties).
-        critical_difference: Nemenyi's; two models that are further apart are significantly different.
-        cliques: sets of models, as indices by ascending mean rank, that are not significantly different.
-        num_datasets: number of datasets.
-        confidence_level: in (0, 1).
-    """
+    """Mean ranks of models over datasets, 1 is the best: Friedman's test and Nemenyi's critical difference."""
 
     mean: tuple[float, ...]
     statistic: float
-    p_value: float
+    p_value: float  # of the hypothesis that all models are alike (chi-square, with ties)
     critical_difference: float
-    cliques: tuple[tuple[int, ...], ...]
+    cliques: tuple[tuple[int, ...], ...]  # models, by ascending mean rank, that are not significantly different
     num_datasets: int
     confidence_level: float
 
@@ -171,14 +150,13 @@ def clustered_p_value(
 ) -> float:
     """Test whether a model is better than random ranking, for dependent tasks in clusters.
 
-    The p-value in (0, 1] is one-sided: Student's t of the mean of f minus its mean under random ranking, with a
-    cluster-robust variance. Tasks of one cluster may depend in any way. The test needs many clusters of similar weight:
-    otherwise it rejects too often. It uses pessimistic ranks, whatever the rank type.
+    One-sided: Student's t of the mean of f of pessimistic ranks minus its mean under random ranking, with a
+    cluster-robust variance (for two kinds of clusters Cameron, Gelbach and Miller 2011, doi:10.1198/jbes.2010.07136).
+    Tasks of one cluster may depend in any way. With few clusters, or unequal ones, the test rejects too often.
 
     Args:
-        evaluation (Ranks, RankTable or RankCollection): a ``RankTable``, ``RankCollection`` or ``Ranks``.
-        metric (str, RankDefinition or RankMetric, default "mrr"): one metric that is a function of a mean of f and has
-            a direction.
+        evaluation (Ranks, RankTable or RankCollection): ranks of the model.
+        metric (str, RankDefinition or RankMetric, default "mrr"): a function of a mean of f that has a direction.
         cluster (str or integers): "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
         second_cluster (str or integers, default None): second keys (for example queries and targets); tasks that share
             either key may depend.
@@ -188,8 +166,6 @@ def clustered_p_value(
 
     Raises:
         TypeError, ValueError: for other metrics, invalid keys, and fewer than two clusters.
-
-    Source: Cameron, Gelbach and Miller 2011 (doi:10.1198/jbes.2010.07136), for two kinds of clusters.
 
     >>> from torchrankmetrics import Ranks
     >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)

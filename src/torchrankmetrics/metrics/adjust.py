@@ -32,9 +32,8 @@ Provider = ExpectationProvider | None
 class Rounded:
     """A rounded number: ``value`` of the printed digits, and the interval [low, high] of the numbers that round to it.
 
-    ``sampling`` bounds the error of the tasks as a sample: the half-width of the normal 95% interval for independent
-    tasks is at most this number, and equal to it for hits; NaN if unknown. ``log10_p`` is log10 of value, low and high
-    for the view "p_value", also for values that underflow a float.
+    ``sampling`` is the largest half-width that the normal 95% interval for independent tasks can have, exact for hits;
+    NaN if unknown. ``log10_p`` is log10 of value, low and high for the view "p_value".
     """
 
     value: float
@@ -100,10 +99,6 @@ def adjust(
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
-        if num_candidates.isdecimal():
-            raise ValueError(
-                f"num_candidates is the str {shorten(num_candidates)}, which is not a dataset: pass an int"
-            )
         num_candidates = candidate_counts(num_candidates)
     is_one = is_int(num_candidates) or getattr(num_candidates, "ndim", 1) == 0
     if is_one and (view in ("z_score", "p_value") or not definition.is_mean_of_f):

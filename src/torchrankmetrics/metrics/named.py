@@ -268,17 +268,11 @@ class FirstMeanRank(NamedMetric, key="first_mr", value=4 / 3):
 
 
 class FirstMedianRank(NamedMetric, key="first_median_rank", value=1):
-    """Median over queries of the rank of the first relevant item (MedR), in [1, max N]; lower is better.
-
-    For an even number of queries it is the midpoint; a realistic rank is the mean of optimistic and pessimistic rank.
-    """
+    """Median over queries of the rank of the first relevant item (MedR), in [1, max N]; lower is better."""
 
 
 class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
-    """Average precision: the mean of i / r_(i) over the relevant items of a query, in [0, 1]; higher is better.
-
-    Its mean over queries is MAP. Relevant items beyond k add 0 and are still counted.
-    """
+    """Average precision (mean: MAP): the mean of i / r_(i) over the relevant items, 0 beyond k, in [0, 1]."""
 
 
 class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
@@ -290,10 +284,7 @@ class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
 
 
 class ExponentialNDCG(NamedMetricUpToK, key="ndcg_exp", arguments="3", value=0.7991):
-    """nDCG with gains 2^label - 1: their sum over log2(1 + r), over its best value, in [0, 1]; higher is better.
-
-    Source: Burges et al. 2005 (doi:10.1145/1102351.1102363).
-    """
+    """nDCG with gains 2^label - 1, in [0, 1]; higher is better. Burges et al. 2005 (doi:10.1145/1102351.1102363)."""
 
 
 class DiscountedCumulativeGain(NamedMetricUpToK, key="dcg", arguments="3", value=1.4206):
@@ -303,7 +294,7 @@ class DiscountedCumulativeGain(NamedMetricUpToK, key="dcg", arguments="3", value
 class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3595):
     """Rank-biased precision: the sum of (1 - p) p^(r - 1) over the relevant items, in [0, 1); higher is better.
 
-    A reader goes on to the next place with probability p. Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
+    Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
     """
 
     def __init__(self, p: float = 0.8, **options: Any) -> None:
@@ -315,7 +306,4 @@ class RPrecision(NamedMetric, key="r_precision", value=13 / 18):
 
 
 class QueryAUC(NamedMetric, key="query_auc", value=11 / 18):
-    """Area under the ROC curve of a query, in [0, 1]: pairs of a relevant and another item in the right order.
-
-    Higher is better; 1/2 is random; ties count half. A query with relevant items only is excluded.
-    """
+    """Area under the ROC curve of a query: the share of pairs of a relevant and another item in the right order."""

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCan
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import AtMost, RankTransform, apply_transform, known
 from torchrankmetrics.queries import binary
-from torchrankmetrics.queries.kind import Discount, DiscountedGain, MeanOf, Persistence, QueryKind, up_to
+from torchrankmetrics.queries.kind import Discount, Persistence, QueryKind, SumOf, up_to
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
 from torchrankmetrics.validation import check_int, check_key, one_number, shorten
 
@@ -53,7 +53,7 @@ class QueryDefinition(MetricDefinition):
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
-        kind = self.kind if self.f is None else MeanOf(known(self.f))
+        kind = self.kind if self.f is None else SumOf(known(self.f))
         if kind is None or self.kind not in (None, kind):
             raise ValueError(
                 f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is, or another "
@@ -147,7 +147,7 @@ class QueryDefinition(MetricDefinition):
         mean, variance, optimum = self.kind.moments(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
-        squared = _sum(share * share * count, variance[used])
+        squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
     def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
@@ -200,7 +200,7 @@ def recall_at(k: int) -> QueryDefinition:
     >>> recall_at(100).name
     'recall_at_100'
     """
-    return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
+    return QueryDefinition(f"recall_at_{check_int('k', k, 1, 1 << 63)}", f=AtMost(k), higher_is_better=True)
 
 
 def precision_at(k: int) -> QueryDefinition:
@@ -212,7 +212,7 @@ def precision_at(k: int) -> QueryDefinition:
     >>> precision_at(5).name
     'precision_at_5'
     """
-    return QueryDefinition(f"precision_at_{_places(k)}", kind=MeanOf(AtMost(k), divisor=k))
+    return QueryDefinition(f"precision_at_{check_int('k', k, 1, 1 << 63)}", kind=SumOf(AtMost(k), divisor=k))
 
 
 def success_at(k: int) -> QueryDefinition:
@@ -224,7 +224,7 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(f"success_at_{_places(k)}", kind=binary.Success(AtMost(k)))
+    return QueryDefinition(f"success_at_{check_int('k', k, 1, 1 << 63)}", kind=binary.Success(AtMost(k)))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
@@ -260,7 +260,7 @@ def normalized_dcg(k: int | None = None) -> QueryDefinition:
     >>> normalized_dcg(10).name
     'ndcg_at_10'
     """
-    return QueryDefinition(_name("ndcg", k), kind=DiscountedGain(up_to(Discount(), k)))
+    return QueryDefinition(_name("ndcg", k), kind=SumOf(up_to(Discount(), k), "best", is_graded=True))
 
 
 def exponential_ndcg(k: int | None = None) -> QueryDefinition:
@@ -272,7 +272,7 @@ def exponential_ndcg(k: int | None = None) -> QueryDefinition:
     >>> exponential_ndcg(10).name
     'ndcg_exp_at_10'
     """
-    return QueryDefinition(_name("ndcg_exp", k), kind=DiscountedGain(up_to(Discount(), k), is_exponential=True))
+    return QueryDefinition(_name("ndcg_exp", k), kind=SumOf(up_to(Discount(), k), "best", True, is_exponential=True))
 
 
 def discounted_gain(k: int | None = None) -> QueryDefinition:
@@ -284,7 +284,7 @@ def discounted_gain(k: int | None = None) -> QueryDefinition:
     >>> discounted_gain(10).name
     'dcg_at_10'
     """
-    return QueryDefinition(_name("dcg", k), kind=DiscountedGain(up_to(Discount(), k), is_normalized=False))
+    return QueryDefinition(_name("dcg", k), kind=SumOf(up_to(Discount(), k), divisor=1, is_graded=True))
 
 
 def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
@@ -300,24 +300,15 @@ def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
     if number is None or not 0 < number < 1:
         raise ValueError(f"p must be a number between 0 and 1, got {shorten(p)}")
     name = "rbp" if number == 0.8 else f"rbp_{exponent_name(number)}"
-    return QueryDefinition(name, kind=MeanOf(Persistence(number), divisor=1))
+    return QueryDefinition(name, kind=SumOf(Persistence(number), divisor=1))
 
 
 def _name(name: str, k: int | None) -> str:
-    return name if k is None else f"{name}_at_{_places(k)}"
-
-
-def _places(k: int) -> int:
-    return check_int("k", k, 1, 1 << 63)
+    return name if k is None else f"{name}_at_{check_int('k', k, 1, 1 << 63)}"
 
 
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:
     if not used.any():
         return math.nan
     mass = in_range(sample.weight[used]) * sample.count[used]
-    return _sum(mass, x[used]) / math.fsum(mass.tolist())
-
-
-def _sum(mass: FloatArray, x: FloatArray) -> float:
-    """Sum products, to the last bit the same in any order."""
-    return math.fsum((mass * x).tolist())
+    return math.fsum((mass * x[used]).tolist()) / math.fsum(mass.tolist())  # the same bits in any order

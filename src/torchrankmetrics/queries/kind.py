@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ class QueryKind:
     f: KnownTransform  # with one relevant item, at rank r, the value is scale * f(r)
     is_share: ClassVar[bool] = False  # of queries
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
-    is_graded: ClassVar[bool] = False  # whether it depends on the gains of the relevant items
+    is_graded: bool = False  # whether it depends on the gains of the relevant items
     scale: float = 1.0
     limits: tuple[float | None, float | None] = 0.0, 1.0  # of values; None: no bound, or an unknown one
 
@@ -138,7 +138,7 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates
     """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
     means, single = np.empty(len(low)), low == high
     several = ~single
-    N = (None, None) if num_candidates is None else (num_candidates[single], num_candidates[several])
+    N = (num_candidates[single], num_candidates[several]) if num_candidates is not None else (None, None)
     means[single] = apply_transform(f, low[single].astype(np.float64), num_candidates=N[0])
     if several.any():
         means[several] = f.block_means(low[several], high[several], N[1])
@@ -148,50 +148,101 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates
 def moments_by_candidates(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     """Null mean and variance of f of one rank, (u,) float64 twice, for (u,) int64 in any order."""
     distinct, index = np.unique(N, return_inverse=True)
-    mean, variance = f.null_moments(distinct) if len(N) else (np.empty(0), np.empty(0))
+    mean, variance = _cached_null_moments(f, distinct.tobytes()) if len(N) else (np.empty(0), np.empty(0))
     return mean[index], variance[index]
 
 
+@functools.lru_cache(maxsize=64)
+def _cached_null_moments(f: KnownTransform, N: bytes) -> tuple[FloatArray, FloatArray]:
+    return f.null_moments(np.frombuffer(N, dtype=np.int64))
+
+
 @dataclass(frozen=True)
-class MeanOf(QueryKind):
-    """Sum of f(r_i) over the m relevant items, divided by m or by a number."""
+class SumOf(QueryKind):
+    """Sum of gain times f(r_i) over the relevant items, divided by their number, its best value or a number.
+
+    Gains are 1, labels or 2^label - 1 (Burges et al. 2005, doi:10.1145/1102351.1102363), relative to the largest of
+    their query: so equal gains have the value of binary relevance bit for bit.
+    """
 
     f: KnownTransform
-    divisor: int | None = None
+    divisor: int | Literal["best"] | None = None  # None: the number of relevant items
+    is_graded: bool = False
+    is_exponential: bool = False
 
-    @property
-    def scale(self) -> float:  # type: ignore[override]
-        return 1 / (self.divisor or 1)
-
-    @property
-    def limits(self) -> tuple[float | None, float | None]:  # type: ignore[override]
-        return (0.0, 1.0) if self.f.is_share or self.divisor else (None, None)
-
-    @property
-    def uses_candidates(self) -> bool:  # type: ignore[override]
-        return self.f.uses_candidates
-
-    def values(self, sample: QuerySample) -> FloatArray:
-        """Every relevant item of a block has the block's mean of f."""
-        N = sample.num_candidates[sample.query]
-        means, used = np.full(len(N), np.nan), self.has_value(N, N)
-        means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
-        return np.asarray(sample.sums(sample.answers * means) / (self.divisor or sample.num_answers))
-
-    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
-        if isinstance(self.f, AtMost):
-            return hit_distribution(N, m, self.f.k, self.divisor or m, most)
-        return super().distribution(N, m, most, gain)
+    def __post_init__(self) -> None:
+        has_no_top = self.is_graded and self.divisor != "best"
+        vars(self).update(
+            uses_candidates=self.f.uses_candidates,
+            scale=1 / (float(self.f.values(np.ones(1))[0]) if self.divisor == "best" else self.divisor or 1),
+            limits=(0.0, None if has_no_top else 1.0) if self.divisor or self.f.is_share else (None, None),
+        )
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
 
-    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+    def values(self, sample: QuerySample) -> FloatArray:
+        """Every relevant item of a block has the block's mean of f."""
+        answers = sample.answers.astype(np.float64)
+        if sample.gain is not None:
+            answers *= self._relative(sample.gain, _largest(sample)[sample.query])
+        means = self._means(sample.optimistic, sample.pessimistic, sample.num_candidates[sample.query])
+        return self._divided(sample.sums(answers * means), sample)
+
+    def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545)."""
+        N, m = sample.known_candidates, sample.num_answers
         mean, variance, used = np.full(len(N), np.nan), np.zeros(len(N)), self.has_value(N, m)
         mean[used], variance[used] = moments_by_candidates(self.f, N[used])
-        share = m / (self.divisor or m)  # 1 for a mean
-        scale = share**2 * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
-        return share * mean, scale * variance
+        starts, query, gain, number = sample.levels
+        gain = self._relative(gain, _largest(sample)[query])
+        total = np.add.reduceat(gain * number, starts)
+        apart = np.add.reduceat(number * (gain - (total / m)[query]) ** 2, starts)
+        best, free = self._best(sample), np.maximum(N - 1, 1)
+        share = self._divided(total, sample, best)
+        spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
+        return share * mean, share**2 * spread * variance, self._divided(best, sample, best)
+
+    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
+        if isinstance(self.f, AtMost) and self.divisor != "best":
+            return hit_distribution(N, m, self.f.k, self.divisor or m, most)
+        return super().distribution(N, m, most, gain)
+
+    def _means(self, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
+        """Mean of f over places; NaN where it is undefined."""
+        if not self.uses_candidates:
+            return place_means(self.f, low, high)
+        means, used = np.full(len(N), np.nan), self.has_value(N, N)
+        means[used] = place_means(self.f, low[used], high[used], N[used])
+        return means
+
+    def _relative(self, gain: FloatArray, largest: FloatArray) -> FloatArray:
+        """Gains of labels, as shares of the gain of the largest label of the query."""
+        if not self.is_exponential:
+            return gain / largest
+        power = np.exp2(-largest)
+        return np.asarray((np.exp2(gain - largest) - power) / (1 - power))  # no power overflows
+
+    def _best(self, sample: QuerySample) -> FloatArray:
+        """Sum of relative gains for the ranking by descending gain."""
+        starts, query, gain, number = sample.levels
+        last = np.cumsum(number)
+        last -= (last - number)[starts][query]  # places of a level in this ranking
+        means = self._means(last - number + 1, last, sample.num_candidates[query])
+        terms = self._relative(gain, _largest(sample)[query]) * (number * means)
+        return np.asarray(np.add.reduceat(terms, starts))
+
+    def _divided(self, sums: FloatArray, sample: QuerySample, best: FloatArray | None = None) -> FloatArray:
+        """The metric, from sums of relative gains."""
+        if self.divisor == "best":
+            return sums / (self._best(sample) if best is None else best)
+        return np.asarray(sums * _largest(sample) / (self.divisor or sample.num_answers))
+
+
+def _largest(sample: QuerySample) -> FloatArray:
+    """The largest gain of every query."""
+    starts, _, gain, _ = sample.levels
+    return gain[starts]
 
 
 def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms:
@@ -215,69 +266,3 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
         end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
         values, probability = values[end], np.add.reduceat(probability, np.r_[0, end[:-1] + 1])
     return values, probability
-
-
-@dataclass(frozen=True)
-class DiscountedGain(QueryKind):
-    """Sum of gain times f(r_i) over the relevant items, over its value for the ideal ranking if it is normalized.
-
-    Gains are labels or 2^label - 1 (Burges et al. 2005, doi:10.1145/1102351.1102363), relative to the largest of their
-    query: so equal gains have the value of binary relevance bit for bit.
-    """
-
-    f: KnownTransform
-    is_exponential: bool = False
-    is_normalized: bool = True
-    is_graded = True
-
-    @property
-    def scale(self) -> float:  # type: ignore[override]
-        return 1 / float(self.f.values(np.ones(1))[0]) if self.is_normalized else 1.0
-
-    @property
-    def limits(self) -> tuple[float | None, float | None]:  # type: ignore[override]
-        return 0.0, 1.0 if self.is_normalized else None
-
-    def values(self, sample: QuerySample) -> FloatArray:
-        """Every relevant item of a block has the block's mean of f."""
-        answers, largest = sample.answers.astype(np.float64), _largest(sample)
-        if sample.gain is not None:
-            answers *= self._relative(sample.gain, largest[sample.query])
-        sums = sample.sums(answers * place_means(self.f, sample.optimistic, sample.pessimistic))
-        return np.asarray(sums / self._ideal(sample) if self.is_normalized else sums * largest)
-
-    def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Of a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545)."""
-        N, m, largest = sample.known_candidates, sample.num_answers, _largest(sample)
-        mean, variance = moments_by_candidates(self.f, N)
-        starts, query, gain, number = sample.levels
-        gain = self._relative(gain, largest[query])
-        total = np.add.reduceat(gain * number, starts)
-        apart = np.add.reduceat(number * (gain - (total / m)[query]) ** 2, starts)
-        ideal = self._ideal(sample)
-        share = total / ideal if self.is_normalized else total * largest
-        free = np.maximum(N - 1, 1)
-        spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
-        best = np.ones(len(N)) if self.is_normalized else ideal * largest
-        return share * mean, share**2 * spread * variance, best
-
-    def _relative(self, gain: FloatArray, largest: FloatArray) -> FloatArray:
-        """Gains of labels, as shares of the gain of the largest label of the query."""
-        if not self.is_exponential:
-            return gain / largest
-        power = np.exp2(-largest)
-        return np.asarray((np.exp2(gain - largest) - power) / (1 - power))  # no power overflows
-
-    def _ideal(self, sample: QuerySample) -> FloatArray:
-        """Sum for the ranking by descending gain."""
-        starts, query, gain, number = sample.levels
-        last = np.cumsum(number)
-        last -= (last - number)[starts][query]  # places of a level in this ranking
-        terms = self._relative(gain, _largest(sample)[query]) * (number * place_means(self.f, last - number + 1, last))
-        return np.asarray(np.add.reduceat(terms, starts))
-
-
-def _largest(sample: QuerySample) -> FloatArray:
-    """The largest gain of every query."""
-    starts, _, gain, _ = sample.levels
-    return gain[starts]

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray, changes
+from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray, changes, weights_of
 from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.validation import check_choice
 
@@ -51,10 +51,8 @@ class QuerySample(Sample):
             raise ValueError(
                 f"num_answers must be in 1..num_candidates, below 2^62; got {m[bad][0]} of {N[bad][0]} candidates"
             )
-        w = np.broadcast_to(np.asarray(1.0 if weight is None else weight, dtype=np.float64), N.shape)
-        if (bad := ~(np.isfinite(w) & (w >= 0))).any():
-            raise ValueError(f"weight must be finite and not negative, got {w[bad][0]}")
-        return replace(cls.tied(N, m, N), weight=w)
+        weights = np.broadcast_to(weights_of(1.0 if weight is None else weight), N.shape)
+        return replace(cls.tied(N, m, N), weight=weights)
 
     @classmethod
     def ranked(cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None) -> "QuerySample":

@@ -108,14 +108,11 @@ def _distinct_gains(sample: QuerySample, is_graded: bool) -> tuple[IntArray, lis
     if not is_graded:
         return np.zeros(len(sample), dtype=np.int64), [None]
     starts, _, gain, number = sample.levels
+    gains = [np.repeat(*own) for own in zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)]
     found: dict[bytes, int] = {}
-    of: list[int] = []
-    gains: list[FloatArray | None] = []
-    for own, times in zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True):
-        of.append(found.setdefault(own.tobytes() + times.tobytes(), len(found)))
-        if of[-1] == len(gains):
-            gains.append(None if (own == 1).all() else np.repeat(own, times))
-    return np.array(of), gains
+    of = np.array([found.setdefault(one.tobytes(), len(found)) for one in gains])
+    distinct = [gains[i] for i in np.unique(of, return_index=True)[1]]
+    return of, [None if (one == 1).all() else one for one in distinct]
 
 
 def _distributions(kind: QueryKind, shapes: list[Shape]) -> list[Atoms] | None:

@@ -1,3 +1,2 @@
-from .evaluation import SequentialEvaluation as SequentialEvaluation
-from .testing import SequentialResult as SequentialResult
+from .testing import SequentialEvaluation as SequentialEvaluation, SequentialResult as SequentialResult
 from .triples import rank_sequentially as rank_sequentially

@@ -110,10 +110,7 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
 
 
 class Hypothesis:
-    """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width.
-
-    ``low`` and ``width`` describe the range of the metric or difference; arguments as in ``SequentialEvaluation``.
-    """
+    """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width."""
 
     def __init__(
         self, metric: MetricLike, alpha: float, paired: bool, threshold: Any, half_width: Any, num_candidates: Any

@@ -1,9 +1,9 @@
-"""Anytime-valid tests, their results, and the random order in which queries are ranked."""
+"""`SequentialEvaluation`, anytime-valid tests, their results, and the random order in which queries are ranked."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,12 +12,19 @@ from torch import Tensor
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.inference.pairing import check_same_tasks
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.shards import Communicator
+from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.sequential.sequences import Drawn, Hypothesis, betting_interval
+from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_int, shorten
+from torchrankmetrics.validation import TaskSide, check_int, is_int, shorten
+
+if TYPE_CHECKING:  # torch may be built without
+    from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +36,10 @@ class SequentialResult:
 
     Attributes:
         metric (str): canonical key.
-        answer (bool): True if the model is better than the ``baseline``, or its value (with ``baseline`` its
-            difference) is at least ``threshold``; False if not; None while undecided, and for ``half_width``.
+        answer (bool): whether the model is better than the ``baseline``, or its value (with ``baseline`` its
+            difference) is at least ``threshold``; None while undecided, and for ``half_width``.
         is_decided (bool): whether the hypothesis is decided.
-        estimate (float): of the value, or of the difference from ``baseline``; exact once all tasks are ranked, else
-            biased towards the answer by stopping at the decision.
+        estimate (float): of the value, or of the difference from ``baseline``; biased by stopping, unless it is exact.
         low, high (float): anytime-valid interval with confidence level 1 - alpha; both are the exact value at the end.
         alpha, threshold, half_width (float): as passed.
         num_tasks, total_tasks, num_queries, total_queries (int): number that was ranked, and of all.
@@ -63,10 +69,9 @@ class SequentialResult:
         return self.num_tasks == self.total_tasks
 
     def values(self) -> dict[str, float]:
-        """Return values to log; the value of a sample has the prefix ``partial_``.
+        """Return values to log: ``[partial_][difference_]<metric>[_low, _high]`` and ``decided_share_<metric>``.
 
-        Keys are ``<metric>`` or ``partial_<metric>`` with ``_low`` and ``_high``, of a difference with ``difference_``
-        before the metric, and ``decided_share_<metric>``, the share of the queries that was ranked.
+        A value of a sample has the prefix ``partial_``; the share is the one of the queries that were ranked.
         """
         key = self.metric if self.baseline is None else f"difference_{self.metric}"
         found = {key: self.estimate}
@@ -99,19 +104,16 @@ class SequentialResult:
 
 
 class QueryOrder:
-    """Queries drawn without replacement, each with the odds of its number of tasks among those left.
-
-    ``queries`` (Q,) are indices of the sorted, distinct queries in this order, ``tasks`` (n,) their tasks, query after
-    query, and ``border`` (Q + 1,) is where the tasks of each query begin, and the last ones end.
-    """
+    """Queries drawn without replacement, each with the odds of its number of tasks among those left."""
 
     def __init__(self, query: IntArray, seed: int) -> None:
         _, of_task, number = np.unique(query, return_inverse=True, return_counts=True)
-        # exponential races: the smallest of independent exponentials is drawn in proportion to its rate
+        # indices of the sorted, distinct queries in this order, by an exponential race: the smallest of independent
+        # exponentials is drawn in proportion to its rate
         self.queries = np.argsort(np.random.default_rng(seed).exponential(size=len(number)) / number, kind="stable")
         place = np.empty(len(number), dtype=np.int64)
         place[self.queries] = np.arange(len(number))
-        self.tasks = np.argsort(place[of_task], kind="stable")
+        self.tasks = np.argsort(place[of_task], kind="stable")  # query after query, which begin and end at the borders
         self.border = np.concatenate([np.zeros(1, np.int64), np.cumsum(number[self.queries])])
 
     def __len__(self) -> int:
@@ -123,10 +125,7 @@ class QueryOrder:
 
 
 class Ranked:
-    """Rows (n, 10) of the tasks of one model, and which of them are ranked, (n,) bool.
-
-    The index of a task is its sample id; with ``sides`` (codes), the tasks of one side precede the tasks of the next.
-    """
+    """Rows (n, 10) of the tasks of one model by sample id, side after side (codes), and which of them are ranked."""
 
     def __init__(self, size: int, sides: Sequence[int] = ()) -> None:
         self.rows: Rows = np.zeros((size, WIDTH), dtype=np.int64)
@@ -177,10 +176,7 @@ class Ranked:
 
 
 class SequentialTest:
-    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group.
-
-    ``extends``: whether the other model ranks the queries that ``baseline`` lacks.
-    """
+    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group."""
 
     def __init__(
         self,
@@ -190,7 +186,7 @@ class SequentialTest:
         seed: int,
         process_group: Any,
         sides: Sequence[int] = (),
-        extends: bool = False,
+        extends: bool = False,  # whether the other model ranks the queries that ``baseline`` lacks
     ) -> None:
         self.order = QueryOrder(query, check_int("seed", seed, 0))
         self.ranked, self.baseline, self.hypothesis = Ranked(len(query), sides), baseline, hypothesis
@@ -279,3 +275,100 @@ class SequentialTest:
         sizes = int(self.order.border[number]), len(self.ranked.there), number, len(self.order)
         found = hypothesis.measure.key, answer, self._is_decided, estimate, low, high
         return SequentialResult(*found, *about, *sizes, table, baseline)
+
+
+class SequentialEvaluation(SequentialTest):
+    """Test which of two models is better, or estimate the metric of one, from as few queries as necessary.
+
+    ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the hypothesis. The test is
+    anytime-valid: the answer differs from the answer of all tasks with probability at most alpha, however often it is
+    tested, for models that do not depend on the order (docs/sequential.md). Queries are drawn without replacement, in
+    proportion to their number of tasks; bounds come from betting.
+
+    Args:
+        query (integers or int): (n,) integers, the query of each task; tasks of one query are ranked together. Or n:
+            one query per task.
+        baseline (RankTable, default None): ranks of the other model, whose sample ids are the indices of the tasks; a
+            sample of the tasks is used as far as it covers this order. None: the hypothesis is about one model.
+        metric (str, RankDefinition or RankMetric, default "mrr"): a mean of f over tasks, in its base view. f must be
+            bounded, as it is for "mrr", "hits@10" and "auc".
+        alpha (float, default 0.05): largest probability of a wrong answer.
+        threshold (float, default None): test whether the value, or with ``baseline`` the difference, is at least this;
+            None with ``baseline``: test whether the model is better.
+        half_width (float, default None): stop when the interval has at most this half width.
+        seed (int, default 0): random seed of the order.
+        num_candidates (int, default None): largest number of candidates of a task, for an f that is bounded only by it,
+            such as "mr"; None: of ``baseline``, if it has all tasks.
+        process_group (ProcessGroup, default None): processes that share the work and call ``update`` equally often.
+
+    Raises:
+        TypeError, ValueError: for invalid options, unbounded metrics, and a baseline with other tasks.
+
+    >>> from torchrankmetrics import Ranks
+    >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
+    >>> for tasks in until.batches(50):
+    ...     until.update(Ranks(torch.ones_like(tasks), None, 20), sample_id=tasks)
+    >>> until.decision.answer, until.decision.num_tasks, until.decision.total_tasks
+    (True, 50, 1000)
+    """
+
+    def __init__(
+        self,
+        query: Integers | int,
+        *,
+        baseline: RankTable | None = None,
+        metric: MetricLike = "mrr",
+        alpha: float = 0.05,
+        threshold: float | None = None,
+        half_width: float | None = None,
+        seed: int = 0,
+        num_candidates: int | None = None,
+        process_group: "ProcessGroup | None" = None,
+    ) -> None:
+        own = np.arange(query) if is_int(query) else as_ids(query, "query").cpu().numpy()
+        if own.ndim != 1 or not len(own):
+            raise ValueError(f"query must be (n,) with n > 0, or n > 0; got {query if is_int(query) else own.shape}")
+        other = None if baseline is None else Ranked.of(baseline, len(own))
+        most = other.most_candidates if num_candidates is None and other is not None else num_candidates
+        hypothesis = Hypothesis(metric, alpha, other is not None, threshold, half_width, most)
+        super().__init__(own, hypothesis, other, seed, process_group)
+
+    def batches(self, batch_size: int, *, complete: bool = False) -> Iterator[Tensor]:
+        """Yield indices (m,) int64 of the tasks to rank next, until it is decided; call ``update`` with their ranks.
+
+        Args:
+            batch_size (int): queries of a batch, sharded over the processes; each process gets at least one.
+            complete (bool, default False): if the answer is True, continue to all tasks, so that they can be the next
+                baseline.
+        """
+        for places in self.rounds(check_int("batch_size", batch_size, 1), complete):
+            yield torch.from_numpy(np.concatenate([self.order.of(place, place + 1) for place in places]))
+
+    def update(
+        self,
+        preds: Preds,
+        target: Target | None = None,
+        *,
+        sample_id: Integers | None = None,
+        exclude: Exclude = None,
+        side: TaskSide | None = None,
+        group: Integers | None = None,
+        backend: str = "auto",
+    ) -> None:
+        """Add the ranks of some tasks, of all processes, and test the hypothesis.
+
+        Args:
+            preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.
+            target (Tensor, list or tuple, default None): as in ``rank_scores``.
+            sample_id (integers): (tasks,) integers, the indices that ``batches`` returned.
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+            side (str, default None): "head", "tail" or "relation".
+            group (integers, default None): (tasks,) integers, or one.
+            backend (str, default "auto"): as in ``rank_scores``.
+
+        Raises:
+            TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
+                the tasks of the other model have other candidates, sides or groups.
+        """
+        facts = TaskFacts(side, group, sample_id=sample_id)
+        self.add(make_block(preds, target, exclude, facts, backend=backend))

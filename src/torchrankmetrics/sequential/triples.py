@@ -10,8 +10,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, sides_of, warn_of_distances
-from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, sides_of, warn_of_distances
 from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
@@ -52,9 +51,8 @@ def rank_sequentially(
 ) -> SequentialResult:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
 
-    The answer differs from the answer of all ``triples`` with probability at most alpha, for models that do not depend
-    on the order; queries are drawn and bounded as in ``SequentialEvaluation``. If all queries are ranked, ranks and
-    values equal those of ``rank_triples``.
+    Queries are drawn and bounded as in ``SequentialEvaluation``; if all are ranked, ranks and values equal those of
+    ``rank_triples``.
 
     Args:
         score_tails (callable): as in ``rank_triples``.
@@ -62,11 +60,9 @@ def rank_sequentially(
         triples (integers): as in ``rank_triples``.
         known (KnownTriples): as in ``rank_triples``.
         baseline (RankTable, default None): ranks of the other model, of ``rank_triples`` or a ``SequentialResult``; a
-            sample is used for the queries that it has. None: the hypothesis is about one model, or the other model has
-            no ranks yet.
+            sample is used for the queries that it has. None: one model, or a model without ranks yet.
         score_baseline (callable, default None): the functions of the other model, (score_tails, score_heads) or a
-            score_hrt; they score the queries that ``baseline`` lacks. None: if the ranks of the other model end, the
-            result is undecided.
+            score_hrt, for the queries that ``baseline`` lacks. None: if its ranks end, the result is undecided.
         metric (str, RankDefinition or RankMetric, default "mrr"): as in ``SequentialEvaluation``.
         alpha (float, default 0.05): as in ``SequentialEvaluation``.
         threshold (float, default None): as in ``SequentialEvaluation``.

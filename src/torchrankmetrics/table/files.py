@@ -48,17 +48,19 @@ _PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empt
 class TooLargeError(ValueError):
     """A file needs more memory than the caller allows."""
 
-    def __init__(self, path: Source, needed: object, max_bytes: int) -> None:
-        super().__init__(
-            f"{os.fspath(path)} is not loaded: it would take {needed} bytes of memory, and max_bytes={max_bytes}: if "
-            "you trust it, allow more (max_bytes=, on the command line --max-bytes)"
+
+def _check_size(path: Source, needed: int, max_bytes: int, at_least: str = "") -> None:
+    if needed > max_bytes:
+        raise TooLargeError(
+            f"{os.fspath(path)} is not loaded: it would take {at_least}{needed} bytes of memory, and max_bytes="
+            f"{max_bytes}: if you trust it, allow more (max_bytes=, on the command line --max-bytes)"
         )
 
 
 def read(path: Source, max_bytes: int) -> Tensor:
     """Read the rows of a file, a pipe or a directory; errors as ``RankTable.load``."""
     max_bytes = check_int("max_bytes", max_bytes, 1)
-    if _has_parquet(path):
+    if any(Path(path).rglob("*.parquet")):
         return read_parquet(path, max_bytes)
     content = _content(path, max_bytes)
     if content.startswith(_MAGIC):
@@ -75,7 +77,7 @@ def read_parquet(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
 
 def num_stored_rows(path: Source) -> int:
     """Return the number of rows of a file or a directory, from headers and footers; errors as ``RankTable.load``."""
-    if _has_parquet(path):
+    if any(Path(path).rglob("*.parquet")):
         return sum(map(num_stored_rows, _parts(path)))
     content = _content(path, MAX_BYTES)
     if content.startswith(_MAGIC):
@@ -85,8 +87,7 @@ def num_stored_rows(path: Source) -> int:
     with _members(content, path) as (archive, members):
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
-        if (needed := members["optimistic"].file_size) > MAX_BYTES:
-            raise TooLargeError(path, needed, MAX_BYTES)
+        _check_size(path, members["optimistic"].file_size, MAX_BYTES)
         return len(_array(archive, "optimistic", members["optimistic"]))
 
 
@@ -101,10 +102,7 @@ def write_npz(path: Source, rows: Tensor) -> None:
 
 
 def write_parquet(path: Source, rows: Tensor) -> None:
-    """Write a Parquet file of one column per array of ``to_arrays``, completely or not at all.
-
-    Between pages and footer, where readers skip them, are a mark and the SHA-256 of all other bytes.
-    """
+    """Write a Parquet file of one column per array of ``to_arrays``, completely or not at all."""
     pa, arrays = _pyarrow(), to_arrays(rows)
     table = pa.table({name: pa.array(array) for name, array in arrays.items()})
     table = table.replace_schema_metadata({VERSION_FIELD: str(version_of(arrays))})
@@ -112,6 +110,7 @@ def write_parquet(path: Source, rows: Tensor) -> None:
     pa.parquet.write_table(table, buffer, write_page_checksum=True)
     content = memoryview(buffer.getvalue())
     footer = _start_of_footer(content)
+    # between pages and footer, where readers skip them: a mark and the SHA-256 of all other bytes
     write_whole(path, [content[:footer], _MARK, hashlib.sha256(content).digest(), content[footer:]])
 
 
@@ -125,12 +124,11 @@ def is_one_table(folder: Path) -> bool:
 def _content(path: Source, max_bytes: int) -> bytes:
     """Return the bytes of a file or a pipe."""
     with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size  # 0 of a pipe
-        if size <= max_bytes:
-            content = file.read() if file.seekable() else file.read(max_bytes + 1)
-            if len(content) <= max_bytes:
-                return content
-    raise TooLargeError(path, size or f"more than {max_bytes}", max_bytes)
+        _check_size(path, os.fstat(file.fileno()).st_size, max_bytes)  # 0 of a pipe
+        content = file.read() if file.seekable() else file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        _check_size(path, max_bytes, max_bytes - 1, "more than ")
+    return content
 
 
 @contextmanager
@@ -155,12 +153,10 @@ def _smallest(array: Array) -> Array:
 
 def _read_npz(content: bytes, path: Source, max_bytes: int) -> Tensor:
     with _members(content, path) as (archive, members):
-        arrays, needed = {}, sum(info.file_size for info in members.values())
-        if needed <= max_bytes:  # else nothing is decompressed
-            arrays = {name: _array(archive, name, info) for name, info in members.items()}
-            needed += 8 * WIDTH * max(array.size for array in arrays.values())
-        if needed > max_bytes:
-            raise TooLargeError(path, needed, max_bytes)
+        needed = sum(info.file_size for info in members.values())
+        _check_size(path, needed, max_bytes)  # before anything is decompressed
+        arrays = {name: _array(archive, name, info) for name, info in members.items()}
+        _check_size(path, needed + 8 * WIDTH * max(array.size for array in arrays.values()), max_bytes)
         check_version(str(arrays.pop(VERSION_FIELD)), arrays)
         return from_arrays(arrays)
 
@@ -205,8 +201,7 @@ def _is_csv(path: Source, content: bytes) -> bool:
 def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
     """Read a header and one row per ranking task; the header decides between commas and tabs."""
     name, numbers = os.fspath(path), list[int]()  # of lines
-    if (needed := _BYTES_OF_LINE * content.count(b"\n")) > max_bytes:
-        raise TooLargeError(path, needed, max_bytes)
+    _check_size(path, _BYTES_OF_LINE * content.count(b"\n"), max_bytes)
     try:
         text = content.decode("utf-8-sig")
         lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if "\t" in text.partition("\n")[0] else ",")
@@ -223,10 +218,6 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
         lines_of = {str(i): f"line {number}" for i, number in enumerate(numbers)}
         text = re.sub(r"(?:row|task) (\d+)(?=$|;| has)", lambda at: lines_of.get(at[1], at[0]), str(error))
         raise ValueError(f"{name}: {text}") from error
-
-
-def _has_parquet(path: Source) -> bool:
-    return os.path.isdir(path) and any(Path(path).rglob("*.parquet"))
 
 
 def _parts(source: Source | Iterable[Source]) -> list[Path]:
@@ -265,20 +256,15 @@ def _opened(path: Source, content: bytes, max_bytes: int) -> Any:
         footer = _start_of_footer(content)
         if not content.endswith(_MAGIC) or footer < len(_MAGIC):
             raise ValueError("it has no footer")
-        if (needed := _PER_BYTE * (len(content) - footer)) > max_bytes:
-            raise TooLargeError(path, needed, max_bytes)
+        _check_size(path, _PER_BYTE * (len(content) - footer), max_bytes)
         seal = content[max(footer - _SEAL, 0) : footer]
         if seal.startswith(_MARK):
             digest = hashlib.sha256(memoryview(content)[: footer - _SEAL])
             digest.update(memoryview(content)[footer:])
             if digest.digest() != seal[len(_MARK) :]:
                 raise ValueError("it is damaged: its digest does not match")
-        parquet = pa.parquet.ParquetFile(
-            pa.BufferReader(content),
-            page_checksum_verification=True,
-            thrift_string_size_limit=1 << 24,
-            thrift_container_size_limit=1 << 16,
-        )
+        limits = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 16}
+        parquet = pa.parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True, **limits)
         names = _names(parquet)
         check_names(names)
         if len(set(names)) < len(names):
@@ -300,8 +286,7 @@ def _decoded(files: Iterable[tuple[Source, Any]], max_bytes: int) -> Tensor:
         about = parquet.metadata
         number += max(about.num_rows, 0)
         largest = max([largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))])
-        if (needed := 8 * WIDTH * number + largest) > max_bytes:
-            raise TooLargeError(path, needed, max_bytes)
+        _check_size(path, 8 * WIDTH * number + largest, max_bytes)
     rows, end = np.empty((WIDTH, number), dtype=np.int64).T, 0
     for path, parquet in opened:
         with _naming_errors(path, "Parquet file of ranks"):
@@ -325,10 +310,7 @@ def _values(name: str, column: Any) -> Array:
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
     values: Array = column.to_numpy(zero_copy_only=False)
-    if values.dtype.kind in "biuf":
-        return values
-    if name != "side":
-        raise ValueError(
-            f"{name} must contain numbers, got {column.type}: number names from 0 on, the same in all files"
-        )
-    return of_text(values, name)
+    if values.dtype.kind not in "biuf" and name != "side":
+        hint = "number names from 0 on, the same in all files"
+        raise ValueError(f"{name} must contain numbers, got {column.type}: {hint}")
+    return values if values.dtype.kind in "biuf" else of_text(values, name)

@@ -219,10 +219,9 @@ class RankTable(HasRows):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        there = set(Columns(self.rows).side.tolist())
+        there, kind = set(Columns(self.rows).side.tolist()), " of a sample" * self.is_partial
         sides = [word for word, code in SIDE_WORDS.items() if code in there]
-        tasks = "tasks of a sample" if self.is_partial else "tasks"
-        return f"RankTable({self.num_tasks} {tasks}, sides: {', '.join(sides) or 'none'})"
+        return f"RankTable({self.num_tasks} tasks{kind}, sides: {', '.join(sides) or 'none'})"
 
     @property
     def num_tasks(self) -> int:
@@ -271,13 +270,12 @@ class RankTable(HasRows):
             side (str, default None): "head", "tail" or "relation"; None: all sides.
             group (int, default None): id of a group; None: all groups.
         """
-        check_choice("side", side, SIDE_CODES)
-        keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
+        rows, code = self.rows, SIDE_CODES[check_choice("side", side, SIDE_CODES)]
         if side is not None:
-            keep &= Columns(self.rows).side == SIDE_CODES[side]
+            rows = rows[Columns(rows).side == code]
         if group is not None:
-            keep &= self.group == check_int("group", group, ABSENT)
-        return RankTable(self.rows[keep])
+            rows = rows[Columns(rows).group == check_int("group", group, ABSENT)]
+        return RankTable(rows.clone() if rows is self.rows else rows)
 
     def with_group(self, group: Integers | None) -> "RankTable":
         """Return a table of the same ranks in other groups.

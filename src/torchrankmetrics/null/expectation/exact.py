@@ -77,13 +77,10 @@ def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
 
 
 class ExactExpectation(CachedExpectation):
-    """Deterministic null moments, each metric by the closed form or quadrature of its kind; results are cached.
-
-    The formulas and their sources are in the docstrings of ``strategies`` and in docs/mathematics.md.
+    """Deterministic null moments by closed forms or quadrature (docs/mathematics.md); results are cached.
 
     Args:
-        cache_size (int, default 512): number of (definition, counts) results to keep, so that later epochs on the same
-            data cost nothing.
+        cache_size (int, default 512): number of (definition, counts) results to keep.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> ExactExpectation().moments(MEAN_RANK, [3, 5])

@@ -74,13 +74,10 @@ class CachedExpectation(ExpectationProvider):
 def unavailable(definition: Definition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
     """Build the error that names the metric and an alternative."""
     if not definition.has_null:
-        return ExpectationUnavailableError(
-            f"{shorten(definition.name)} has no null distribution given by candidate counts; use view='base'"
-        )
-    return ExpectationUnavailableError(
-        f"{shorten(definition.name)} {why}; "
-        "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
-    )
+        why, instead = "has no null distribution given by candidate counts", "use view='base'"
+    else:
+        instead = "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
+    return ExpectationUnavailableError(f"{shorten(definition.name)} {why}; {instead}")
 
 
 def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:

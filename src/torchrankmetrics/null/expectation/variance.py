@@ -40,25 +40,18 @@ def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts)
     if variance.variance == 0.0:
         return Moments(math.sqrt(variance.mean), 0.0)
     moments = _relative_central_moments(counts, variance.mean)
-    if moments[2] <= _CONCENTRATED:
-        first = _from_moments(moments)
+    if moments[2] <= _CONCENTRATED:  # E[sqrt(1 + x)] - 1 of nearly normal x; moments 5 and 6 to their leading order
+        _, _, m2, m3, m4 = moments.tolist()
+        first = -m2 / 8 + m3 / 16 - 5 * m4 / 128 + 7 * (10 * m2 * m3) / 256 - 21 * (15 * m2**3) / 1024
     else:
         first = _from_integral(definition, counts, variance.mean, moments)
     return Moments(math.sqrt(variance.mean) * (1 + first), -variance.mean * first * (2 + first))
 
 
-def _from_moments(m: FloatArray) -> float:
-    """E[sqrt(1 + x)] - 1 from E[x^2], E[x^3], E[x^4] of nearly normal x; the fifth and sixth to their leading order."""
-    fifth, sixth = 10 * m[2] * m[3], 15 * m[2] ** 3
-    return float(-m[2] / 8 + m[3] / 16 - 5 * m[4] / 128 + 7 * fifth / 256 - 21 * sixth / 1024)
-
-
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
-    """E[(V / E V - 1)^k], k = 0..4.
-
-    For ranks y centered and in units of sqrt(E V), and a normal Z, E exp(-e^2 V) = E_Z of the product of
-    E exp(-e^2 v y^2 + sqrt(2) e v y Z). Its coefficients are polynomials in Z: five Gauss-Hermite nodes are exact.
-    """
+    """E[(V / E V - 1)^k], k = 0..4."""
+    # for ranks y centered and in units of sqrt(E V), and a normal Z, E exp(-e^2 V) = E_Z of the product of
+    # E exp(-e^2 v y^2 + sqrt(2) e v y Z); its coefficients are polynomials in Z: five Gauss-Hermite nodes are exact
     N, index = np.unique(counts.num_candidates, return_inverse=True)
     v, count = counts.weight, counts.count
     center = float((count * v * (counts.num_candidates + 1) / 2).sum())
