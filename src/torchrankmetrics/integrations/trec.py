@@ -168,9 +168,9 @@ def _answers(
         first, last = depth[index] + 1, N
     low, high = _places(scores, depth, own, index)
     low, high = np.where(missing, first, low), np.where(missing, last, high)
-    label = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
+    gain = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
     ranks = Ranks(low, high, N, filtered=False)
-    table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=label)
+    table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=gain)
     return table, torch.from_numpy(depth[index]), torch.from_numpy(missed)
 
 

@@ -95,11 +95,6 @@ def evaluate(
     """
     if (ranks is None) == (scores is None):
         raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
-    if isinstance(num_candidates, str):
-        raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {shorten(num_candidates)}; write "
-            f"metrics={shorten(num_candidates)} for a metric; adjust() and PrecomputedExpectation take dataset names"
-        )
     given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks  # a result of integrations.ogb
     if isinstance(given, Mapping):
         given, exclude = Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend), None
