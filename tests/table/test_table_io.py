@@ -92,13 +92,6 @@ def test_gains_are_part_of_a_task_of_a_query_and_ignored_by_metrics_of_ranking_t
     assert evaluate(table, metrics=["mrr", "z_gmr"]) == evaluate(without, metrics=["mrr", "z_gmr"])
 
 
-def test_single_numbers_serve_all_rows():
-    table = RankTable.from_numpy({"optimistic": [1, 2], "num_candidates": 5, "side": 1, "weight": 2, "sampled": True})
-    assert table.ranks.num_candidates.tolist() == [5, 5]
-    assert table.weight.tolist() == [2.0, 2.0]
-    assert len(table.select(side="head")) == 2
-
-
 def test_a_table_of_the_size_of_fb15k237_takes_less_than_400_kb(tmp_path):
     """20,466 test triples on both sides, relation and triple id in each row, ranks of a middling model."""
     random = np.random.default_rng(0)

@@ -9,8 +9,6 @@ from typing import Any, overload
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
 from torchrankmetrics.inference.intervals import in_clusters, row_of
 from torchrankmetrics.inference.pairing import PairedSource
@@ -388,5 +386,5 @@ class PairedMeasure:
         return np.asarray(values[0] - values[1])
 
     @property
-    def _as_tasks(self) -> list[tuple[RankDefinition, RankSample]]:
+    def _as_tasks(self) -> list[tuple[Any, Any]]:
         return [self.definition.as_tasks(sample) for sample in self.samples]
