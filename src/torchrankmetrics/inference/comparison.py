@@ -12,7 +12,6 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
 from torchrankmetrics.inference.intervals import in_clusters, row_of
 from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.seeds import SeededEstimate, SeededModels, SeedSplit
 from torchrankmetrics.inference.standard_errors import (
     Units,
     percentile_effective_tasks,
@@ -20,7 +19,13 @@ from torchrankmetrics.inference.standard_errors import (
     replicate_values,
     units_of,
 )
-from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
+from torchrankmetrics.inference.testing import (
+    SeededEstimate,
+    SeededModels,
+    SeedSplit,
+    share_difference,
+    share_difference_p_value,
+)
 from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import Rows
