@@ -43,10 +43,9 @@ _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
 
 Scores = Tensor | Array
 """Scores that a function returns."""
-ScorePair = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
 
-def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> ScorePair:
+def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> tuple[Callable[..., Tensor], ...]:
     """Make scorers of all tails and of all heads from a function that scores single triples (m, 3)."""
     number = check_int("num_entities", num_entities, 1)
 
@@ -247,7 +246,7 @@ class QuerySide:
 
 
 def sides_of(
-    scorers: tuple[Callable[..., Scores] | None, Callable[..., Scores] | None],
+    scorers: tuple[Callable[..., Scores] | None, ...],
     tasks: Tensor,
     known: Any,
     options: LoopOptions,
