@@ -23,12 +23,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from benchmarks.make_datasets import GraphSource, read_split, sources
+from benchmarks.make_datasets import GraphSource, Triple, read_split, sources
 from numba import njit
 from torch import Tensor
 
 from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples
-from torchrankmetrics.datasets.triple_files import Triple
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
 from torchrankmetrics.null import ExactExpectation
 from torchrankmetrics.study import RankStudy

@@ -23,10 +23,11 @@ from typing import Any, Literal
 import numpy as np
 
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
-from torchrankmetrics.datasets.triple_files import Triple, number_triples
+from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg.known_triples import candidate_histogram
 from torchrankmetrics.validation import ENTITY_SIDES
 
+Triple = tuple[str, str, str]
 Layout = Literal["head relation tail", "head tail relation", "OpenKE", "pairs"]
 
 
@@ -289,27 +290,35 @@ def facts_of(source: GraphSource, checkouts: Path) -> dict[str, object]:
     return facts | facts_of_triples(labelled)
 
 
+def number_triples(splits: Mapping[str, list[Triple]]) -> tuple[dict[str, IntArray], list[str], list[str]]:
+    """Splits as integer triples (n, 3), ids in the order of the sorted labels; labels of entities and relations."""
+    every = [triple for triples in splits.values() for triple in triples]
+    entity = {label: i for i, label in enumerate(sorted({label for h, _, t in every for label in (h, t)}))}
+    relation = {label: i for i, label in enumerate(sorted({r for _, r, _ in every}))}
+    ids = {split: [(entity[h], relation[r], entity[t]) for h, r, t in triples] for split, triples in splits.items()}
+    numbers = {split: np.array(triples, np.int64).reshape(-1, 3) for split, triples in ids.items()}
+    return numbers, list(entity), list(relation)
+
+
 def facts_of_triples(labelled: dict[str, list[Triple]]) -> dict[str, object]:
     """Sizes, checksums and histograms of a graph; "train" is written where it differs from "all"."""
-    graph = number_triples(labelled)
+    splits, entity_labels, relation_labels = number_triples(labelled)
     histograms = []
     for number, split in enumerate(labelled):
         known = list(labelled)[: number + 1]
         for side in ENTITY_SIDES:
             found = [
-                candidate_histogram(
-                    graph.splits, split, known, side, entities=entities, num_entities=len(graph.entities)
-                )
+                candidate_histogram(splits, split, known, side, entities=entities, num_entities=len(entity_labels))
                 for entities in ENTITIES
             ]
             if all(map(np.array_equal, *found)):
                 del found[1]
             for entities, (numbers, count) in zip(ENTITIES, found, strict=False):
                 histograms.append(_entry(split, entities, side, known, numbers.tolist(), count.tolist()))
-    in_train = len(np.unique(graph.splits["train"][:, [0, 2]]))
+    in_train = len(np.unique(splits["train"][:, [0, 2]]))
     return {
-        "num_entities": {"all": len(graph.entities), "train": in_train},
-        "num_relations": len(graph.relations),
+        "num_entities": {"all": len(entity_labels), "train": in_train},
+        "num_relations": len(relation_labels),
         "num_triples": {split: len(triples) for split, triples in labelled.items()},
         "checksum": {split: checksum(triples) for split, triples in labelled.items()},
         "histograms": histograms,

@@ -13,15 +13,12 @@ R = TypeVar("R")
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run a function eagerly inside ``torch.compile``, with a graph break before it."""
-    disabled: list[Callable[P, R]] = []
+    disabled = functools.cache(lambda: torch.compiler.disable(function))  # type: ignore[no-untyped-call]
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "torch._dynamo" not in sys.modules:
-            return function(*args, **kwargs)
-        if not disabled:
-            disabled.append(torch.compiler.disable(function))  # type: ignore[no-untyped-call]
-        return disabled[0](*args, **kwargs)
+        chosen = disabled() if "torch._dynamo" in sys.modules else function
+        return chosen(*args, **kwargs)
 
     called._torchdynamo_disable = True  # type: ignore[attr-defined]
     # Dynamo compiles a code object for at most 8 sets of arguments: each function has its own

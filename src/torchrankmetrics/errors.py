@@ -42,23 +42,17 @@ class RankMetricWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
-    """Warn with the stack level of the library's caller."""
-    if is_rank_zero():
-        level, frame = 3, sys._getframe(2)
-        # ``eager`` puts a frame of Dynamo between the library and its caller
-        while (name := frame.f_code.co_filename).startswith(_LIBRARY) or name.endswith(_DYNAMO):
-            if frame.f_back is None:
-                break
-            level, frame = level + 1, frame.f_back
-        warnings.warn(message, category, stacklevel=level)
-
-
-def is_rank_zero() -> bool:
-    """Whether this process is the first of the process group, or has no group."""
+    """Warn with the stack level of the library's caller, on the first process of the group."""
     distributed: Any = sys.modules.get("torch.distributed")  # without this import there is no process group
-    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
-        return True
-    return bool(distributed.get_rank() == 0)
+    if distributed and distributed.is_available() and distributed.is_initialized() and distributed.get_rank() > 0:
+        return
+    level, frame = 3, sys._getframe(2)
+    # ``eager`` puts a frame of Dynamo between the library and its caller
+    while (name := frame.f_code.co_filename).startswith(_LIBRARY) or name.endswith(_DYNAMO):
+        if frame.f_back is None:
+            break
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:

@@ -76,14 +76,12 @@ def probability_text(log10: float) -> str:
         return f"{10**log10:.4f}"
     exponent = math.floor(log10)
     digits = f"{10 ** (log10 - exponent):.3g}"
-    if digits == "10":  # 9.996 rounds up
-        digits, exponent = "1", exponent + 1
-    return f"{digits}e{exponent:03d}"
+    return f"1e{exponent + 1:03d}" if digits == "10" else f"{digits}e{exponent:03d}"  # 9.996 rounds up
 
 
 EntitySide = Literal["head", "tail"]
 TaskSide = Literal[EntitySide, "relation"]
 ENTITY_SIDES: tuple[EntitySide, ...] = get_args(EntitySide)
 TASK_SIDES: tuple[TaskSide, ...] = get_args(TaskSide)
+# columns of a triple where a side is predicted: the two of the query, and the answer
 QUERY_AND_ANSWER: dict[TaskSide, tuple[int, int, int]] = {"tail": (0, 1, 2), "head": (1, 2, 0), "relation": (0, 2, 1)}
-"""Columns of a triple where a side is predicted: the two of the query, and the answer."""

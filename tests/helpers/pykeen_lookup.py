@@ -28,6 +28,13 @@ def splits_of(dataset):
     return [part.mapped_triples for part in (dataset.training, dataset.validation, dataset.testing)]
 
 
+def evaluated(dataset, evaluator, model=None, **options):
+    """The result of ``Evaluator.evaluate`` on the test triples, filtered by all splits."""
+    train, valid, test = splits_of(dataset)
+    options = {"additional_filter_triples": [train, valid], **QUIET, **options}
+    return evaluator.evaluate(Lookup(dataset) if model is None else model, test, **options)
+
+
 def assert_parity(theirs, ours):
     """Every key of theirs has the same value in ours; the number of keys."""
     theirs, ours = theirs.to_flat_dict(), ours.to_flat_dict()

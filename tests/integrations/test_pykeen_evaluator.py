@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
+from pykeen_lookup import QUIET, Lookup, assert_parity, evaluated, splits_of
 from torchrankmetrics import KnownTriples, RankDefinition, RankMetric, RankMetricWarning
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
@@ -34,16 +34,10 @@ def dataset(request):
     return get_dataset(dataset=request.param)
 
 
-def run(dataset, evaluator, model=None, **options):
-    train, valid, test = splits_of(dataset)
-    options = {"additional_filter_triples": [train, valid], **QUIET, **options}
-    return evaluator.evaluate(Lookup(dataset) if model is None else model, test, **options)
-
-
 def both(dataset, **options):
     """Results of PyKEEN's evaluator and of ours on the test triples, with the evaluators."""
     evaluators = RankBasedEvaluator(clear_on_finalize=False), RankCollectionEvaluator()
-    return [(run(dataset, evaluator, **options), evaluator) for evaluator in evaluators]
+    return [(evaluated(dataset, evaluator, **options), evaluator) for evaluator in evaluators]
 
 
 def names(evaluator):
@@ -105,7 +99,7 @@ def test_a_diverged_model_ranks_last(nations):
     model = Lookup(nations)
     model.scores[:] = math.nan
     with pytest.warns(RankMetricWarning, match="NaN"):
-        result = run(nations, RankCollectionEvaluator(), model)
+        result = evaluated(nations, RankCollectionEvaluator(), model)
     ranks = result.table.ranks
     assert ranks.optimistic.equal(ranks.num_candidates)
     assert ranks.num_candidates.double().mean() == pytest.approx(7.955, abs=1e-3)
@@ -113,27 +107,17 @@ def test_a_diverged_model_ranks_last(nations):
 
 
 def test_evaluators_without_ranks_raise(nations):
-    _, valid, test = splits_of(nations)
+    test = splits_of(nations)[2]
     evaluator = RankBasedEvaluator()
-    run(nations, evaluator)
+    evaluated(nations, evaluator)
     with pytest.raises(ValueError, match="clear_on_finalize=False"):
         rank_table(evaluator)
-    with pytest.raises(ValueError, match="evaluator has no ranks; call evaluate first"):
-        rank_table(RankCollectionEvaluator())
-    with pytest.raises(TypeError, match="a RankBasedEvaluator or a RankCollectionEvaluator, got ClassificationEval"):
-        rank_table(ClassificationEvaluator())
-    theirs = RankBasedEvaluator(clear_on_finalize=False)
-    run(nations, theirs)
-    with pytest.raises(ValueError, match="triples must be the 201 that were evaluated, got 199"):
-        rank_table(theirs, valid)
-    nan = Lookup(nations)
+    theirs, nan = RankBasedEvaluator(clear_on_finalize=False), Lookup(nations)
     nan.scores[:20] = math.nan
     theirs.evaluate(nan, test, **QUIET)
     assert min(part.min() for part in theirs.ranks["head", "pessimistic"]) == 0  # better than the best
     with pytest.raises(ValueError, match="num_candidates must be at least 1"):
         rank_table(theirs, test)
-    with pytest.raises(ValueError, match="no ranks: call evaluate first"):
-        RankCollectionEvaluator().finalize()
 
 
 def test_known_triples_are_those_of_all_sources_without_inverses(nations):
@@ -194,12 +178,24 @@ def sampled(dataset, metrics=("mr",), **options):
     return SampledRankCollectionEvaluator(dataset.testing, metrics, **{"num_negatives": 2, **options})
 
 
+def of_training(dataset):
+    sampled(dataset).evaluate(Lookup(dataset), dataset.training.mapped_triples, **QUIET)
+
+
+def relations(evaluator):
+    evaluator.process_scores_(IDS[:2], "relation", torch.rand(2, 55))
+
+
+RESTRICTED = {"restrict_entities_to": list(range(14))}
 BAD = [
     (lambda _: RankCollectionEvaluator(["mmr"]), ValueError, "unknown metric 'mmr'; did you mean"),
     (lambda _: RankCollectionEvaluator(["hits_at_k"]), ValueError, "needs a number of first places, .* hits_at_10"),
     (lambda _: RankCollectionEvaluator([torch.nn.Linear]), TypeError, "or a name such as 'mrr', got type"),
     (lambda _: RankCollectionEvaluator(3), TypeError, "metrics must be names, RankMetric instances or a dict, got int"),
     (lambda _: RankCollectionEvaluator([]), ValueError, "metrics is empty"),
+    (lambda _: RankCollectionEvaluator().finalize(), ValueError, "no ranks: call evaluate first"),
+    (lambda _: rank_table(RankCollectionEvaluator()), ValueError, "evaluator has no ranks; call evaluate first"),
+    (lambda _: rank_table(ClassificationEvaluator()), TypeError, "a RankBasedEvaluator or .*, got ClassificationEval"),
     (lambda _: known_triples(), ValueError, "sources is empty"),
     (lambda d: known_triples(d.training.mapped_triples), TypeError, "sources must be triples factories .*, got Tensor"),
     (
@@ -212,21 +208,9 @@ BAD = [
     (lambda d: sampled(d, num_negatives=0), ValueError, "got 0"),
     (lambda d: sampled(d, head_negatives=IDS), ValueError, "head_negatives and tail_negatives go together"),
     (lambda d: sampled(d, head_negatives=IDS, tail_negatives=IDS[1:]), ValueError, r"tail_.* must be \(201, M\)"),
-    (
-        lambda d: sampled(d).evaluate(Lookup(d), d.training.mapped_triples, **QUIET),
-        ValueError,
-        "evaluation_factory must hold all triples evaluated",
-    ),
-    (
-        lambda d: run(d, sampled(d), restrict_entities_to=list(range(14))),
-        ValueError,
-        "restrict_entities_to does not go with sampled candidates",
-    ),
-    (
-        lambda d: sampled(d).process_scores_(IDS[:2], "relation", torch.rand(2, 55)),
-        ValueError,
-        "candidates are sampled for head and tail; got target 'relation'",
-    ),
+    (of_training, ValueError, "evaluation_factory must hold all triples evaluated"),
+    (lambda d: evaluated(d, sampled(d), **RESTRICTED), ValueError, "restrict_entities_to does not go with sampled"),
+    (lambda d: relations(sampled(d)), ValueError, "are sampled for head and tail; got target 'relation'"),
 ]
 
 
@@ -238,11 +222,11 @@ def test_bad_arguments_raise(nations, call, error, message):
 
 def test_macro_average_is_by_query_as_in_pykeen(nations):
     theirs, ours = MacroRankBasedEvaluator(), RankCollectionEvaluator(average="macro")
-    theirs, result = run(nations, theirs), run(nations, ours)
+    theirs, result = evaluated(nations, theirs), evaluated(nations, ours)
     differ = {"variance", "standard_deviation", "median_absolute_deviation", "inverse_median_rank", "count"}
     theirs.data = {key: value for key, value in theirs.data.items() if key.metric not in differ}
     assert assert_parity(theirs, result) == 9 * 20
-    micro = run(nations, RankCollectionEvaluator())
+    micro = evaluated(nations, RankCollectionEvaluator())
     assert abs(micro.get_metric("mrr") - result.get_metric("mrr")) > 1e-3
     test = splits_of(nations)[2]
     queries = {*map(tuple, test[:, [0, 1]].tolist())}
@@ -258,8 +242,8 @@ def test_sampled_evaluation_has_the_values_of_pykeen(nations):
     negatives = {f"{side}_negatives": ids for side, ids in theirs.negative_samples.items()}
     ours = evaluator_resolver.make("sampledrankcollection", evaluation_factory=nations.testing, **negatives)
     with pytest.warns(RankMetricWarning, match="undefined"):  # hits at 5 and 10 among four
-        result = run(nations, ours)
-    expected = run(nations, theirs)
+        result = evaluated(nations, ours)
+    expected = evaluated(nations, theirs)
     for key, value in expected.data.items():
         if not math.isnan(result.data[key]):
             assert result.data[key] == pytest.approx(value, rel=1e-5, abs=2e-4), key
@@ -294,5 +278,5 @@ def test_undefined_values_are_nan_and_absent_from_json(nations):
     written = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     flat = {f"{s}.{r}.{m}": x for s, rs in written.items() for r, ms in rs.items() for m, x in ms.items()}
     assert flat == {key: value for key, value in ours.items() if key not in undefined}
-    defined = run(nations, RankCollectionEvaluator())
+    defined = evaluated(nations, RankCollectionEvaluator())
     assert len(defined.to_df()) == sum(len(ms) for rs in defined.to_dict().values() for ms in rs.values())

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
+from pykeen_lookup import QUIET, Lookup, assert_parity, evaluated, splits_of
 from scripts import EXAMPLES, fork_script
 from torchrankmetrics import KnownTriples, RankMetricWarning, RankTable, evaluate
 
@@ -36,12 +36,6 @@ def loop_of(dataset, evaluator, model, **options):
     train, valid, _ = splits_of(dataset)
     options = {"additional_filter_triples": [train, valid], **options}
     return LCWAEvaluationLoop(dataset.testing, evaluator=evaluator, model=model, **options)
-
-
-def evaluated(dataset, evaluator, model):
-    """The result of ``Evaluator.evaluate``, which passes its filter on."""
-    train, valid, test = splits_of(dataset)
-    return evaluator.evaluate(model, test, additional_filter_triples=[train, valid], **QUIET)
 
 
 def test_every_evaluation_of_a_loop_starts_afresh(nations):

@@ -15,27 +15,12 @@ from torchrankmetrics import RankMetricWarning, evaluate
 from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
 
 N, DEPTH = 300, 60
-PYTREC = {
-    "map": "ap_at_60",
-    "recip_rank": "rr_at_60",
-    "P_10": "precision_at_10",
-    "recall_30": "recall_at_30",
-    "success_5": "success_at_5",
-    "ndcg_cut_10": "ndcg_at_10",
-    "map_cut_10": "ap_at_10",
-    "Rprec": "r_precision",
-}
-RANX = {
-    "map": "ap_at_60",
-    "mrr": "rr_at_60",
-    "precision@10": "precision_at_10",
-    "recall@30": "recall_at_30",
-    "hit_rate@5": "success_at_5",
-    "ndcg@10": "ndcg_at_10",
-    "map@10": "ap_at_10",
-    "mrr@10": "rr_at_10",
-    "r-precision": "r_precision",
-}
+OURS = ["ap_at_60", "rr_at_60", "precision_at_10", "recall_at_30", "success_at_5", "ndcg_at_10", "ap_at_10"]
+OURS += ["r_precision"]
+PYTREC = ["map", "recip_rank", "P_10", "recall_30", "success_5", "ndcg_cut_10", "map_cut_10", "Rprec"]
+RANX = ["map", "mrr", "precision@10", "recall@30", "hit_rate@5", "ndcg@10", "map@10", "r-precision"]
+PYTREC, RANX = (dict(zip(theirs, OURS, strict=True)) for theirs in (PYTREC, RANX))
+RANX["mrr@10"] = "rr_at_10"
 
 
 def trec_eval(qrels, run, **options):

@@ -88,13 +88,6 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
     assert over_queries == pytest.approx(np.mean(np.concatenate(list(logs.values()))), rel=1e-12)
 
 
-def test_easy_answers_are_neither_candidates_nor_tasks():
-    scores = torch.tensor([[5.0, 4.0, 3.0, 2.0]])
-    table = rank_complex_queries(lambda q: scores[q], [[2]], [[0]])
-    assert lines(table.ranks) == [(2, 2, 3)]
-    assert lines(rank_complex_queries(lambda q: scores[q], [[2]]).ranks) == [(3, 3, 4)]
-
-
 @pytest.mark.parametrize("time_aware", [True, False, None])
 def test_facts_with_a_time_by_brute_force(time_aware):
     train, test = graph(n=40, columns=(E, R, E, T)), graph(seed=3, n=12, columns=(E, R, E, T))

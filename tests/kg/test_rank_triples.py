@@ -8,7 +8,7 @@ from hypothesis import given
 import reference_ranks as reference
 from fuzzing import cases
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
-from torchrankmetrics.kg import loop, scorers
+from torchrankmetrics.kg import loop
 
 E, R = 7, 2
 TRIPLES = st.lists(st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1)), max_size=14)
@@ -113,7 +113,7 @@ def both(model):
 @pytest.mark.parametrize(("form", "at_once"), [("(m,)", 1), ("(m, 1)", 10), ("array", 1 << 17)])
 def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form, at_once):
     model, known, seen = Model(), KnownTriples(TEST, num_entities=E), []
-    monkeypatch.setattr(scorers, "_TRIPLES", at_once)
+    monkeypatch.setattr(loop, "_TRIPLES", at_once)
 
     def score_hrt(triples):
         seen.append(len(triples))

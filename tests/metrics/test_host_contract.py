@@ -1,7 +1,5 @@
 """What torchmetrics requires of a metric, for a metric of every kind and the collection."""
 
-import copy
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -38,24 +36,6 @@ def test_forward_is_update_and_compute_of_the_batch(make: Callable[..., Any]) ->
     assert all(member.update_count == 2 for member in members)
     metric.reset()
     assert all(member.update_count == 0 and not member.rows for member in members)
-
-
-@every_kind
-@pytest.mark.parametrize("before", [(), (1, 4)], ids=["new", "updated"])
-@pytest.mark.parametrize(
-    "copied",
-    [lambda m: m.clone(), copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))],
-    ids=["clone", "deep", "pickle"],
-)
-def test_copies_are_equal_and_apart(make: Callable[..., Any], copied: Callable[[Any], Any], before: Any) -> None:
-    metric = make()
-    for seed in before:
-        metric.update(*scores(seed))
-    other = copied(metric)
-    other.update(*scores(2))
-    metric.update(*scores(3))
-    assert bits(metric) == expected(make, *before, 3)
-    assert bits(other) == expected(make, *before, 2)
 
 
 @every_kind

@@ -28,7 +28,6 @@ from sharding import (
     update,
 )
 from torchrankmetrics import (
-    AdjustedMeanReciprocalRank,
     MeanRank,
     MeanReciprocalRank,
     RankCollection,
@@ -91,30 +90,6 @@ def test_any_sharding_has_the_bits_of_one_process_with_a_gather_of_ones_own(
         for member in metrics.values(copy_state=False):
             member.compute()
     assert all(rows.dtype == torch.int64 and rows.ndim == 2 and rows.shape[1] == 10 for rows in handed)  # no votes
-
-
-def job_repeats(ranks: list[int]) -> tuple[list[str], float]:
-    metric = AdjustedMeanReciprocalRank()
-    metric.update(Ranks(torch.tensor(ranks), None, 9), sample_id=torch.arange(len(ranks)))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        value = metric.compute().item()
-    return [str(entry.message) for entry in caught if entry.category is RankMetricWarning], value
-
-
-def test_of_repeats_on_two_processes_the_smallest_rank_stays_and_differences_warn(pool: WorkerPool) -> None:
-    expected = AdjustedMeanReciprocalRank()
-    expected.update(Ranks(torch.tensor([1, 2, 3, 5]), None, 9))
-    reported = []
-    for messages, value in pool.run(job_repeats, [([1, 4, 3, 5],), ([1, 2, 6],)]):
-        reported.append(messages)
-        assert value == expected.compute().item()
-    assert len(reported[0]) == 1  # once per job: only the first process warns
-    assert reported[0][0].startswith("2 repeated (side, sample_id) came with different ranks")
-    assert reported[1] == []
-    for messages, value in pool.run(job_repeats, [([1, 2, 3, 5],), ([1, 2, 3],)]):
-        assert messages == []
-        assert value == expected.compute().item()
 
 
 @contextmanager

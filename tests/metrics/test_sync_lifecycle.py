@@ -106,28 +106,6 @@ def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(pool
         assert found["after"] == expected
 
 
-def job_bad_input(bad: bool) -> tuple[str, dict[str, str], int]:
-    metrics = collection(names=["mrr", "mr"])
-    update(metrics, HEAD)
-    error = ""
-    if bad:
-        try:
-            metrics.update(torch.zeros(2, 3), torch.tensor([0, 7]))
-        except IndexError as raised:
-            error = str(raised)
-    return error, bits(metrics.compute()), next(iter(metrics.values(copy_state=False))).update_count
-
-
-def test_bad_input_on_one_process_leaves_its_state(pool: WorkerPool) -> None:
-    expected = of_one_process([HEAD, HEAD], names=["mrr", "mr"])
-    found = pool.run(job_bad_input, [(True,), (False,)])
-    assert "target" in found[0][0]
-    assert [(values, count) for _, values, count in found] == [(expected, 1)] * 2
-
-
-# The options of torchmetrics that decide who gathers, from whom, and when
-
-
 BATCHES = [HEAD, TAIL, MORE]  # one per process
 PROCESSES = [(0,), (1,), (2,)]
 

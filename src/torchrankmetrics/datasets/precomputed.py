@@ -12,12 +12,9 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 class PrecomputedExpectation(ExpectationProvider):
     """Null moments of stored candidate counts, for example of a whole test set while a part of it is evaluated.
 
-    The counts and weights of the evaluated ranking tasks are ignored.
-
     Args:
-        num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored tasks, a
-            ``CandidateCounts``, or the name of a dataset (``dataset_names`` lists them) for its filtered test tasks of
-            both sides.
+        num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored tasks, or the name of
+            a dataset (``dataset_names`` lists them) for its filtered test tasks of both sides.
         weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
         count (array-like, default None): (n,) number of tasks of each entry; None: one each.
         provider (ExpectationProvider, default None): computes the moments; None: exact.
@@ -26,8 +23,6 @@ class PrecomputedExpectation(ExpectationProvider):
         TypeError, ValueError: if counts or weights are invalid, or the dataset is unknown.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
-    >>> PrecomputedExpectation([14, 13], count=[3, 1]).moments(MEAN_RANK, [2, 2]).mean
-    7.375
     >>> round(PrecomputedExpectation("fb15k237").moments(MEAN_RANK, [2, 2]).mean, 2)
     7153.31
     """

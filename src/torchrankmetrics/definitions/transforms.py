@@ -275,11 +275,6 @@ class WithCandidates(KnownTransform):
     Args:
         function (callable): ranks and candidate counts, float64 tensors of one shape, to a finite one of it.
         min_candidates (int, default 1): fewest candidates with which a task has a value; others have the weight 0.
-
-    >>> from torchrankmetrics.definitions.tasks import RankDefinition
-    >>> top = WithCandidates(lambda r, n: (r <= 0.01 * n).double(), min_candidates=100)
-    >>> RankDefinition("top_percent", f=top).optimum
-    1.0
     """
 
     function: Callable[[Tensor, Tensor], Tensor]

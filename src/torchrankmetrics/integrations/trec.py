@@ -135,7 +135,11 @@ def _answers(
 ) -> tuple[RankTable, Tensor, Tensor]:
     """Rank all relevant documents; also returns the length of the list of each, and i for the i-th not in its list."""
     judged, lists = read_qrels(qrels), read_run(run)
-    _check_labels(judged)
+    for query, labels in judged.items():
+        for name, label in labels.items():
+            if type(label) is not int and not is_int(label):
+                got = f"{shorten(label)} for {shorten(name)} of query {shorten(query)}"
+                raise TypeError(f"qrels must hold integers, got {got}")
     relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
     if relevant and not relevant.keys() & lists.keys():
         one, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
@@ -164,17 +168,14 @@ def _answers(
         first, last = depth[index] + 1, N
     low, high = _places(scores, depth, own, index)
     low, high = np.where(missing, first, low), np.where(missing, last, high)
-    label = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
+    gain = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
     ranks = Ranks(low, high, N, filtered=False)
-    table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=label)
+    table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=gain)
     return table, torch.from_numpy(depth[index]), torch.from_numpy(missed)
 
 
 def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -> tuple[_Integers, _Integers]:
-    """First and last places of own scores (tasks,) of queries index (tasks,) in the lists of all queries.
-
-    ``scores`` (T,) are the lists, one after the other, and ``depth`` (Q,) their lengths; places of NaN have no meaning.
-    """
+    """Find the first and last places of own scores of queries ``index`` in their lists, of lengths ``depth``."""
     ends = np.cumsum(depth)
     ascending = scores.copy()
     for of_query in np.split(ascending, ends[:-1]):
@@ -191,10 +192,8 @@ def _num_candidates(
 ) -> _Integers:
     """Number of candidates of every query, at least the documents in its list and the relevant ones outside."""
     by_query = given if isinstance(given, Mapping) else dict.fromkeys(queries, given)
-    if missing := [query for query in queries if query not in by_query]:
-        raise ValueError(
-            f"num_candidates must be an int or hold all queries of qrels; {shorten(missing[0])} is missing"
-        )
+    if lost := [query for query in queries if query not in by_query]:
+        raise ValueError(f"num_candidates must be an int or hold all queries of qrels; {shorten(lost[0])} is missing")
     numbers = np.array([check_int("num_candidates", by_query[query], 1) for query in queries], dtype=np.int64)
     if (wrong := depth + num_missed > numbers).any():
         i = int(wrong.argmax())
@@ -202,14 +201,6 @@ def _num_candidates(
         query = shorten(queries[i])
         raise ValueError(f"num_candidates must count all documents: query {query} has {there}, got {numbers[i]}")
     return numbers
-
-
-def _check_labels(qrels: Mapping[str, Mapping[str, Any]]) -> None:
-    for query, judged in qrels.items():
-        for name, label in judged.items():
-            if type(label) is not int and not is_int(label):
-                got = f"{shorten(label)} for {shorten(name)} of query {shorten(query)}"
-                raise TypeError(f"qrels must hold integers, got {got}")
 
 
 def _warn(text: str, queries: list[str]) -> None:

@@ -6,7 +6,7 @@ from .known_triples import (
     relation_categories as relation_categories,
 )
 from .long_tables import rank_long_table as rank_long_table, rank_long_tables as rank_long_tables
-from .scorers import EmbeddingScorer as EmbeddingScorer
+from .loop import EmbeddingScorer as EmbeddingScorer
 from .triples import (
     KnownFacts as KnownFacts,
     rank_complex_queries as rank_complex_queries,

@@ -10,8 +10,7 @@ from tqdm.auto import tqdm
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import as_facts
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide
-from torchrankmetrics.kg.scorers import EmbeddingScorer
+from torchrankmetrics.kg.loop import EmbeddingScorer, LoopOptions, QuerySide
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
 from torchrankmetrics.ranking.embeddings import check_embeddings

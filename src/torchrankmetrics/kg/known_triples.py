@@ -66,9 +66,6 @@ class KnownTriples:
         Args:
             path (path): of the file; an existing file keeps its mode, and the target of a link is replaced.
             relations (bool, default False): True also writes the index of ``relations``, 24 bytes more per triple.
-
-        Raises:
-            OSError: if the path cannot be written to.
         """
         if relations:
             self._index_relations()
@@ -95,13 +92,10 @@ class KnownTriples:
         return self
 
     def verify(self, *, progress: bool = False) -> None:
-        """Read the whole index and check its checksums, order and range.
+        """Read the whole index, and check its checksums, order and range; ValueError if a check fails.
 
         Args:
             progress (bool, default False): whether to show a progress bar.
-
-        Raises:
-            ValueError: if a check fails.
         """
         verify(self._sides, "the index" if self._file is None else self._file[0], progress)
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.kg.scorers import as_scores
+from torchrankmetrics.kg.loop import as_scores
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.ranking.scores import rank_listed
@@ -90,37 +90,36 @@ def rank_long_tables(
     [1, 1]
     """
     seen: dict[int, npt.NDArray[np.int64]] = {}  # queries of earlier partitions, by side
-    for number, columns in _partitions(tables, continued, side):
-        for code in np.unique(columns["side"]).tolist():
-            queries = np.unique(columns["query"][columns["side"] == code])
-            before = seen.get(code, queries[:0])
-            if len(again := np.intersect1d(queries, before, assume_unique=True)):
-                raise ValueError(
-                    f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
-                )
-            seen[code] = np.concatenate([before, queries])
-        if len(columns["query"]):
-            yield _rank(columns, num_rows, higher_is_better, with_queries)
-
-
-def _partitions(tables: Iterable[LongTable], continued: bool, side: TaskSide | None) -> Iterator[tuple[int, Arrays]]:
-    """Yield the numbers and columns of partitions; of continued ones, the last query goes to the next one."""
-    rest: Arrays = {}
+    rest: Arrays = {}  # rows of the last query, if it may continue
+    number = 0
     for number, table in enumerate(tables):
         columns = _read(table, side)
-        if not len(columns["query"]):
-            continue
-        if rest:
+        if rest and len(columns["query"]):
             if rest.keys() != columns.keys():
                 raise ValueError(f"partition {number} has other columns than the previous one: {', '.join(columns)}")
             columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
-        if continued:
+        if continued and len(columns["query"]):
             last = (columns["query"] == columns["query"][-1]) & (columns["side"] == columns["side"][-1])
             rest = {name: values[last] for name, values in columns.items()}
             columns = {name: values[~last] for name, values in columns.items()}
-        yield number, columns
+        if len(columns["query"]):
+            _check_new(columns, number, seen)
+            yield _rank(columns, num_rows, higher_is_better, with_queries)
     if rest:
-        yield number, rest
+        _check_new(rest, number, seen)
+        yield _rank(rest, num_rows, higher_is_better, with_queries)
+
+
+def _check_new(columns: Arrays, number: int, seen: dict[int, npt.NDArray[np.int64]]) -> None:
+    """Check that no query of partition ``number`` was in an earlier one."""
+    for code in np.unique(columns["side"]).tolist():
+        queries = np.unique(columns["query"][columns["side"] == code])
+        before = seen.get(code, queries[:0])
+        if len(again := np.intersect1d(queries, before, assume_unique=True)):
+            raise ValueError(
+                f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
+            )
+        seen[code] = np.concatenate([before, queries])
 
 
 def _read(table: LongTable, side: TaskSide | None) -> Arrays:

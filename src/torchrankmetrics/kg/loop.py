@@ -1,4 +1,4 @@
-"""The evaluation loop: the unique queries of each side are scored once, in batches, and filtered ranks are counted.
+"""The evaluation loop, and scorers: the unique queries of each side are scored once, and filtered ranks are counted.
 
 `rank_triples`, temporal facts, complex queries, alignment, PyG and the sequential evaluation all run this loop.
 """
@@ -16,16 +16,22 @@ from tqdm.auto import tqdm
 from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import BestCandidates
 from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
-from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
 from torchrankmetrics.metrics.analysis import far_below_chance
 from torchrankmetrics.ranking.accumulator import rank_chunks
-from torchrankmetrics.ranking.arrays import Integers, unique_rows
+from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
 from torchrankmetrics.ranking.counting.torch_backend import at
+from torchrankmetrics.ranking.embeddings import (
+    Candidates,
+    check_embeddings,
+    product_scores,
+    read_candidates,
+    resolve_arithmetic,
+)
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function
+from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function, check_int
 
 FIRST = 16
 _FALLS = 0.95
@@ -33,6 +39,101 @@ _SHORT = 0.03  # seconds: a shorter batch may be mostly the cost of its calls, a
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
 _SHARE = 8  # of the free memory of a GPU
 _QUERIES_EXACT = 2048  # no matrix of their scores exists
+_TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
+
+Scores = Tensor | Array
+"""Scores that a function returns."""
+
+
+def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> tuple[Callable[..., Tensor], ...]:
+    """Make scorers of all tails and of all heads from a function that scores single triples (m, 3)."""
+    number = check_int("num_entities", num_entities, 1)
+
+    def score(first: Tensor, second: Tensor, place: int) -> Tensor:
+        rows = torch.stack([first, second], 1)
+        total, parts = len(rows) * number, []
+        for begin in range(0, total, _TRIPLES):
+            cell = torch.arange(begin, min(begin + _TRIPLES, total), device=rows.device)
+            given, put_in = rows[cell // number], (cell % number)[:, None]
+            triples = torch.cat([put_in, given] if place == 0 else [given, put_in], 1)
+            scores = as_scores(score_hrt(triples), rows.device, name="score_hrt(...)")
+            if scores.shape not in ((len(cell),), (len(cell), 1)):
+                got = tuple(scores.shape)
+                raise ValueError(f"score_hrt must return scores ({len(cell)},), one for each triple; got {got}")
+            parts.append(scores.flatten())
+        return torch.cat(parts).view(len(rows), number)
+
+    return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(relations, tails, 0)
+
+
+def as_scores(given: Scores, device: torch.device, higher_is_better: bool = True, name: str = "score") -> Tensor:
+    """Return scores as a tensor, higher is better, arrays on the device."""
+    scores = read_scores(given, name, "scores")
+    scores = scores if isinstance(given, Tensor) else scores.to(device)
+    if higher_is_better:
+        return scores
+    # integers by the complement: -x overflows for the lowest integer, and for unsigned ones
+    return -scores if scores.is_floating_point() else torch.bitwise_not(scores)
+
+
+def score_queries(
+    score: Callable[..., Scores], ids: tuple[Tensor, ...], side: str | None, higher_is_better: bool
+) -> Tensor:
+    """Score queries, given as columns of ids (B,): (B, N), higher is better."""
+    name = "score" if side is None else f"score_{side}s"
+    scores = as_scores(score(*ids), ids[0].device, higher_is_better, f"{name}(...)")
+    if scores.ndim != 2 or len(scores) != len(ids[0]):
+        raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
+    if scores.is_complex():
+        raise TypeError(f"{name} must return real scores, got {scores.dtype}")
+    return scores
+
+
+class EmbeddingScorer:
+    """A scorer for ``rank_triples`` and similar functions, from embeddings of queries and candidates.
+
+    The example is DistMult; ComplEx, RESCAL and TransE are in docs/scale.md. Ranks are those of ``rank_embeddings``.
+
+    Args:
+        queries (callable): (ids (B,), ...) -> (B, d) floats, with the ids that a score function takes.
+        candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``, which may serve both sides; with
+            a ``process_group`` those of this process.
+        bias (Tensor or array, default None): as in ``rank_embeddings``.
+        similarity (str, default "dot"): as in ``rank_embeddings``.
+        arithmetic (str, default None): as in ``rank_embeddings``.
+
+    >>> from torchrankmetrics import rank_triples
+    >>> entities, relations = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]]), torch.ones(1, 2)
+    >>> score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)
+    >>> rank_triples(score, None, [[0, 0, 2], [2, 0, 1]], None, progress=False).ranks
+    Ranks(optimistic=[1, 2], pessimistic=[2, 2], num_candidates=[3, 3])
+    """
+
+    def __init__(
+        self,
+        queries: Callable[..., Tensor],
+        candidates: Tensor | Array | Candidates,
+        *,
+        bias: Tensor | Array | None = None,
+        similarity: str = "dot",
+        arithmetic: str | None = None,
+    ) -> None:
+        self.candidates = read_candidates(candidates, bias, similarity)
+        self.queries, self.similarity = queries, similarity
+        device = self.candidates.embeddings.device
+        self.is_exact = resolve_arithmetic(arithmetic, similarity, device) == "exact"
+
+    def __call__(self, *ids: Tensor) -> Tensor:
+        """Compute scores (B, N) by the product."""
+        return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
+
+    def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
+        """Embed queries (B, d), given as columns of ids (B,); ``some`` as in ``check_embeddings``."""
+        queries = read_scores(self.queries(*ids), "queries", "embeddings (B, d)")
+        check_embeddings(queries, self.candidates.embeddings, some=some)
+        if len(queries) != len(ids[0]):
+            raise ValueError(f"queries must return (B, d) = ({len(ids[0])}, d), got {tuple(queries.shape)}")
+        return queries
 
 
 class LoopOptions(NamedTuple):
@@ -145,7 +246,7 @@ class QuerySide:
 
 
 def sides_of(
-    scorers: tuple[Callable[..., Scores] | None, Callable[..., Scores] | None],
+    scorers: tuple[Callable[..., Scores] | None, ...],
     tasks: Tensor,
     known: Any,
     options: LoopOptions,

@@ -9,8 +9,7 @@ from torch import Tensor
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides, sides_of
-from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
@@ -174,9 +173,6 @@ def rank_facts(
 
     Returns:
         One row per side and fact, tails first: the relation as group, the index of the fact as sample id.
-
-    Raises:
-        TypeError, ValueError, IndexError: as ``rank_triples``.
 
     >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
     >>> score = lambda h, r, time: torch.zeros(len(h), 5)

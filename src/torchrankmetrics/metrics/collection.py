@@ -287,8 +287,6 @@ class RankCollection(RowOwner, MetricCollection):
     ) -> "Intervals":
         """Return an ``Interval`` per metric of its value on other tasks of the same kind, by its key. Synchronizes.
 
-        P-values and counts have none. The moments of views stay fixed. Fewer than 5 effective tasks or clusters warn.
-
         Args:
             confidence_level (float, default 0.95): in (0, 1).
             method (str, default "normal"): "normal" (means of f, corrected for skewness) or "bootstrap" (studentized

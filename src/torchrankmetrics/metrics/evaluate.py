@@ -102,6 +102,10 @@ def evaluate(
         )
     given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks  # a result of integrations.ogb
     if isinstance(given, Mapping):
+        if given and all(isinstance(part, Mapping) for part in given.values()):
+            raise TypeError(
+                "dicts of dicts are qrels and a run: write integrations.trec.evaluate_run(qrels, run, metrics)"
+            )
         given, exclude = Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend), None
     elif hasattr(given, "columns") and hasattr(given, "__array__"):
         given = RankTable.from_pandas(given)

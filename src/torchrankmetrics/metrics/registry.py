@@ -61,9 +61,7 @@ METRICS = (
     Entry("rank_variance", tasks.RANK_VARIANCE, "variance var rank_var"),
     Entry("rank_std", tasks.RANK_STANDARD_DEVIATION, "std standard_deviation rank_standard_deviation"),
     Entry(
-        "rank_mad",
-        tasks.RANK_MEDIAN_ABSOLUTE_DEVIATION,
-        "mad median_absolute_deviation rank_median_absolute_deviation",
+        "rank_mad", tasks.RANK_MEDIAN_ABSOLUTE_DEVIATION, "mad median_absolute_deviation rank_median_absolute_deviation"
     ),
     Entry("count", tasks.RANK_COUNT, "rank_count"),
     Entry("tie_rate", tasks.TIE_RATE),

@@ -198,9 +198,10 @@ class SumOf(QueryKind):
         gain = self._relative(gain, _largest(sample)[query])
         total = np.add.reduceat(gain * number, starts)
         apart = np.add.reduceat(number * (gain - (total / m)[query]) ** 2, starts)
-        share, free = self._divided(total, sample), np.maximum(N - 1, 1)
+        best, free = self._best(sample), np.maximum(N - 1, 1)
+        share = self._divided(total, sample, best)
         spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
-        return share * mean, share**2 * spread * variance, self._divided(self._best(sample), sample)
+        return share * mean, share**2 * spread * variance, self._divided(best, sample, best)
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
         if isinstance(self.f, AtMost) and self.divisor != "best":
@@ -231,10 +232,10 @@ class SumOf(QueryKind):
         terms = self._relative(gain, _largest(sample)[query]) * (number * means)
         return np.asarray(np.add.reduceat(terms, starts))
 
-    def _divided(self, sums: FloatArray, sample: QuerySample) -> FloatArray:
+    def _divided(self, sums: FloatArray, sample: QuerySample, best: FloatArray | None = None) -> FloatArray:
         """The metric, from sums of relative gains."""
         if self.divisor == "best":
-            return sums / self._best(sample)
+            return sums / (self._best(sample) if best is None else best)
         return np.asarray(sums * _largest(sample) / (self.divisor or sample.num_answers))
 
 

@@ -28,10 +28,9 @@ class RankAccumulator:
 
     Args:
         true_scores (Tensor or array): (tasks,) score of each target, from the same computation as the chunks: a product
-            of another shape may round differently, and then a candidate equal to the target does not tie with it. With
-            a group only the scores of targets in the slice are read.
-        target (Tensor, list or tuple): as in ``rank_scores``, columns of the whole matrix. The target is excluded from
-            its task by index.
+            of another shape may round differently, and then equal candidates do not tie. With a group only the scores
+            of targets in the slice are read.
+        target (Tensor, list or tuple): as in ``rank_scores``, columns of the whole matrix.
         shape (tuple): (B, N) of the whole matrix; with a group (B, n) of the slice.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``, for the whole matrix.
         backend (str, default "auto"): as in ``rank_scores``.
@@ -40,8 +39,7 @@ class RankAccumulator:
         process_group (ProcessGroup, default None): as in ``rank_embeddings``.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores`` and, with a group, as ``rank_embeddings``; ValueError at
-            ``compute`` if columns are missing. An error in ``update`` is raised on its process only.
+        TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if columns are missing.
 
     >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
     >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))
@@ -129,16 +127,15 @@ class RankAccumulator:
 
     def rank(self, chunks: Iterable[Tensor]) -> Ranks:
         """Update with chunks, and compute; an error in a chunk is raised on all processes of the group."""
+        shard = self._shard
         if self._total is None:
-            with self._shard.agreeing():
+            with shard.agreeing():
                 for chunk in chunks:
                     self.update(chunk)
-                if self._seen != self._shard.last:
-                    raise ValueError(
-                        f"compute needs all {len(self._shard)} columns; update has been given "
-                        f"{self._seen - self._shard.first}"
-                    )
-            self._total = self._shard.all_sum(self._counts)
+                if self._seen != shard.last:
+                    got = self._seen - shard.first
+                    raise ValueError(f"compute needs all {len(shard)} columns; update has been given {got}")
+            self._total = shard.all_sum(self._counts)
         return from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 

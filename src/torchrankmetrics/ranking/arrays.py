@@ -10,26 +10,13 @@ import torch
 from torch import Tensor
 from torch.masked import MaskedTensor
 
-Array = npt.NDArray[np.generic]
-"""An array, which becomes a tensor on the CPU."""
+Array = npt.NDArray[np.generic]  # becomes a tensor on the CPU
 Numbers = Tensor | npt.ArrayLike
-"""Numbers in any form: a tensor, an array, a list."""
-Integers = Tensor | npt.ArrayLike
-"""Integers in any form; booleans and floats raise an error."""
+Integers = Tensor | npt.ArrayLike  # booleans and floats raise an error
 
 
 def as_tensor(values: Numbers, name: str) -> Tensor:
-    """Read numbers as a dense tensor without gradient; Python floats become float64, as in NumPy.
-
-    Raises:
-        ValueError: if the values are ragged, or on the meta device.
-        TypeError: if they are not numbers that torch has a dtype for, or a tensor is not dense.
-
-    >>> as_tensor([0, "a"], "group")
-    Traceback (most recent call last):
-        ...
-    TypeError: group must hold numbers, got list of <U21
-    """
+    """Read numbers as a dense tensor without gradient; Python floats become float64, as in NumPy."""
     if isinstance(values, Tensor):
         check_dense(values, name)
         return values.detach() if values.requires_grad else values
@@ -102,12 +89,7 @@ def read_scores(given: Any, name: str, of: str = "scores (B, N)") -> Tensor:
 
 
 def as_ids(values: Integers, name: str) -> Tensor:
-    """Read integer ids, as int64.
-
-    Raises:
-        TypeError: for floats and booleans, and for uint64 on an accelerator, whose values cannot be checked.
-        ValueError: if an id does not fit in int64.
-    """
+    """Read integer ids, as int64; floats, booleans and ids that do not fit raise an error."""
     if isinstance(values, Tensor) and values.dtype == torch.int64:
         check_dense(values, name)  # once per batch: each call costs microseconds
         return values
@@ -115,7 +97,7 @@ def as_ids(values: Integers, name: str) -> Tensor:
     if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
         raise TypeError(f"{name} must hold integers, got {ids.dtype}")
     if ids.dtype == torch.uint64:
-        if not ids.is_cpu:
+        if not ids.is_cpu:  # its values cannot be checked without waiting
             raise TypeError(f"{name} on {ids.device} must be int64, got {ids.dtype}; convert it with .long()")
         if ids.numel() and (largest := int(ids.numpy().max())) >= 1 << 63:
             raise ValueError(f"{name} must be below 2^63, got {largest}")
@@ -143,14 +125,7 @@ def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:
 
 
 def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the distinct rows of int64 (n, k), ascending, (u, k), and the index of each row among them, (n,).
-
-    Ten to fifty times as fast as ``torch.unique(rows, dim=0, return_inverse=True)``.
-
-    >>> unique_rows(torch.tensor([[2, 1], [0, 5], [2, 1]]))
-    (tensor([[0, 5],
-            [2, 1]]), tensor([1, 0, 1]))
-    """
+    """As ``torch.unique(rows, dim=0, return_inverse=True)`` of int64 (n, k), but ten to fifty times as fast."""
     if not len(rows):
         return rows, rows.new_empty(0)
     low = rows.amin(0)

@@ -26,15 +26,11 @@ _EXACT = ("dot", "cosine", "l2")
 class Candidates:
     """Candidate embeddings that serve many calls of ``rank_embeddings``, which stores prepared copies in them.
 
-    The first call with a similarity stores norms, a copy in int8 if the processor multiplies
-    that, and the structure of equal candidates if many tie. The embeddings themselves are not copied and must not
-    change: create new candidates after a step of training.
+    The embeddings themselves are not copied and must not change: create new candidates after a step of training.
 
     Args:
-        embeddings (Tensor or array): (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process
-            group.
-        bias (Tensor or array, default None): (N,) floats added to the similarity of each candidate, for "dot", "l2" and
-            "l1".
+        embeddings (Tensor or array): (N, d) floats, only read; N may be 0 on a process of a group.
+        bias (Tensor or array, default None): (N,) floats added to the similarities "dot", "l2" and "l1".
 
     Raises:
         TypeError: if they are not floats.
@@ -101,41 +97,36 @@ def rank_embeddings(
     dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: -|q - e|^2; l1:
     -sum |q - e|; the bias of each candidate is added.
 
-    Exact arithmetic, the default on the CPU for all but l1, ranks by the scores as real numbers: the ranks are the same
-    on every device, with any tiles, threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product"
-    ranks by the product that torch computes in the dtype of the embeddings (float32 for half precision, except dot):
-    scores that differ by less than its rounding may swap or tie. Algorithm and costs: docs/scale.md.
+    Exact arithmetic ranks by the scores as real numbers: the ranks are the same on every device, with any tiles,
+    threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product" ranks by the product that torch
+    computes in the dtype of the embeddings (float32 for half precision, except dot): scores that differ by less than
+    its rounding may swap or tie. Algorithm and costs: docs/scale.md.
 
-    With a ``process_group`` each process passes its slice of the candidates, and all get the ranks among all of them.
-    Exact ranks equal the ranks of one process bit for bit; ranks by the product do if every process computes the same
-    bits for a score. Every process must call the function, and an error on one process is raised on all.
+    With a ``process_group`` each process passes its slice of the candidates, and all get the ranks among all of them:
+    exact ranks are those of one process bit for bit, ranks by the product if a score has the same bits everywhere.
+    Every process must call the function, and an error on one process is raised on all.
 
     Args:
-        queries (Tensor or array): (B, d) floats, a tensor or an array.
-        candidates (Tensor, array or Candidates): (N, d) floats, same dtype and device, only read; or ``Candidates``,
-            which serve many calls.
+        queries (Tensor or array): (B, d) floats.
+        candidates (Tensor, array or Candidates): (N, d) floats, same dtype and device, only read.
         target (Tensor, list or tuple): as in ``rank_scores``.
         similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
         chunk_size (int, default None): candidates per tile; None: 16384, by the product 1024 to 4096.
         backend (str, default "auto"): as in ``rank_scores``.
         bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have their own.
-        arithmetic (str, default None): "exact", "product", or None: exact where the error of the product has a known
-            bound, which is on the CPU and not for l1.
-        offset (int, default None): index of the first candidate of the slice among all; None: the slices are in the
-            order of the processes.
+        arithmetic (str, default None): "exact", "product", or None: exact on the CPU, except for l1.
+        offset (int, default None): index of the first candidate of the slice; None: slices are in order of processes.
         num_candidates (int, default None): N of all slices together, to be checked; None: their sum.
         process_group (ProcessGroup, default None): processes with the same queries, target and exclude, whose columns
-            are of all candidates, and with slices that cover the candidates once; slices may be empty. None: this
-            process has all candidates.
+            are of all candidates, and with slices that cover the candidates once. None: this process has all.
 
     Returns:
         Ranks, one entry per target, in the order of target.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,
-            and exact arithmetic with l1; with a group on every process: an error of one process, with its name; slices
-            with gaps or overlaps; arguments that differ.
+        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for options that do not fit together, and for
+            slices with gaps or overlaps or arguments that differ on the processes.
 
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
@@ -149,12 +140,22 @@ def rank_embeddings(
             check_int("chunk_size", chunk_size, 1)
         arithmetic, shard.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
         shard.settings |= {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
-    given = queries, prepared, target, exclude, shard, similarity, backend, chunk_size
     if arithmetic == "exact":
         from torchrankmetrics.ranking.exact.rank import rank_exactly
 
-        return rank_exactly(*given, is_reused=prepared is candidates)
-    return _rank_by_product(*given)
+        how = similarity, backend, chunk_size
+        return rank_exactly(queries, prepared, target, exclude, shard, *how, is_reused=prepared is candidates)
+    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total)
+    with torch.no_grad():
+        product = _Product(queries, prepared, similarity, width)
+        settings = {
+            "candidates": (prepared.embeddings.dtype, prepared.embeddings.shape[1:]),
+            "bias": None if prepared.bias is None else prepared.bias.dtype,
+            "chunk_size": width,
+            "queries": product.queries,
+        }
+        true_of, like = product.scores_of_pairs, product.buffer
+        return rank_chunks(product.chunks(), true_of, target, exclude, like, shard, backend, None, settings)
 
 
 def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
@@ -168,10 +169,7 @@ def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.de
 
 
 class _Product:
-    """Scores of queries (B, d) and candidates, ``width`` candidates at a time, in one buffer.
-
-    Every product has ``height`` queries and ``width`` candidates, because another shape may round differently.
-    """
+    """Scores of queries (B, d) in one buffer; every product has one shape, because another may round differently."""
 
     def __init__(self, queries: Tensor, candidates: Candidates, similarity: str, width: int) -> None:
         dtype = queries.dtype
@@ -220,29 +218,6 @@ class _Product:
     def _multiply(self, queries: Tensor, tile: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
         scores = self._product(queries, tile, out)
         return scores if bias is None else scores.add_(bias)
-
-
-def _rank_by_product(
-    queries: Tensor,
-    candidates: Candidates,
-    target: Target,
-    exclude: Exclude,
-    shard: Shard,
-    similarity: str,
-    backend: str,
-    chunk_size: int | None,
-) -> Ranks:
-    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total)
-    with torch.no_grad():
-        product = _Product(queries, candidates, similarity, width)
-        settings = {
-            "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
-            "bias": None if candidates.bias is None else candidates.bias.dtype,
-            "chunk_size": width,
-            "queries": product.queries,
-        }
-        true_of, like = product.scores_of_pairs, product.buffer
-        return rank_chunks(product.chunks(), true_of, target, exclude, like, shard, backend, None, settings)
 
 
 def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:

@@ -12,20 +12,15 @@ from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.validation import shorten
 
-Negatives = Numbers | Sequence[Tensor]
-"""Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""
-Predictions = Mapping[str, Negatives]
-"""Input of OGB's evaluators."""
+Negatives = Numbers | Sequence[Tensor]  # (B, M), (M,), flat (T,), or a vector for each positive
+Predictions = Mapping[str, Negatives]  # input of OGB's evaluators
 _KEYS = ("y_pred_pos", "y_pred_neg", "exclude", "indexes")
 
 
 def read_predictions(
-    predictions: Predictions, exclude: Numbers | None = None, indexes: Integers | None = None
+    predictions: Predictions, exclude: Numbers | None, indexes: Integers | None
 ) -> tuple[Numbers, Negatives, Numbers | None, Integers | None]:
-    """Read the dict of OGB's evaluators: positive and negative scores, exclude, indexes.
-
-    Arrays and tensors may be mixed: floats become the wider dtype, positives move to the device of the negatives.
-    """
+    """Read a dict of OGB's evaluators, whose scores may be of two float dtypes, and of an array and a tensor."""
     if not set(_KEYS[:2]) <= set(predictions) <= set(_KEYS):
         raise ValueError(
             'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or "indexes"; '
@@ -68,15 +63,15 @@ def count_negatives(
                 f"negatives as a list must have a vector for each of {B} positives, without indexes; "
                 f"got {len(negatives)}"
             )
-        parts = [
-            part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]") for i, part in enumerate(negatives)
-        ]
-        for i, part in enumerate(parts):
+        parts = []
+        for i, part in enumerate(negatives):
+            part = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
             if part.ndim != 1 or part.dtype != positive.dtype:
                 got = f"{part.dtype} {tuple(part.shape)}"
                 raise ValueError(
                     f"negatives[{i}] must be (M_{i},) of the dtype of positive, {positive.dtype}; got {got}"
                 )
+            parts.append(part)
         # numel is six times as fast as len
         length = torch.tensor([part.numel() for part in parts], dtype=torch.int64, device="cpu").to(device)
         negatives = torch.cat(parts) if parts else positive[:0]
@@ -86,7 +81,17 @@ def count_negatives(
     if device != negatives.device:
         raise ValueError(f"negatives must be on the device of positive, {device}; got {negatives.device}")
     if indexes is not None:
-        order, owner = sort_owners(_read_indexes(indexes, positive, negatives))
+        owner = as_ids(indexes, "indexes").to(device)
+        if negatives.ndim != 1 or owner.shape != negatives.shape:
+            raise ValueError(
+                "indexes must be (T,), the positive of each of the flat negatives (T,); "
+                f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
+            )
+        # checked on every device: a wrong index would end the process on an accelerator
+        wrong = (owner < 0) | (owner >= B)
+        if bool(wrong.any()):
+            raise IndexError(f"indexes must lie in [0, {B}), one positive each; got {int(owner[wrong][0])}")
+        order, owner = sort_owners(owner)
         negatives = negatives if order is None else negatives[order]
         length = torch.bincount(owner, minlength=B)
     elif length is None and negatives.ndim == 1 and exclude is None:  # one list for all
@@ -110,17 +115,3 @@ def count_negatives(
         excluded = Excluded(cells=cells.to(device))
     borders = None if length is None else torch.nn.functional.pad(length.cumsum(0), (1, 0))
     return count(negatives, positive, row, None, excluded, borders, backend=backend)
-
-
-def _read_indexes(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tensor:
-    owner: Tensor = as_ids(indexes, "indexes").to(positive.device)
-    if negatives.ndim != 1 or owner.shape != negatives.shape:
-        raise ValueError(
-            "indexes must be (T,), the positive of each of the flat negatives (T,); "
-            f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
-        )
-    # checked on every device: a wrong index would end the process on an accelerator
-    wrong = (owner < 0) | (owner >= len(positive))
-    if bool(wrong.any()):
-        raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {int(owner[wrong][0])}")
-    return owner

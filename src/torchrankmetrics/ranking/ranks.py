@@ -1,7 +1,7 @@
 """`Ranks`: optimistic and pessimistic ranks with the numbers of candidates."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,17 +26,15 @@ class Ranks:
     Args:
         optimistic (integers): (tasks,) integers, 1 <= optimistic <= pessimistic.
         pessimistic (integers, default None): (tasks,) integers up to num_candidates; None: as optimistic (no ties).
-        num_candidates (integers, default None): (tasks,) integers, the true candidate included; an int serves all
-            tasks. None: unknown; then only base values such as mrr, mr and hits@10 are computed.
-        filtered (bool, default None): for queries with several relevant items: True, the others are excluded from a
-            task; False, they are candidates, as in a list of results. None: unknown; metrics of queries raise for
-            several relevant items.
+        num_candidates (integers, default None): (tasks,) integers or one for all, the true candidate included, below
+            2^62; None: unknown, then only base values such as mrr, mr and hits@10 are computed.
+        filtered (bool, default None): whether the other relevant items of a query are excluded from a task; None:
+            unknown, then metrics of queries raise for several relevant items.
 
     Raises:
         TypeError: if anything is not integer, or filtered is not a bool.
-        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, optimistic > pessimistic, or
-            num_candidates is not below 2^62. On an accelerator the values are checked at ``compute``, without a
-            synchronisation here.
+        ValueError: if shapes or devices differ, or values are out of range; on an accelerator values are checked at
+            ``compute``, without a synchronisation here.
 
     >>> ranks = Ranks(torch.tensor([1, 2]), torch.tensor([1, 5]), 14)
     >>> ranks.realistic
@@ -61,14 +59,13 @@ class Ranks:
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
         N = torch.full_like(low, _MOST) if num_candidates is None else _num_candidates(num_candidates, low)
-        stored = torch.full_like(low, fault.UNKNOWN) if num_candidates is None else N
-        self.columns = torch.stack((low, high, stored))
-        self.flags = None
-        self._check_values(N)
+        self.columns = torch.stack(
+            (low, high, N if num_candidates is not None else torch.full_like(low, fault.UNKNOWN))
+        )
+        self.flags = self._faults(N)
         if filtered is not None:
-            self.flags = (0 if self.flags is None else self.flags) + torch.full_like(
-                low, fault.FILTERED if filtered else fault.RAW
-            )
+            mark = torch.full_like(low, fault.FILTERED if filtered else fault.RAW)
+            self.flags = mark if self.flags is None else self.flags + mark
 
     @classmethod
     def from_negatives(
@@ -82,26 +79,23 @@ class Ranks:
     ) -> "Ranks":
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
-        AUC of such ranks and ``full_rank_estimate`` estimate the full ones without bias if the negatives are a uniform
-        draw; MRR and hits have no unbiased correction (docs/protocols.md). The ranks are marked, and summaries note it.
+        AUC and ``full_rank_estimate`` of such ranks estimate the full ones without bias if the negatives are a uniform
+        draw; MRR and hits have no unbiased correction (docs/protocols.md). Summaries note that ranks are sampled.
 
         Args:
-            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or a dict of
-                "y_pred_pos" and "y_pred_neg", as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
-            negatives (Tensor or list, default None): same dtype and device: (B, M), one row per positive; (M,), shared
-                by all; or ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
+            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or OGB's dict of
+                "y_pred_pos" and "y_pred_neg", which may hold "exclude" or "indexes" too.
+            negatives (Tensor or list, default None): same dtype and device: (B, M); (M,), shared by all positives; or
+                ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
             exclude (numbers, default None): bool (B, M), True for entries that are not negatives: padding.
-            indexes (integers, default None): (T,) integers, the positive that each flat negative belongs to, in any
-                order.
-            backend (str, default "auto"): as ``rank_scores`` takes it.
+            indexes (integers, default None): (T,) integers, the positive of each flat negative, in any order.
+            backend (str, default "auto"): as in ``rank_scores``.
 
         Returns:
             One entry per positive, marked as ranks among sampled candidates.
 
         Raises:
-            TypeError: if the dtypes differ or are complex, or the values are not numbers.
-            ValueError: if the shapes do not match, the devices differ, or a dict has other keys.
-            IndexError: if indexes are outside [0, B).
+            TypeError, ValueError, IndexError: if dtypes, shapes, devices, keys or indexes do not match.
 
         >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
         Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
@@ -141,18 +135,17 @@ class Ranks:
         """Estimate the realistic ranks among all candidates from ranks s among m sampled negatives, without bias.
 
         1 + (s - 1) (N - 1) / m, as s - 1 ~ Hypergeometric(N - 1, r - 1, m) for the full rank r. Its mean estimates the
-        mean rank. No other metric may be computed from it: f(estimate) is biased for every f that is not linear.
+        mean rank; other metrics of it are biased, because they are not linear.
 
         Args:
-            num_candidates (integers): N, all candidates of each task after filtering: (tasks,) integers, or an int for
-                all.
+            num_candidates (integers): N, all candidates of each task after filtering: (tasks,) integers, or one int.
 
         Returns:
             (tasks,) float64.
 
         Raises:
-            TypeError: if num_candidates are not integers.
-            ValueError: if the shape differs, a task has no negative, or N is below the number sampled from it.
+            TypeError, ValueError: if N is not integer, of another shape or below the sampled number, or a task has no
+                negative.
 
         >>> Ranks([1, 3], None, 11).full_rank_estimate(1001)
         tensor([  1., 201.], dtype=torch.float64)
@@ -173,26 +166,29 @@ class Ranks:
         return self.columns.shape[1]
 
     def __repr__(self) -> str:
-        known = () if (self.num_candidates == fault.UNKNOWN).all() else ("num_candidates",)
-        parts = (f"{name}={_short(getattr(self, name))}" for name in ("optimistic", "pessimistic", *known))
+        names = ("optimistic", "pessimistic", "num_candidates")
+        known = names[: 2 if (self.num_candidates == fault.UNKNOWN).all() else 3]
+        end = ", ...]" if len(self) > 6 else "]"
+        parts = (f"{name}={str(getattr(self, name)[:6].tolist())[:-1]}{end}" for name in known)
         return f"Ranks({', '.join(parts)})"
 
-    def _check_values(self, N: Tensor) -> None:
+    def _faults(self, N: Tensor) -> Tensor | None:
+        """Raise an error for values out of range, or flag their tasks on an accelerator."""
         faults = (
             ((N < 1) | (N > _MOST), fault.NO_CANDIDATES),
             ((self.optimistic < 1) | (self.pessimistic > N), fault.RANK_RANGE),
             (self.optimistic > self.pessimistic, fault.RANK_ORDER),
         )
-        if self.optimistic.device.type == "cpu":
-            for wrong, kind in faults:
-                if wrong.any():
-                    first = int(wrong.nonzero()[0])
-                    error, text = fault.ERRORS[kind]
-                    o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
-                    among = "unknown" if n == _MOST else n
-                    raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={among}")
-        else:
-            self.flags = sum(wrong * kind for wrong, kind in faults)  # type: ignore[assignment]
+        if not N.is_cpu:
+            return torch.stack([wrong * kind for wrong, kind in faults]).sum(0)
+        for wrong, kind in faults:
+            if wrong.any():
+                first = int(wrong.nonzero()[0])
+                error, text = fault.ERRORS[kind]
+                o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
+                among = "unknown" if n == _MOST else n
+                raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={among}")
+        return None
 
 
 def trusted(
@@ -245,8 +241,3 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
         error, text = fault.ERRORS[fault.NO_CANDIDATES]
         raise error(f"{text}; got {given}")
     return torch.full_like(like, int(given))
-
-
-def _short(values: Tensor) -> str:
-    head = cast("list[int]", values[:6].tolist())
-    return f"[{', '.join(map(str, head))}{', ...' if len(values) > 6 else ''}]"

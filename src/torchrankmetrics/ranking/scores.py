@@ -35,14 +35,12 @@ def rank_scores(
         target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row. Or several true
             candidates per row, one ranking task each: a list of the columns of every row, or of dicts {column: label};
             bool or floating labels (B, N), also as a SciPy sparse matrix; a tuple (rows, columns); or integer pairs
-            (2, P) of (row, column). Labels are the ``gain`` of the ranks, and 0 is not relevant.
-            Integers of the shape of the scores, or (B, 1), are an error: they could be labels, pairs or columns.
-        exclude (Tensor, list or tuple, default None): columns that are not candidates. Known positives, in every form
-            of target except (B,) integers and floating labels, or as ``KnownTriples`` returns them: the target of a
-            task is never excluded, and repeats count once. Or bool (N,), True = not a candidate of any row: then an
-            excluded target is an error.
-        backend (str, default "auto"): "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the
-            ranks are the same.
+            (2, P) of (row, column). Labels are the ``gain`` of the ranks, and 0 is not relevant. Integers of the shape
+            of the scores, or (B, 1), are an error: they could be labels, pairs or columns.
+        exclude (Tensor, list or tuple, default None): known positives, in every form of target except (B,) integers
+            and floating labels, or as ``KnownTriples`` returns them; the target of a task is never excluded. Or bool
+            (N,), True = not a candidate of any row: then an excluded target is an error.
+        backend (str, default "auto"): "auto", "torch" or "numba" (extra ``fast``); the ranks are the same.
 
     Returns:
         ``Ranks`` with int64 (tasks,) tensors on the device of the scores.
@@ -55,10 +53,6 @@ def rank_scores(
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), sections 2 and 3.1.
 
-    >>> import torch
-    >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]))
-    Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
-    >>> import torch
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
@@ -91,19 +85,9 @@ def rank_dense(
 def rank_flat(
     preds: Tensor, target: Any, indexes: Any, exclude: Any = None, backend: str = "auto"
 ) -> tuple[Ranks, Tensor]:
-    """Rank the relevant items of queries whose candidates are flat, the input of torchmetrics' retrieval metrics.
+    """Rank the relevant items of the flat lists (T,) of torchmetrics' retrieval metrics; also return their indices.
 
-    The other relevant items of a query are candidates; ties and NaN as in ``rank_scores``. Waits for an accelerator.
-
-    Args:
-        preds: (T,) scores, higher is better.
-        target: (T,) bool, True for relevant items; or numbers, labels of at least 0.
-        indexes: (T,) integers, the query of each; in any order, every query complete.
-        exclude: bool (T,), True for scores that are not candidates.
-        backend: as in ``rank_scores``.
-
-    Returns:
-        The ranks of the relevant items, in the order given, and their indices (tasks,) among the T.
+    Arguments as of ``RankMetric.update`` with ``indexes``. Waits for an accelerator.
     """
     if preds.ndim != 1 or preds.is_complex():
         raise ValueError(f"preds must be real and (T,) with indexes, got {preds.dtype} {tuple(preds.shape)}")
@@ -112,7 +96,7 @@ def rank_flat(
         raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
     relevant = label != 0
     owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
-    scores, places = preds.detach(), None
+    scores, places = preds.detach(), None  # places: of the candidates
     if exclude is not None:
         excluded = _flat(exclude, "exclude", preds)
         if excluded.dtype != torch.bool:
@@ -134,17 +118,9 @@ def rank_flat(
 def rank_listed(
     scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tensor | None, backend: str = "auto"
 ) -> tuple[Ranks, Tensor]:
-    """Rank the relevant items of lists of candidates; an excluded item is a candidate of its own task only.
+    """Rank the relevant items (T,) of lists, named by int64 ``query`` (T,), by scores (T,); also return their indices.
 
-    Args:
-        scores: (T,) real, higher is better.
-        relevant: (T,) bool.
-        query: (T,) int64; every query complete. The queries in ascending order are the rows of the ranks.
-        excluded: bool (T,), or None.
-        backend: as in ``rank_scores``.
-
-    Returns:
-        The ranks of the relevant items, in the order given, and their indices (tasks,) among the T.
+    The queries in ascending order are the rows of the ranks. An excluded item is a candidate of its own task only.
     """
     place, (order, owner) = relevant.nonzero()[:, 0], sort_owners(query)
     at = place

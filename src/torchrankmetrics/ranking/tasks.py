@@ -1,19 +1,7 @@
 """`target` and `exclude` of every entry point: their forms, read in one place, become ranking tasks.
 
-The type and the dtype decide the form, never the batch size.
-
-| form | meaning |
-|---|---|
-| integers (B,) | one column per row (target only) |
-| bool or floating (B, N) | labels (of exclude: bool) |
-| bool (N,) | columns that are not candidates of any row (exclude only) |
-| SciPy sparse (B, N) | labels |
-| integers (2, P) | pairs (row, column) |
-| tuple of two vectors | (rows, columns) |
-| list | one entry per row: a column, the columns of that row, or a dict {column: label} |
-
-A label is a gain; 0 is not relevant. Integers of the shape of the scores, or (B, 1), could be labels, pairs or columns:
-they raise for every B.
+The type and the dtype decide the form (see ``rank_scores``), never the batch size. A label is a gain; 0: not relevant.
+Integers of the shape of the scores, or (B, 1), could be labels, pairs or columns: they raise for every B.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -40,14 +28,9 @@ class Sparse(Protocol):
 
 
 Target = Tensor | Array | Sparse | tuple[Integers, Integers] | Sequence[int | Integers | Collection[int]]
-"""Type of ``target`` in ``rank_scores``: (B,) columns, labels (B, N), pairs of (row, column), or lists."""
 Exclude = Target | ExcludedSlices | None
-"""Type of ``exclude`` in ``rank_scores``: a form of ``target``, bool (N,), or the result of a ``KnownTriples``."""
-
-
-Cells = tuple[
-    Tensor | None, Tensor, Tensor | None
-]  # rows (None: cell i is in row i) and columns, int64; gains, or None
+# rows (None: cell i is in row i) and columns, int64 (P,); gains (None: all are 1)
+Cells = tuple[Tensor | None, Tensor, Tensor | None]
 
 
 class Tasks(NamedTuple):

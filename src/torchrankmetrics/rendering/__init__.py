@@ -47,18 +47,10 @@ class Rendered(ABC):
         """Give the table with marks of significance; ``name``: of the baseline in the legend."""
         raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
 
-    def _styled(
-        self,
-        write: Callable[..., str],
-        baseline: str | None = None,
-        stars: bool = False,
-        labels: Mapping[str, str] | None = None,
-        **style: Any,
-    ) -> str:
-        names = labels or {}
-        name = None if baseline is None else names.get(baseline)
-        table = self.marked(baseline, stars, name) if baseline is not None or stars else self
-        return write(table.tabular(), labels=names, **style)
+    def _styled(self, write: Callable[..., str], **style: Any) -> str:
+        names, baseline, stars = style.get("labels") or {}, style.pop("baseline", None), style.pop("stars", False)
+        table = self.marked(baseline, stars, names.get(baseline)) if baseline is not None or stars else self
+        return write(table.tabular(), **style | {"labels": names})
 
     def __str__(self) -> str:
         return self.to_text()

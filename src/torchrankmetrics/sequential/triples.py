@@ -10,8 +10,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, sides_of, warn_of_distances
-from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, sides_of, warn_of_distances
 from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers

@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.evaluations import rank_ecdf
@@ -19,6 +20,7 @@ from torchrankmetrics.study.across import ranking
 from torchrankmetrics.study.runs import LoadedRun
 from torchrankmetrics.study.tables import Rows, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.version import __version__
 
 if TYPE_CHECKING:
@@ -114,7 +116,8 @@ class Page:
         small, drawn = len(datasets) > _GRID, []
         for name in datasets:
             runs = self.study.dataset(name).models
-            first = {model: runs[model][0].table for model in self.drawn if model in runs}
+            rows = {model: runs[model][0].analysis.table_rows for model in self.drawn if model in runs}
+            first = {model: RankTable(torch.tensor(one, device="cpu")) for model, one in rows.items()}
             if first:
                 drawn.append(rank_ecdf(first, ax=canvas(None, 3.3, 2.5)[1] if small else None))
                 drawn[-1][1].set_title(name, fontsize=10)

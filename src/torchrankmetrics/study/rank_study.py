@@ -115,8 +115,6 @@ class RankStudy:
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
         """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (.npz or .parquet).
 
-        Only headers are read; a table is read when its dataset is used.
-
         Args:
             pattern (str): path with the fields {dataset}, {model} and {seed}, matching any text without "/"; ``*`` too.
             **names (str): model, dataset or seed for a field that the pattern lacks; default "model", "data", "0".
@@ -187,9 +185,6 @@ class RankStudy:
     def save(self, pattern: str | os.PathLike[str]) -> None:
         """Write every table to a file of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (or .parquet).
 
-        Args:
-            pattern (str): path with the fields {dataset}, {model} and {seed}.
-
         Raises:
             ValueError: if two runs would have one file, or a name contains "/".
         """
@@ -250,10 +245,7 @@ class RankStudy:
                 None: the ranking task.
 
         Returns:
-            A table with one cell per model, dataset and metric.
-
-        Raises:
-            ValueError: for bad options, an empty study, and damaged files.
+            A table with one cell per model, dataset and metric; ValueError for an empty study and damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
         measures = measures_of(metrics, view, self._foreign)

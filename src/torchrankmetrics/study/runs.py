@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from torchrankmetrics.definitions.protocol import Side, ValueSample
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
@@ -179,11 +177,6 @@ class LoadedRun:
             for column in (about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits):
                 digest.update(column.tobytes())
             self.tasks = digest.hexdigest()
-
-    @property
-    def table(self) -> RankTable:
-        """Its ranks, in canonical order."""
-        return RankTable(torch.tensor(self.analysis.table_rows, device="cpu"))
 
 
 class Facts(NamedTuple):

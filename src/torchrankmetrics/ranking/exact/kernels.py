@@ -63,66 +63,64 @@ counter = CompiledIntervalCounter
 @numba.njit(nogil=True, cache=True)
 def _scan(tile, tasks, columns, limits, totals, entries):
     left, limit, first, last = limits
-    rows, above, inside = tasks[0], totals[0], totals[1]
-    n = 0
-    flags = np.zeros((2, _BLOCK), np.uint8)
-    words = flags.view(np.uint64)
+    flags, n = np.zeros((2, _BLOCK), np.uint8), 0
+    flag_above, flag_inside, above, inside = flags[0], flags[1], flags[0].view(np.uint64), flags[1].view(np.uint64)
     for task in range(first, last):
-        line = tile[rows[task]]
-        over, between = 0, inside[task]
-        for begin in range(0, line.shape[0], _BLOCK):
-            here = slice(begin, begin + _BLOCK)
-            block = line[here]
-            if block.shape[0] < _BLOCK:
+        over, between = 0, totals[1, task]
+        for begin in range(0, tile.shape[1], _BLOCK):
+            end = min(begin + _BLOCK, tile.shape[1])
+            if end - begin < _BLOCK:
                 flags[:] = 0
-            _mark_block(block, here, task, tasks, columns, flags)
-            over += _ones(words[0])
-            more = _ones(words[1])
+            _mark(tile, begin, end, task, tasks, columns, flag_above, flag_inside)
+            over += _ones(above)
+            more = _ones(inside)
             between += more
             if more and between <= limit:
-                n = _list(words[1], task, left + begin, entries, n)
-        above[task] += over
-        inside[task] = between
+                n = _list(inside, task, left + begin, entries, n)
+        totals[0, task] += over
+        totals[1, task] = between
     return n
 
 
-def _mark_block(block, here, task, tasks, columns, flags):
-    """Flag the cells that are above and inside, by the number of arrays that describe the tasks."""
+def _mark(tile, begin, end, task, tasks, columns, above, inside):
+    """Flag the cells [begin, end) that are above and inside, by the number of arrays that describe the tasks."""
 
 
-@overload(_mark_block)
-def _choose_mark_block(block, here, task, tasks, columns, flags):
-    def of_interval(block, here, task, tasks, columns, flags):
-        _mark(block, tasks[1][task], tasks[2][task], flags[0], flags[1])
-
-    def of_bounds(block, here, task, tasks, columns, flags):
-        _, true, step, by_error, by_norm, slack = tasks
-        about = true[task], step[task], by_error[task], by_norm[task], slack[task]
-        unit, error, norm, shift = columns
-        _mark_int8(block, unit[here], error[here], norm[here], shift[here], about, flags[0], flags[1])
-
-    return of_interval if len(tasks) == 3 else of_bounds
-
-
-# loops over an index: those over the cells themselves are not vectorised
+# the slices are taken here, where counting their references costs nothing; loops over the cells do not vectorise
 
 
 @numba.njit(nogil=True, cache=True)
-def _mark(cells, least, most, above, inside):
+def _mark_interval(tile, begin, end, task, tasks, columns, above, inside):
+    cells, least, most = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
     for j in range(cells.shape[0]):
         over = cells[j] > most
         above[j], inside[j] = np.uint8(over), np.uint8((cells[j] >= least) & (not over))
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"})
-def _mark_int8(cells, unit, error, norm, shift, about, above, inside):
-    true, step, by_error, by_norm, slack = about
+def _mark_int8(tile, begin, end, task, tasks, columns, above, inside):
+    cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
+    by_error, by_norm, slack = tasks[3][task], tasks[4][task], tasks[5][task]
+    unit, error, norm, shift = (
+        columns[0][begin:end],
+        columns[1][begin:end],
+        columns[2][begin:end],
+        columns[3][begin:end],
+    )
     for j in range(cells.shape[0]):
         apart = np.float32(cells[j]) - true * unit[j]
         if shift.shape[0]:
             apart += step * shift[j]
         bound = by_error * error[j] + by_norm * norm[j] + slack * unit[j]
         above[j], inside[j] = np.uint8(apart > bound), np.uint8(abs(apart) <= bound)
+
+
+@overload(_mark)
+def _choose_mark(tile, begin, end, task, tasks, columns, above, inside):
+    mark = _mark_interval if len(tasks) == 3 else _mark_int8
+    return lambda tile, begin, end, task, tasks, columns, above, inside: mark(
+        tile, begin, end, task, tasks, columns, above, inside
+    )
 
 
 @numba.njit(nogil=True, cache=True)

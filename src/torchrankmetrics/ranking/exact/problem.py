@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.counting import chosen
+from torchrankmetrics.ranking.exact.counting import choose_intervals
 from torchrankmetrics.ranking.exclude import Excluded, num_excluded
 from torchrankmetrics.ranking.shards import Shard
 
@@ -39,6 +41,10 @@ def are_finite(norms: Tensor) -> bool:
 
 def lengths(vectors: Tensor) -> Tensor:
     """Norms of (n, d) floats, float64 (n,): within (d + 4) 2^-53, relatively, where squares do not vanish."""
+    if vectors.dtype in (FLOAT32, FLOAT64) and chosen(vectors) == "numba":  # compiled, a third of the time
+        vectors, every = vectors.contiguous(), torch.arange(len(vectors), device=vectors.device)
+        squares: Tensor = choose_intervals(vectors).products(vectors, vectors, every, every)
+        return squares.sqrt_()
     parts = _parts(vectors)
     buffer = torch.empty_like(parts[0], dtype=FLOAT64)  # memory that is mapped anew takes five times the time
     return torch.cat([torch.linalg.vector_norm(buffer[: len(part)].copy_(part), dim=1) for part in parts])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _LEAST = 16  # open candidates of a task in a tile that are compared one by one in any case
 _AGAIN = 16  # tiles after which the first precision is tried again
-_WIDTH, _FIRST = 16384, 512  # candidates of a tile; of the first one, which shows whether int8 decides enough
+_WIDTH, _FIRST = 16384, 256  # candidates of a tile; of the first one, which shows whether int8 decides enough
 _FEW = 16  # queries whose product with a tile costs no less than that of one query, which reads the candidates
 _LONG = 4  # times the usual limit: listed in int8, in case only few queries have as many
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
@@ -109,9 +109,9 @@ class Cascade:
         own, tied, remaining = task[entry], torch.zeros_like(entry, dtype=torch.bool), torch.ones_like(entry) > 0
         many = inside > limit
         if level.is_coarse:
-            hard = inside > limit // 2  # their pairs cost most of what int8 saves
+            hard = inside > len(tile) * self._in_pairs / 2  # their pairs cost most of what int8 saves
             if int(hard.sum()) > _FEW:
-                is_usual = 2 * int((inside > limit // 3).sum()) > len(task)
+                is_usual = 2 * int((inside > len(tile) * self._in_pairs / 3).sum()) > len(task)
                 self._start[task if is_usual else task[hard]] = 1
             elif int(inside[many].sum()) <= _FEW * limit:
                 many = inside > most

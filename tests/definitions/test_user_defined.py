@@ -1,4 +1,4 @@
-"""The mean of AUC_i, and transforms that depend on the number of candidates, in every view, test and interval."""
+"""User-defined f(r) and f(r, N), AUC among them: exact against enumeration, fsum and closed forms, in every view."""
 
 import itertools
 import math
@@ -21,10 +21,12 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.datasets import PrecomputedExpectation
-from torchrankmetrics.definitions import WithCandidates
-from torchrankmetrics.definitions.tasks import MEAN_AUC
+from torchrankmetrics.definitions import MEAN_AUC, WithCandidates, hits_at
+from torchrankmetrics.definitions.transforms import Custom, rank_table
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.null.p_values import p_value
+from torchrankmetrics.null.p_values import log_p_value, p_value
+from torchrankmetrics.queries.definitions import QUERY_AUC, QueryDefinition, recall_at
+from torchrankmetrics.queries.sample import QuerySample
 
 pytestmark = [pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")]
 
@@ -113,3 +115,95 @@ def test_a_best_value_that_depends_on_the_candidates_is_rejected():
     assert values["base"] == 0.25
     with warnings.catch_warnings(), pytest.raises(ValueError, match="no best value"):
         RankMetric(free, view="adjusted_index")
+
+
+FUNCTIONS = {
+    "step": lambda r: (r <= 70_000).double(),
+    "every seventh": lambda r: (r % 7 == 0) * 0.3,
+    "dcg": lambda r: 1 / torch.log2(1 + r),
+    "cut dcg": lambda r: torch.where(r <= 100_000, 1 / torch.log2(1 + r), 0 * r),
+    "waves": lambda r: torch.sin(r) + 1.1,
+    "square": lambda r: r**2,
+}
+
+
+def step(k):
+    return RankDefinition(f"own_hits_{k}", f=lambda r: (r <= k).double(), optimum=1.0, higher_is_better=True)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_moments_and_block_means_are_those_of_every_rank(name):
+    f, rng = Custom(FUNCTIONS[name]), np.random.default_rng(0)
+    N = np.unique(np.r_[1, 2, 3, 33, 34, 1000, 14_541, rng.integers(1, 200_000, 20)])
+    table = rank_table(f, 200_000)
+    mean, variance = f.null_moments(N)
+    for i, n in enumerate(N.tolist()):
+        center = math.fsum(table[:n]) / n
+        assert mean[i] == pytest.approx(center, rel=2e-15)
+        assert variance[i] == pytest.approx(math.fsum((table[:n] - center) ** 2) / n, rel=1e-14, abs=1e-31)
+        alone = f.null_moments(N[i : i + 1])
+        assert (alone[0][0], alone[1][0]) == (mean[i], variance[i])
+    low = rng.integers(1, 200_000, 60)
+    high = np.minimum(200_000, low + np.repeat([0, 2, 40_000], 20))
+    for begin, end, found in zip(low, high, f.block_means(low, high), strict=True):
+        assert found == pytest.approx(math.fsum(table[begin - 1 : end]) / (end - begin + 1), rel=2e-15)
+
+
+@pytest.mark.parametrize(("k", "N"), [(1, 34), (2, 1000), (5, 14_541), (1, 100_003), (10_000_000, 1 << 24)])
+def test_steps_are_exact_up_to_the_limit(k, N):
+    """Issue: a constant scorer had 2e-16 in place of k / N, at many N above 33."""
+    tied = Ranks([1], [N], [N])
+    assert evaluate(tied, metrics={"own": RankMetric(step(k), rank_type="expected")})["own"] == k / N
+    found, expected = (DEFAULT_EXPECTATION.moments(one, [N]) for one in (step(k), hits_at(k)))
+    assert (found.mean, found.variance) == pytest.approx((k / N, expected.variance), rel=1e-15)
+    (mean,), _ = QueryDefinition("own", f=lambda r: (r <= k).double(), higher_is_better=True).moments([N], [3])
+    assert mean == k / N
+
+
+def test_p_values_of_steps_beyond_the_table():
+    """Also of unequal weights; jumps of f that are not constant between them are found."""
+    N, k, n = 200_000, 70_000, 50
+    counts, weight = np.full(n, N), np.where(np.arange(n) < 25, 1.0, 1.5)
+    for w, value in ((None, 27 / n), (weight, 0.55)):
+        expected = log_p_value(hits_at(k), value, counts, w)
+        assert log_p_value(step(k), value, counts, w) == pytest.approx(expected, rel=1e-9)
+    cut = RankDefinition("cut_dcg", f=FUNCTIONS["cut dcg"])
+    ranks = np.random.default_rng(1).integers(1, N + 1, (100_000, 20))
+    simulated = np.where(ranks <= 100_000, 1 / np.log2(1.0 + ranks), 0).mean(1)
+    value = float(np.quantile(simulated, 0.97))
+    p = math.exp(log_p_value(cut, value, counts[:20]))
+    assert p == pytest.approx((simulated >= value).mean(), abs=0.002)
+
+
+def test_queries_with_too_few_candidates_are_left_out():
+    """f(r, N) divides by zero there."""
+    own = QueryDefinition("own", f=WithCandidates(lambda r, n: (n - r) / (n - 1), min_candidates=2))
+    mean, variance = own.moments([1, 5, 9], [1, 1, 1])
+    expected = QUERY_AUC.moments([1, 5, 9], [1, 1, 1])
+    np.testing.assert_allclose((mean, variance), expected, rtol=1e-14)
+    one = np.array([1, 1, 2])
+    values = own.values(QuerySample.tied(one, one, np.array([1, 5, 9])))
+    assert math.isnan(values[0])
+    assert values[1:] == pytest.approx([1, 7.5 / 8])
+    steps = QueryDefinition("steps", f=WithCandidates(lambda r, n: (r <= 3).double() + 0 * n), higher_is_better=True)
+    np.testing.assert_allclose(steps.moments([5, 9], [2, 4]), recall_at(3).moments([5, 9], [2, 4]), rtol=1e-14)
+
+
+def test_too_many_candidates_or_evaluations_are_an_error():
+    N = (1 << 24) + 1
+    message = r"num_candidates must be at most 16,777,216, to sum the user-defined f=.*<lambda> .* got 16,777,217.*Use"
+    for ask in (
+        lambda: DEFAULT_EXPECTATION.moments(step(3), [N]),
+        lambda: Custom(step(3).f).block_means(np.array([1]), np.array([N])),
+        lambda: log_p_value(step(3), 0.5, [N] * 4),
+        lambda: QueryDefinition("own", f=step(3).f, higher_is_better=True).moments([N], [2]),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask()
+    share = RankDefinition("share", f=WithCandidates(lambda r, n: (r <= n / 2).double()), optimum=1.0)
+    counts = np.arange(1_000_000, 1_001_001)
+    for ask in (lambda: DEFAULT_EXPECTATION.moments(share, counts), lambda: log_p_value(share, 0.5, counts)):
+        with pytest.raises(
+            ValueError, match=r"a sum of at most 1,000,000,000.*got 1,001 distinct counts with a sum of 1"
+        ):
+            ask()
