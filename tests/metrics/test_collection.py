@@ -25,16 +25,10 @@ from torchrankmetrics.table.blocks import TaskFacts, rows_of
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
 
 
-def batch(seed, n=6, candidates=9):
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randint(0, 5, (n, candidates), generator=generator).float()
-    return scores, torch.randint(0, candidates, (n,), generator=generator)
-
-
 def filled(*seeds, metrics=NAMES, **options):
     collection = RankCollection(metrics, **options)
     for seed in seeds:
-        collection.update(*batch(seed))
+        collection.update(*scores(seed))
     return collection
 
 
@@ -51,15 +45,20 @@ def test_members_that_compute_or_synchronise_otherwise_go_their_own_way():
     members = {"halved": Halved(), "mrr": MeanReciprocalRank(), "count": RankCount()}
     doubled = RankCount(dist_sync_fn=twice, distributed_available_fn=lambda: True)
     collection = RankCollection(members | {"doubled": doubled, "alone": RankCount(sync_on_compute=False)})
-    collection.update(*batch(0))
+    collection.update(*scores(0))
     values = collection.compute()
     assert values["halved"] == values["mrr"] / 2
-    assert [int(values[key]) for key in ("count", "doubled", "alone")] == [6, 12, 6]
+    assert [int(values[key]) for key in ("count", "doubled", "alone")] == [7, 14, 7]
 
 
 def test_a_table_is_taken_with_all_that_its_rows_say():
-    ranks, later = (rank_scores(*batch(seed)) for seed in (0, 1))
-    about = {"side": "head", "group": torch.arange(6) % 2, "weight": [1.0, 2, 3, 1, 1, 0], "sample_id": torch.arange(6)}
+    ranks, later = (rank_scores(*scores(seed)) for seed in (0, 1))
+    about = {
+        "side": "head",
+        "group": torch.arange(7) % 2,
+        "weight": [1.0, 2, 3, 1, 1, 0, 1],
+        "sample_id": torch.arange(7),
+    }
     metrics = ["mrr", "tail_mr", MeanRank(average="macro", side="head")]
     one, two = RankCollection(metrics), RankCollection([*metrics[:2], MeanRank(average="macro", side="head")])
     one.update(ranks, **about)
@@ -75,7 +74,7 @@ def test_a_table_is_taken_with_all_that_its_rows_say():
     for missing in (RankTable.from_ranks(ranks, side="head"), RankTable.from_ranks(ranks, group=0)):
         with pytest.raises(ValueError, match="or be in every row of its RankTable"):
             two.update(missing)
-    for name, value in (about | {"target": torch.zeros(6), "exclude": torch.zeros(6)}).items():
+    for name, value in (about | {"target": torch.zeros(7), "exclude": torch.zeros(7)}).items():
         with pytest.raises(ValueError, match=f"{name} must not be given with a RankTable"):
             two.update(whole, **{name: value})
     assert two.compute() == one.compute()
@@ -87,7 +86,7 @@ def test_members_share_one_list_which_items_and_indexing_do_not_copy():
     assert len(blocks) == 2
     for member in (*collection.values(), *dict(collection.items()).values(), collection["mr"]):
         assert [id(block) for block in member.rows] == blocks
-    collection.update(*batch(2))  # goes to all members again
+    collection.update(*scores(2))  # goes to all members again
     assert len({id(member.rows) for member in collection.values(copy_state=False)}) == 1
     assert bits(collection) == bits(filled(0, 1, 2))
 
@@ -97,11 +96,11 @@ def test_a_member_reset_alone_resets_its_collection_whatever_its_place(place):
     collection, copied = filled(0, 1), filled(0, 1).clone()
     list(collection.values(copy_state=False))[place].reset()
     assert all(not member.rows and member.update_count == 0 for member in collection.values(copy_state=False))
-    collection.update(*batch(2))
-    collection.update(*batch(3))
+    collection.update(*scores(2))
+    collection.update(*scores(3))
     assert bits(collection) == bits(filled(2, 3))
     list(copied.values())[place].reset()  # as one reads them, by copied states
-    copied.update(*batch(2))
+    copied.update(*scores(2))
     assert bits(copied) == bits(filled(2))
 
 
@@ -141,26 +140,20 @@ def test_a_change_of_the_rows_drops_the_values(name):
 
 
 HELD = "is in a RankCollection.* update the collection"
-
-
-def made(*seeds: int) -> RankCollection:
-    metrics = RankCollection(["mrr", "mr", "count"])
-    for seed in seeds:
-        metrics.update(*scores(seed))
-    return metrics
+THREE = ["mrr", "mr", "count"]
 
 
 @pytest.mark.parametrize("copied", [lambda c: c, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
 def test_an_update_of_a_member_raises_and_changes_nothing(copied):
-    metrics = copied(made(1))
+    metrics = copied(filled(1, metrics=THREE))
     member = metrics["mr"]
     for refused in (member.update, member, lambda *_: member.merge_state({"rows": MeanRank().rows})):
         with pytest.raises(TorchMetricsUserError, match=HELD):
             refused(*scores(2))
-    assert bits(metrics) == bits(made(1))
+    assert bits(metrics) == bits(filled(1, metrics=THREE))
     metrics(*scores(2))
     assert member._forward_cache is not None
-    assert bits(metrics) == bits(made(1, 2))
+    assert bits(metrics) == bits(filled(1, 2, metrics=THREE))
 
 
 every_group = pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
@@ -168,20 +161,20 @@ every_group = pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "
 
 @every_group
 def test_a_plain_collection_that_takes_the_metrics_over_updates_them(compute_groups):
-    metrics = made()
+    metrics = filled(metrics=THREE)
     plain = MetricCollection(dict(metrics.items()), compute_groups=compute_groups)
     plain.update(*scores(1))
     plain(*scores(2))
     plain.update(*scores(3))
-    assert bits(plain) == bits(metrics) == bits(made(1, 2, 3))  # they are the same metrics
+    assert bits(plain) == bits(metrics) == bits(filled(1, 2, 3, metrics=THREE))  # they are the same metrics
 
 
 @every_group
 def test_a_collection_that_was_taken_over_rejects_updates_and_the_other_goes_on(compute_groups):
-    metrics, inner = made(), made()
+    metrics, inner = filled(metrics=THREE), filled(metrics=THREE)
     plain = MetricCollection([metrics], compute_groups=compute_groups)
     named = MetricCollection({"in": inner})
-    outer, taken = RankCollection([second := made(), "hits_at_1"]), made()
+    outer, taken = RankCollection([second := filled(metrics=THREE), "hits_at_1"]), filled(metrics=THREE)
     for other, those in ((plain, metrics), (named, inner), (outer, second)):
         for _ in range(2):  # before and after a reset
             other.update(*scores(1))
@@ -194,16 +187,16 @@ def test_a_collection_that_was_taken_over_rejects_updates_and_the_other_goes_on(
             other(*scores(3))
             other.update(*scores(4))
             found = bits(other)
-            assert found["in_mr" if other is named else "mr"] == bits(made(1, 3, 4))["mr"]
+            assert found["in_mr" if other is named else "mr"] == bits(filled(1, 3, 4, metrics=THREE))["mr"]
             those.reset()
 
 
 def test_metrics_updated_separately_warn_and_keep_their_rows():
     for key in ("mrr", "count"):
-        metrics = made(1)
+        metrics = filled(1, metrics=THREE)
         dict(metrics.items())[key].update(*scores(2))
         with pytest.raises(TorchMetricsUserError, match="updated apart from its RankCollection"):
             metrics.update(*scores(3))
         metrics.reset()
         metrics.update(*scores(3))
-        assert bits(metrics) == bits(made(3))
+        assert bits(metrics) == bits(filled(3, metrics=THREE))

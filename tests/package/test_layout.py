@@ -49,7 +49,7 @@ CLOSURES = {
     ("kg/triples.py", "rank_triples"): 34,
     ("metrics/metric.py", "RankMetric"): 29,
     ("metrics/collection.py", "RankCollection"): 30,
-    ("inference/compare.py", "compare"): 40,
+    ("inference/compare.py", "compare"): 39,
 }
 
 

@@ -468,7 +468,7 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
         got = type(evaluator).__name__
         raise TypeError(f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {got}")
     if not len(table):
-        raise ValueError("evaluator has no ranks; call evaluate first; PyKEEN's needs clear_on_finalize=False")
+        raise ValueError("evaluator has no ranks; call evaluate first, PyKEEN's with clear_on_finalize=False")
     if triples is None:
         return table
     relation, arrays = as_triples(triples, "triples")[:, 1].cpu().numpy(), table.to_numpy()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -52,32 +52,25 @@ class TopAnswers(Rendered):
 
     def tabular(self) -> Tabular:
         """Return the table with one row per candidate; "side" is the predicted side."""
-        columns = [Column("side", key=True), *(Column(name, key=True) for name in ("head", "relation", "tail"))]
-        columns += [Column("position"), Column("score"), Column("correct")]
         rows: list[tuple[str | int | float, ...]] = []
         for side, found in self.sides.items():
             query, place = (found.ids >= 0).nonzero(as_tuple=True)
             first, second = found.queries[query].T.tolist()
             ids = found.ids[query, place].tolist()
             triple = (first, second, ids) if side == "tail" else (ids, first, second)
-            given = ((self.entities, "entities"), (self.relations, "relations"), (self.entities, "entities"))
-            labels = [
-                [name_of(number, names, argument, "id") for number in numbers]
-                for numbers, (names, argument) in zip(triple, given, strict=True)
-            ]
+            labels = []
+            for kind, numbers in zip(("entities", "relations", "entities"), triple, strict=True):
+                labels.append([name_of(number, getattr(self, kind), kind, "id") for number in numbers])
             rest = place + 1, found.scores[query, place], found.correct[query, place].int()
             rows += zip([side] * len(ids), *labels, *(part.tolist() for part in rest), strict=True)
-        return Tabular(columns, rows)
+        return Tabular.named(("side", "head", "relation", "tail", "position", "score", "correct"), rows, keys=4)
 
 
 class AnsweredTable(RankTable):
-    """The ranks of ``rank_triples``, with its best candidates, which files of ranks do not contain.
-
-    Attributes:
-        answers: the best candidates of the queries, if ``top_k`` was given.
-    """
+    """The ranks of ``rank_triples``, with its best candidates, which files of ranks do not contain."""
 
     answers: TopAnswers | None = None
+    """The best candidates of the queries, if ``top_k`` was given."""
 
 
 class BestCandidates:

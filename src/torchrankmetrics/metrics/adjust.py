@@ -99,6 +99,10 @@ def adjust(
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
+        if num_candidates.isdecimal():
+            raise ValueError(
+                f"num_candidates must be an int, integers or a dataset, got {num_candidates!r}: pass an int"
+            )
         num_candidates = candidate_counts(num_candidates)
     is_one = is_int(num_candidates) or getattr(num_candidates, "ndim", 1) == 0
     if is_one and (view in ("z_score", "p_value") or not definition.is_mean_of_f):

@@ -95,8 +95,17 @@ def evaluate(
     """
     if (ranks is None) == (scores is None):
         raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
+    if isinstance(num_candidates, str):
+        raise TypeError(
+            f"num_candidates must be (tasks,) integers or one int, got the str {shorten(num_candidates)}; write "
+            f"metrics={shorten(num_candidates)} for a metric; adjust() and PrecomputedExpectation take dataset names"
+        )
     given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks  # a result of integrations.ogb
     if isinstance(given, Mapping):
+        if given and all(isinstance(part, Mapping) for part in given.values()):
+            raise TypeError(
+                "dicts of dicts are qrels and a run: write integrations.trec.evaluate_run(qrels, run, metrics)"
+            )
         given, exclude = Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend), None
     elif hasattr(given, "columns") and hasattr(given, "__array__"):
         given = RankTable.from_pandas(given)

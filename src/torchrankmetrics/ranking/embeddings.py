@@ -98,10 +98,10 @@ def rank_embeddings(
     dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: -|q - e|^2; l1:
     -sum |q - e|; the bias of each candidate is added.
 
-    Exact arithmetic, the default on the CPU for all but l1, ranks by the scores as real numbers: the ranks are the same
-    on every device, with any tiles, threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product"
-    ranks by the product that torch computes in the dtype of the embeddings (float32 for half precision, except dot):
-    scores that differ by less than its rounding may swap or tie. Algorithm and costs: docs/scale.md.
+    Exact arithmetic ranks by the scores as real numbers: the ranks are the same on every device, with any tiles,
+    threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product" ranks by the product that torch
+    computes in the dtype of the embeddings (float32 for half precision, except dot): scores that differ by less than
+    its rounding may swap or tie. Algorithm and costs: docs/scale.md.
 
     With a ``process_group`` each process passes its slice of the candidates, and all get the ranks among all of them:
     exact ranks are those of one process bit for bit, ranks by the product if a score has the same bits everywhere.
@@ -170,10 +170,7 @@ def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.de
 
 
 class _Product:
-    """Scores of queries (B, d) and candidates, ``width`` candidates at a time, in one buffer.
-
-    Every product has ``height`` queries and ``width`` candidates, because another shape may round differently.
-    """
+    """Scores of queries (B, d) in one buffer; every product has one shape, because another may round differently."""
 
     def __init__(self, queries: Tensor, candidates: Candidates, similarity: str, width: int) -> None:
         dtype = queries.dtype

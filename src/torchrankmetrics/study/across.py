@@ -178,7 +178,7 @@ def ranking(table: StudyTable) -> Ranking:
     one = table.measures[0]
     chosen, values, left_out = _complete(table, one)
     if min(values.shape) < 2:
-        raise ValueError(f"mean ranks need values of 2 models on 2 datasets, got {len(table.models)} and {len(chosen)}")
+        raise ValueError(f"mean ranks need 2 models on 2 datasets or more, got {len(table.models)} and {len(chosen)}")
     ranks = mean_ranks(values, higher_is_better=bool(one.higher_is_better), confidence_level=table.confidence_level)
     return Ranking(one.key, table.models, ranks, tuple(left_out))
 
