@@ -32,7 +32,6 @@ from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, 
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference.flips import SignFlipTest
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
-from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.standard_errors import (
     estimate,
     interval_through,
@@ -41,7 +40,12 @@ from torchrankmetrics.inference.standard_errors import (
     studentised_interval,
     units_of,
 )
-from torchrankmetrics.inference.testing import clopper_pearson, share_difference, share_difference_p_value
+from torchrankmetrics.inference.testing import (
+    SeededModels,
+    clopper_pearson,
+    share_difference,
+    share_difference_p_value,
+)
 from torchrankmetrics.metrics.registry import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000

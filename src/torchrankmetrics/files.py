@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-MAX_BYTES = 1 << 30
-"""Default limit of the memory of a loaded file of ranks: about 15 million rows."""
+MAX_BYTES = 1 << 30  # default limit of the memory of a loaded file of ranks: about 15 million rows
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:

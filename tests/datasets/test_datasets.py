@@ -87,15 +87,11 @@ def test_sizes_are_those_of_pykeen(name, other):
 def test_facts_of_a_dataset_agree(name):
     facts = dataset_facts(name)
     for split, known in facts.known.items():
-        expected = (
-            () if name.startswith("dbp15k") else tuple(other for other in KNOWN[split] if other in facts.num_triples)
-        )
-        assert known == expected
+        before = tuple(other for other in KNOWN[split] if other in facts.num_triples)
+        assert known == (() if name.startswith("dbp15k") else before)
     sides = ("head", "tail")
     assert set(facts.histograms) == {(s, e, side) for s in facts.num_triples for e in ENTITIES for side in sides}
-    assert facts.source
-    assert facts.licence
-    assert facts.protocol
+    assert all((facts.source, facts.licence, facts.protocol))
     for (split, entities, _), (numbers, count) in facts.histograms.items():
         assert (np.diff(numbers) > 0).all()
         assert numbers[0] >= 1
@@ -116,37 +112,22 @@ def test_queries_of_train_have_as_many_tasks_as_relevant_entities():
 
 
 @pytest.mark.parametrize("name", ["nations", "kinships", "umls"])
-class TestAgainstPyKEEN:
-    @pytest.fixture
-    def parts(self, name):
-        pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
-        from pykeen.datasets import get_dataset
+def test_triples_are_those_of_pykeen_and_counts_one_more_than_its_candidate_set_sizes(name):
+    datasets = pytest.importorskip("pykeen.datasets", reason="PyKEEN 1.11.1 is not installed")
+    from pykeen.evaluation.evaluator import get_candidate_set_size
 
-        dataset = get_dataset(dataset=name)
-        return dict(zip(SPLITS, (dataset.training, dataset.validation, dataset.testing), strict=True))
-
-    def test_counts_are_one_more_than_its_candidate_set_sizes(self, name, parts):
-        from pykeen.evaluation.evaluator import get_candidate_set_size
-
-        for split in SPLITS:
-            known = [parts[other].mapped_triples for other in KNOWN[split]]
-            frame = get_candidate_set_size(
-                parts[split].mapped_triples,
-                additional_filter_triples=known,
-                num_entities=parts["train"].num_entities,
-            )
-            for side in ("head", "tail"):
-                theirs = Counter((frame[f"{side}_candidates"] + 1).tolist())
-                assert histogram(candidate_counts(name, split, side)) == theirs
-
-    def test_the_triples_are_the_same(self, name, parts):
-        facts = dataset_facts(name)
-        for split, part in parts.items():
-            triples = [tuple(map(str, triple)) for triple in part.triples]
-            assert checksum(triples) == facts.checksum[split]
-            assert facts.num_triples[split] == part.num_triples
-        assert facts.num_entities["train"] == parts["train"].num_entities
-        assert facts.num_relations == parts["train"].num_relations
+    dataset, facts = datasets.get_dataset(dataset=name), dataset_facts(name)
+    parts = dict(zip(SPLITS, (dataset.training, dataset.validation, dataset.testing), strict=True))
+    num_entities = parts["train"].num_entities
+    assert (facts.num_entities["train"], facts.num_relations) == (num_entities, parts["train"].num_relations)
+    for split, part in parts.items():
+        assert checksum([tuple(map(str, triple)) for triple in part.triples]) == facts.checksum[split]
+        assert facts.num_triples[split] == part.num_triples
+        known = [parts[other].mapped_triples for other in KNOWN[split]]
+        frame = get_candidate_set_size(part.mapped_triples, additional_filter_triples=known, num_entities=num_entities)
+        for side in ("head", "tail"):
+            theirs = Counter((frame[f"{side}_candidates"] + 1).tolist())
+            assert histogram(candidate_counts(name, split, side)) == theirs
 
 
 TRAIN = [("a", "r", "b"), ("a", "r", "c"), ("b", "s", "a")]
@@ -158,15 +139,12 @@ def brute(side, entities):
     everything = {x for h, _, t in TRAIN + TEST_TRIPLES for x in (h, t)}
     seen = {x for h, _, t in TRAIN for x in (h, t)}
     allowed = everything if entities == "all" else seen
-    true, result = set(TRAIN + TEST_TRIPLES), []
+    true, result = set(TRAIN + TEST_TRIPLES), Counter()
     for h, r, t in TEST_TRIPLES:
-        if entities == "train" and not ({h, t} <= seen and r in {r for _, r, _ in TRAIN}):
-            continue
-        own = t if side == "tail" else h
-        result.append(
-            sum(e == own or ((h, r, e) if side == "tail" else (e, r, t)) not in true for e in allowed),
-        )
-    return Counter(result)
+        if entities == "all" or ({h, t} <= seen and r in {r for _, r, _ in TRAIN}):
+            own = t if side == "tail" else h
+            result[sum(e == own or ((h, r, e) if side == "tail" else (e, r, t)) not in true for e in allowed)] += 1
+    return result
 
 
 @pytest.mark.parametrize("entities", ENTITIES)
@@ -194,25 +172,12 @@ def test_script_makes_the_shipped_files(tmp_path):
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("written", "name"),
-    [
-        ("codex_small", "codex-s"),
-        ("FB15k-237 v1", "fb15k237-v1"),
-        ("nell_v2", "nell995-v2"),
-        ("ILPC2022 small", "ilpc-small"),
-        ("Kinship", "kinships"),
-    ],
-)
-def test_usual_names_are_found(written, name):
-    assert dataset_facts(written).name == name
-
-
-def test_names_are_unambiguous():
-    words = [
-        re.sub("[-_ ]", "", word.lower()) for name in dataset_names() for word in (name, *dataset_facts(name).synonyms)
-    ]
-    assert len(words) == len(set(words))
+def test_usual_names_are_found_and_unambiguous():
+    written = ["codex_small", "FB15k-237 v1", "nell_v2", "ILPC2022 small", "Kinship"]
+    names = ["codex-s", "fb15k237-v1", "nell995-v2", "ilpc-small", "kinships"]
+    assert [dataset_facts(one).name for one in written] == names
+    every = [word for name in dataset_names() for word in (name, *dataset_facts(name).synonyms)]
+    assert len({re.sub("[-_ ]", "", word.lower()) for word in every}) == len(every)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Several models at once: every pair as two alone, and one family of tests over metrics and pairs."""
+"""Several models at once: every pair as two alone, one family of tests; values of queries; equivalence."""
 
 import itertools
 
@@ -7,6 +7,7 @@ import pytest
 
 from flips import sign_flip_p_value
 from torchrankmetrics import Ranks, RankTable, compare
+from torchrankmetrics.inference import equivalence
 from torchrankmetrics.inference.flips import max_t_p_values
 from torchrankmetrics.inference.testing import holm
 
@@ -114,10 +115,6 @@ def test_names_of_the_models_are_in_every_text():
     found = compare(models(), ["mrr", "hits@3"])
     assert str(found["mrr", "old", "ours"]).startswith("mrr, old - ours: 0.")
     assert ", by max-T " in str(found["mrr", "theirs", "ours"])
-    lines = str(found).splitlines()
-    assert lines[0].split() == ["metric", "A", "B", "a", "b", "a", "-", "b", "low", "high", "p", "p_adjusted", "test"]
-    assert lines[2].split()[:3] == ["mrr", "ours", "theirs"]
-    assert lines[-1] == "200 tasks, intervals at 95%; p_adjusted by max-T"
     assert list(found.to_pandas()["model_b"]) == ["theirs", "old", "old"] * 2
 
 
@@ -142,3 +139,136 @@ def test_names_of_the_models_are_in_every_text():
 def test_models_that_cannot_be_compared_raise(call, error, message):
     with pytest.raises(error, match=message):
         call(models())
+
+
+# --- values of queries that other tools computed ---
+
+QUERIES = [f"q{i:03}" for i in range(150)]
+
+
+def systems():
+    """Ranks of models by name, and their reciprocals by query."""
+    ranks = {name: one.optimistic.numpy() for name, one in models(tasks=150).items()}
+    ranks["new"] = models(tasks=150, seed=1)["old"].optimistic.numpy()
+    return ranks, {name: dict(zip(QUERIES, (1 / r).tolist(), strict=True)) for name, r in ranks.items()}
+
+
+def same(ours, theirs, tolerance=1e-12):
+    for name in ("a", "b", "difference", "low", "high", "p_value", "p_adjusted", "effective_tasks"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=tolerance), name
+    assert (ours.test, ours.num_tasks) == (theirs.test, theirs.num_tasks)
+
+
+def test_values_give_the_results_of_the_ranks_they_come_from():
+    ranks, values = systems()
+    for baseline in (None, "best", "old"):  # one family
+        ours, theirs = compare(values, "mrr", baseline=baseline), compare(ranks, "mrr", baseline=baseline)
+        assert [row.models for row in ours.rows] == [row.models for row in theirs.rows]
+        for one, other in zip(ours.rows, theirs.rows, strict=True):
+            same(one, other)
+            assert one.correction == "max-T"
+    seeds = [([of["ours"], of["theirs"]], [of["old"], of["new"]]) for of in (values, ranks)]
+    same(compare(*seeds[0], "mrr"), compare(*seeds[1], "mrr"))
+    found = [equivalence(of["ours"], of["theirs"], "mrr", margin=0.1) for of in (values, ranks)]
+    assert found[0].p_equivalent == pytest.approx(found[1].p_equivalent, abs=1e-12)
+    hits = [dict(zip(QUERIES, (ranks[name] <= 3).astype(int).tolist(), strict=True)) for name in ("ours", "theirs")]
+    share = compare(*hits, "success@3")
+    same(share, compare(ranks["ours"], ranks["theirs"], "hits@3"))
+    assert (share.test, share.metric) == ("exact McNemar", "success_at_3")
+
+
+def test_queries_are_aligned_by_name_and_counted_as_queries():
+    _, values = systems()
+    shuffled = dict(sorted(values["theirs"].items(), key=lambda item: item[1]))
+    found = compare(values["ours"], shuffled)
+    assert found.difference == compare(values["ours"], values["theirs"]).difference
+    assert (found.metric, found.unit) == ("value", "queries")
+    assert str(found).endswith(f"; {len(QUERIES)} queries")
+
+
+def test_the_direction_is_that_of_the_metric():
+    _, values = systems()
+    assert compare(values, "mr", baseline="best").rows[0].models[0] == "old"
+    assert compare(values, "BERTScore", baseline="best").rows[0].models[0] == "ours"
+    assert compare(values, "BERTScore").rows[0].metric == "BERTScore"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "error", "message"),
+    [
+        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "r": 0.5}, {}, ValueError, "a lacks 1: 'r'; b lacks 1: 'p'"),
+        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": float("nan")}, {}, ValueError, "b must have finite.*nan for query 'p'"),
+        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": "x"}, {}, ValueError, "b must have finite values, got 'x'"),
+        ({"q": 1.0, "p": 0.5}, Ranks([1, 2]), {}, TypeError, "b must be a dict of query -> value, as a is, got Ranks"),
+        (Ranks([1, 2]), {"q": 1.0, "p": 0.5}, {}, TypeError, "a must be a dict of query -> value, as b is, got Ranks"),
+        ({"q": 1.0}, {"q": 0.5}, {"cluster": "group"}, ValueError, "cluster must be None"),
+        ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric one name"),
+        ({"q": 1.0}, {"q": 0.5}, {"metric": 3}, TypeError, "metric must be the name of the values, got 3"),
+        ({"q": 1.0}, {"q": 0.5}, {}, ValueError, "at least 2 independent tasks"),
+    ],
+)
+def test_bad_values_raise(a, b, options, error, message):
+    with pytest.raises(error, match=message):
+        compare(a, b, **options)
+
+
+# --- equivalence: against the interval that it inverts, and enumeration ---
+
+few = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
+
+
+def pair(seed):
+    return list(models((0.05, 0.0, 0.0), 60, seed).values())[:2]
+
+
+@few
+@pytest.mark.parametrize("metric", ["mrr", "mr", "hits@3", "gmr", "amri", "z_mr", "hmr", "median_rank"])
+@pytest.mark.parametrize("seed", range(2))
+def test_equivalence_is_an_interval_inside_the_margin(metric, seed):
+    """Two one-sided tests at 5% reject exactly where the interval of 90% lies within the margin."""
+    a, b = pair(seed)
+    interval, decided = compare(a, b, metric, n_resamples=300), set()
+    shares = [0.2, 3.0] if metric == "median_rank" else [0.2, 0.5, 0.8, 1.0, 1.5, 3.0]  # a bootstrap for each
+    for margin in abs(interval.high - interval.low) * np.array(shares):
+        found = equivalence(a, b, metric, margin=margin, n_resamples=300, permutations=999)
+        assert found.equivalent == (-margin < found.low and found.high < margin)
+        higher = found.metric not in ("mr", "gmr", "hmr", "median_rank")
+        assert found.not_inferior == (found.low > -margin if higher else found.high < margin)
+        decided.add(found.equivalent)
+    assert decided == {True, False}
+
+
+def test_equivalence_of_clusters_and_seeds():
+    runs = [pair(seed) for seed in range(3)]
+    a, b = [run[0] for run in runs], [run[1] for run in runs]
+    cluster = np.arange(60) // 3
+    for models in ((a, b, "mrr", None), (a[0], b[0], "hits@3", cluster), (a[0], b[0], "mrr", cluster)):
+        wide, narrow = (equivalence(*models[:3], cluster=models[3], margin=m, permutations=999) for m in (0.9, 1e-4))
+        assert wide.equivalent
+        assert not narrow.equivalent
+        assert wide.p_equivalent < 0.05 < narrow.p_equivalent
+
+
+@few
+def test_p_of_a_mean_is_the_share_of_flips_enumerated():
+    """One-sided p of "the difference is margin", every flip of the differences moved by it counted."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(1, 20, 11), rng.integers(1, 20, 11)
+    margin = 4.0
+    found = equivalence(Ranks(a, None, 20), Ranks(b, None, 20), "mr", margin=margin)
+    for null, p in ((-margin, found.p_not_better), (margin, found.p_not_worse)):
+        moved = (a - b - null).astype(float)
+        sums = [abs(np.dot(signs, moved)) for signs in itertools.product((1, -1), repeat=11)]
+        two_sided = np.mean(np.array(sums) >= abs(moved.sum()) - 1e-9)
+        inside = moved.sum() > 0 if null < 0 else moved.sum() < 0
+        assert p == pytest.approx(two_sided / 2 if inside else 1 - two_sided / 2)
+
+
+def test_bad_margins_raise():
+    a, b = pair(0)
+    with pytest.raises(ValueError, match="margin must be above 0"):
+        equivalence(a, b, margin=0.0)
+    with pytest.raises(TypeError, match="margin must be a number"):
+        equivalence(a, b, margin="1%")
+    with pytest.raises(ValueError, match=r"confidence_level must be above 0\.5"):
+        equivalence(a, b, margin=0.1, confidence_level=0.4)

@@ -11,24 +11,9 @@ import reference_ranks as reference
 import standin
 from bits import bits
 from fuzzing import cases
-from ranking_problems import (
-    KINDS as ALL_KINDS,
-    STRIDES,
-    as_exclude,
-    as_target,
-    flagged_lines,
-    lay_out,
-    problems,
-)
+from ranking_problems import KINDS as ALL_KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out, problems
 from test_chunks import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
-from torchrankmetrics import (
-    MeanReciprocalRank,
-    RankCollection,
-    Ranks,
-    RankTable,
-    rank_embeddings,
-    rank_scores,
-)
+from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.ranks import trusted
@@ -36,9 +21,7 @@ from torchrankmetrics.ranking.ranks import trusted
 KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
 NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 
 
 @pytest.fixture(scope="module")
@@ -148,14 +131,15 @@ def collection(**options):
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_collections_have_the_values_of_the_cpu(device, storage):
-    metric = filled(lambda: collection(storage=storage), device)
+    metric, cpu = (filled(lambda: collection(storage=storage), place) for place in (device, "cpu"))
     assert all(value.device.type == standin.NAME for value in metric.compute().values())
-    cpu = filled(lambda: collection(storage=storage), "cpu")
     assert bits(metric) == bits(cpu)
     assert torch.equal(metric.table().rows, cpu.table().rows)
-    assert str(metric.summary()) == str(cpu.summary())
-    assert str(metric.breakdown()) == str(cpu.breakdown())
-    assert str(metric.confidence_intervals(method="bootstrap")) == str(cpu.confidence_intervals(method="bootstrap"))
+    found, expected = (
+        [str(part) for part in (one.summary(), one.breakdown(), one.confidence_intervals(method="bootstrap"))]
+        for one in (metric, cpu)
+    )
+    assert found == expected
 
 
 def test_an_update_waits_for_nothing(device):

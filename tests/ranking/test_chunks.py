@@ -20,19 +20,13 @@ SIMILARITIES = {
 
 
 def same(a, b):
-    return all(
-        torch.equal(getattr(a, name), getattr(b, name)) for name in ("optimistic", "pessimistic", "num_candidates")
-    ) and (a.flags is b.flags is None or torch.equal(a.flags, b.flags))
+    return torch.equal(a.columns, b.columns) and (a.flags is b.flags is None or torch.equal(a.flags, b.flags))
 
 
 def tasks_and_exclusions(generator, B, N, several):
     target = torch.randint(0, N, (B,), generator=generator)
     if several:
-        P = 3 * B
-        target = (
-            torch.randint(0, max(B, 1), (P,), generator=generator),
-            torch.randint(0, N, (P,), generator=generator),
-        )
+        target = tuple(torch.randint(0, size, (3 * B,), generator=generator) for size in (max(B, 1), N))
     mask = torch.rand(B, N, generator=generator) < 0.4
     restriction = torch.rand(N, generator=generator) < 0.4
     restriction[target[1] if several else target] = False

@@ -215,3 +215,17 @@ def test_the_requested_backend_counts(monkeypatch, way):
     rank_embeddings(scores, scores, target, backend=way)
     rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 1], [2, 0, 0]]), None, backend=way)
     assert set(used) == {counting.chosen(scores, way)} == {way}
+
+
+@needs_numba
+@pytest.mark.parametrize(("B", "N", "d"), [(1, 1, 1), (3, 513, 7), (9, 1100, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_are_those_of_torch_and_of_single_rows(B, N, d, dtype):
+    from torchrankmetrics.ranking.counting.numba_backend import negative_distances
+
+    generator = torch.Generator().manual_seed(d)
+    queries, candidates = (torch.randn(n, d, generator=generator).to(dtype) for n in (B, N))
+    found = negative_distances(queries, candidates, torch.empty(B, N, dtype=dtype))
+    torch.testing.assert_close(found, -torch.cdist(queries, candidates, p=1))
+    alone = [negative_distances(q[None], candidates.flip(0), torch.empty(1, N, dtype=dtype)) for q in queries]
+    assert torch.equal(torch.cat(alone).flip(1), found)

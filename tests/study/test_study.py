@@ -23,8 +23,8 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.definitions import IDENTITY
 from torchrankmetrics.inference import holm
-from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.standard_errors import units_of
+from torchrankmetrics.inference.testing import SeededModels
 from torchrankmetrics.study import RankStudy
 
 

@@ -153,5 +153,3 @@ def test_commands_read_csv(tmp_path, monkeypatch, capsys):
         assert words in out
         assert "‡" not in out
         assert "ignored the columns note" in out + err
-    assert main(["report", "a.csv", "-m", "amri"]) == 2
-    assert capsys.readouterr().err.startswith("error: num_candidates is needed for every view except 'base'")

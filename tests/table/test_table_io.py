@@ -92,13 +92,6 @@ def test_gains_are_part_of_a_task_of_a_query_and_ignored_by_metrics_of_ranking_t
     assert evaluate(table, metrics=["mrr", "z_gmr"]) == evaluate(without, metrics=["mrr", "z_gmr"])
 
 
-def test_single_numbers_serve_all_rows():
-    table = RankTable.from_numpy({"optimistic": [1, 2], "num_candidates": 5, "side": 1, "weight": 2, "sampled": True})
-    assert table.ranks.num_candidates.tolist() == [5, 5]
-    assert table.weight.tolist() == [2.0, 2.0]
-    assert len(table.select(side="head")) == 2
-
-
 def test_a_table_of_the_size_of_fb15k237_takes_less_than_400_kb(tmp_path):
     """20,466 test triples on both sides, relation and triple id in each row, ranks of a middling model."""
     random = np.random.default_rng(0)
@@ -121,6 +114,62 @@ def test_the_same_table_gives_the_same_bytes(tmp_path):
     table.save(tmp_path / "b")
     assert sorted(os.listdir(tmp_path)) == ["a.npz", "b"]  # no suffix is added, nothing is left lying about
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# --- tables that are prepared without arrays by hand: a side, other groups, ids that do not collide ---
+
+
+def tail(ranks, ids, side="tail", group=None):
+    return RankTable.from_ranks(Ranks(ranks, None, 20), side=side, sample_id=ids, group=group)
+
+
+def test_the_rows_of_a_side_are_selected():
+    both = RankTable.concatenate([tail([1, 2], [0, 1]), tail([5], [0], side="head")])
+    assert both.select(side="tail").num_tasks == 2
+    assert torch.equal(both.select().rows, both.rows)
+    with pytest.raises(ValueError, match="side must be"):
+        both.select(side="both")
+
+
+def test_groups_are_given_to_a_copy():
+    one = tail([1, 2, 9], [0, 1, 2], group=[4, 4, 5])
+    before = one.rows.clone()
+    assert one.with_group(7).group.tolist() == [7, 7, 7]
+    assert one.with_group([3, 2, 1]).group.tolist() == [3, 2, 1]
+    assert one.with_group(None).group.tolist() == [ABSENT] * 3
+    assert torch.equal(one.rows, before)
+    for left in ("ranks", "sample_id", "weight", "count"):
+        assert str(getattr(one.with_group(7), left)) == str(getattr(one, left))
+    with pytest.raises(ValueError, match=r"group must be \(tasks,\) = \(3,\)"):
+        one.with_group([1, 2])
+    with pytest.raises(TypeError, match="group must hold integers"):
+        one.with_group([1.0, 2.0, 3.0])
+
+
+def test_equal_ids_of_two_data_sets_are_no_repeats_once_they_are_moved_apart():
+    a, b = tail([1, 1, 4], [0, 1, 7], group=0), tail([4, 4], [-3, 1], group=1)
+    joined = RankTable.concatenate([a, b], offset_ids=True)
+    assert joined.sample_id.tolist() == [0, 1, 7, 8, 12]
+    assert joined.compact().num_tasks == 5
+    assert evaluate(joined, metrics="macro_mrr") == {"macro_mrr": (0.75 + 0.25) / 2}
+    assert b.sample_id.tolist() == [-3, 1]  # what was given stays
+    plain = RankTable.from_ranks(Ranks([3], None, 20))
+    mixed = RankTable.concatenate([plain, a], offset_ids=True)
+    assert mixed.sample_id.tolist() == [ABSENT, 0, 1, 7]
+    assert len(RankTable.concatenate([], offset_ids=True)) == 0
+
+
+def test_both_sides_of_a_triple_keep_their_common_id():
+    sides = RankTable.concatenate([tail([1, 2], [5, 6]), tail([3, 4], [5, 6], side="head")])
+    joined = RankTable.concatenate([sides, sides], offset_ids=True)
+    assert joined.sample_id.tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+    assert joined.compact().num_tasks == 8
+
+
+def test_ids_that_have_no_room_are_rejected():
+    wide = tail([1, 2], [-(1 << 62), 1 << 62])
+    with pytest.raises(ValueError, match="sample ids of all tables together must fit in int64"):
+        RankTable.concatenate([wide, wide], offset_ids=True)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

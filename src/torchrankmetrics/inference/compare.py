@@ -102,9 +102,8 @@ def compare(
         baseline (str, default None): after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs
             of the best model of each metric, with p-values adjusted for all pairs.
         confidence_level (float, default 0.95): in (0, 1).
-        cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64 keys aligned with
-            the tasks of ``a``: with the rows of its ``table()`` if it is a collection with sample ids, else in input
-            order.
+        cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64 keys in the order of
+            the tasks of ``a``: of the rows of ``table()`` for a collection with sample ids, else of the input.
         n_resamples (int, default 2000): number of bootstrap samples.
         permutations (int, default 9999): number of flips; p is at least 1 / (permutations + 1). For m > 1 metrics at
             least 50 m / (1 - confidence_level) are used, so that Holm's correction can still reject.
@@ -114,10 +113,7 @@ def compare(
         A ``Comparison``; ``Comparisons`` if metric is a list; after a dict ``PairwiseComparisons``.
 
     Raises:
-        TypeError, ValueError: for invalid options, and for models of different tasks.
-
-    Warns:
-        RankMetricWarning: if too few tasks determine the standard error, so that the interval may be too narrow.
+        TypeError, ValueError: for invalid options, and for models of different tasks. Too few tasks are warned of.
 
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)

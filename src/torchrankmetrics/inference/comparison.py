@@ -9,12 +9,9 @@ from typing import Any, overload
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
 from torchrankmetrics.inference.intervals import in_clusters, row_of
 from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.seeds import SeededEstimate, SeededModels, SeedSplit
 from torchrankmetrics.inference.standard_errors import (
     Units,
     percentile_effective_tasks,
@@ -22,7 +19,13 @@ from torchrankmetrics.inference.standard_errors import (
     replicate_values,
     units_of,
 )
-from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
+from torchrankmetrics.inference.testing import (
+    SeededEstimate,
+    SeededModels,
+    SeedSplit,
+    share_difference,
+    share_difference_p_value,
+)
 from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import Rows
@@ -388,5 +391,5 @@ class PairedMeasure:
         return np.asarray(values[0] - values[1])
 
     @property
-    def _as_tasks(self) -> list[tuple[RankDefinition, RankSample]]:
+    def _as_tasks(self) -> list[tuple[Any, Any]]:
         return [self.definition.as_tasks(sample) for sample in self.samples]

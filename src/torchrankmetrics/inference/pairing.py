@@ -163,7 +163,7 @@ def _has_order(run: Evaluation, rows: Rows) -> bool:
 
 def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     ids = [np.stack([Columns(rows).side, Columns(rows).sample_id], 1) for rows in (a, b)]
-    if not np.array_equal(*ids):
+    if not np.array_equal(ids[0], ids[1]):
         of_a, of_b = (set(map(tuple, one.tolist())) for one in ids)
         lacking = _lacking(name_a, of_a, name_b, of_b, _task)
         raise ValueError(f"{name_a} and {name_b} are not of the same tasks (side, sample_id): {lacking}")

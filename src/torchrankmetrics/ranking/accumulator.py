@@ -39,8 +39,7 @@ class RankAccumulator:
         process_group (ProcessGroup, default None): as in ``rank_embeddings``.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if columns are missing. An
-            error in ``update`` is raised on its process only.
+        TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if columns are missing.
 
     >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
     >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))

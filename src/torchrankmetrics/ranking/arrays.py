@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 from torch.masked import MaskedTensor
 
-Array = npt.NDArray[np.generic]
-"""An array, which becomes a tensor on the CPU."""
+Array = npt.NDArray[np.generic]  # becomes a tensor on the CPU
 Numbers = Tensor | npt.ArrayLike
-"""Numbers in any form: a tensor, an array, a list."""
-Integers = Tensor | npt.ArrayLike
-"""Integers in any form; booleans and floats raise an error."""
+Integers = Tensor | npt.ArrayLike  # booleans and floats raise an error
 
 
 def as_tensor(values: Numbers, name: str) -> Tensor:

@@ -12,10 +12,8 @@ from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.validation import shorten
 
-Negatives = Numbers | Sequence[Tensor]
-"""Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""
-Predictions = Mapping[str, Negatives]
-"""Input of OGB's evaluators."""
+Negatives = Numbers | Sequence[Tensor]  # (B, M), (M,), flat (T,), or a vector for each positive
+Predictions = Mapping[str, Negatives]  # input of OGB's evaluators
 _KEYS = ("y_pred_pos", "y_pred_neg", "exclude", "indexes")
 
 

@@ -34,7 +34,7 @@ class Communicator:
     def agreeing(self, own: str = "") -> Iterator[dict[str, Any]]:
         """Raise an error of the block on all processes, also if settings differ that it puts in the dict; one gather.
 
-        Tensors are compared by digest. The setting ``own`` may differ: it becomes the list of all processes.
+        The dict then has lists of the settings of all processes, tensors by digest; the setting ``own`` may differ.
         """
         settings: dict[str, Any] = {}
         if self._group is None:
@@ -55,16 +55,13 @@ class Communicator:
         for name, (failure, _) in zip(self.names, found, strict=True):
             if failure is not None:
                 raise failure[0](f"process {name} of process_group: {failure[1]}")
-        for key in values:
-            everywhere = [others[key] for _, others in found]
-            if key == own:
-                settings[own] = everywhere
-                continue
-            for name, other in zip(self.names, everywhere, strict=True):
-                if other != everywhere[0]:
+        for key, value in found[0][1].items():
+            settings[key] = [others[key] for _, others in found]
+            for name, other in zip(self.names, settings[key], strict=True):
+                if key != own and other != value:
                     raise ValueError(
                         f"{key} must be the same on all processes of process_group, "
-                        f"but process {self.names[0]} has {everywhere[0]}, process {name} {other}"
+                        f"but process {self.names[0]} has {value}, process {name} {other}"
                     )
 
     def all_sum(self, numbers: Tensor) -> Tensor:

@@ -28,14 +28,9 @@ class Sparse(Protocol):
 
 
 Target = Tensor | Array | Sparse | tuple[Integers, Integers] | Sequence[int | Integers | Collection[int]]
-"""Type of ``target`` in ``rank_scores``: (B,) columns, labels (B, N), pairs of (row, column), or lists."""
 Exclude = Target | ExcludedSlices | None
-"""Type of ``exclude`` in ``rank_scores``: a form of ``target``, bool (N,), or the result of a ``KnownTriples``."""
-
-
-Cells = tuple[
-    Tensor | None, Tensor, Tensor | None
-]  # rows (None: cell i is in row i) and columns, int64; gains, or None
+# rows (None: cell i is in row i) and columns, int64 (P,); gains (None: all are 1)
+Cells = tuple[Tensor | None, Tensor, Tensor | None]
 
 
 class Tasks(NamedTuple):

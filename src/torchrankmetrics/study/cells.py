@@ -15,9 +15,8 @@ from torchrankmetrics.definitions.sample import Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, student_interval, units_of, wilson
-from torchrankmetrics.inference.testing import share_difference, share_difference_p_value
+from torchrankmetrics.inference.testing import SeededModels, share_difference, share_difference_p_value
 from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.study.runs import DataSet, LoadedRun

@@ -94,7 +94,8 @@ def check_queries(block: Tensor) -> None:
 def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     rows, index, first = _side_by_side(rows, index, partition)
     columns = Columns(rows)
-    filtered, last = _in_common(columns)
+    filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
+    last = columns.pessimistic - filtered  # among the candidates that no rank leaves out
     starts, of = np.flatnonzero(first), np.cumsum(first) - 1
     check = partial(_require_none, rows, index, starts)
     copies = np.ones(len(starts), dtype=np.int64)
@@ -128,12 +129,6 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts, gain)
 
 
-def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:
-    """Which ranks are filtered, 0 or 1, and the last place among the candidates that no rank leaves out."""
-    filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
-    return filtered, columns.pessimistic - filtered
-
-
 def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows, Rows, npt.NDArray[np.bool_]]:
     """Sort rows by query, then by place, add up equal ones, and mark the first row of each query."""
     columns = Columns(rows)
@@ -145,7 +140,7 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
         keys = [partition]
     marks = columns.flags & (fault.FILTERED | fault.RAW)
     # bits of positive numbers are in the order of the numbers
-    places = (columns.optimistic, _in_common(columns)[1], -columns.gain_bits)
+    places = (columns.optimistic, columns.pessimistic - (marks & fault.FILTERED > 0), -columns.gain_bits)
     facts = (columns.num_candidates, marks, columns.group, columns.weight_bits, columns.sample_id)
     order, firsts = sorted_rows([*keys, *places, *facts])
     chosen = order[firsts]

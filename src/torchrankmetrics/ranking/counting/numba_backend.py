@@ -336,3 +336,37 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
             if 0 <= listed[i] - offset < right:
                 known[(listed[i] - offset) >> 6] = 0
         first = end
+
+
+_TILE = 512  # embeddings that stay in the cache for all queries
+
+
+def negative_distances(queries: Tensor, candidates: Tensor, out: Tensor) -> Tensor:
+    """Write -sum |q - e| of float32 or float64 embeddings into out; no sum depends on the other rows."""
+    B, (n, d) = queries.shape[0], candidates.shape
+    given = queries.detach().contiguous().numpy(), candidates.detach().contiguous().numpy(), out.numpy()
+    side_by_side(_distances, [(*given, *piece) for piece in cuts(B, min(B, B * n * d // (_PER_THREAD * 4)))])
+    return out
+
+
+@numba.njit(nogil=True, cache=True)
+def _distances(queries, candidates, out, first, last):
+    d = queries.shape[1]
+    columns = np.zeros((d + 3) // 4 * 4 * _TILE, candidates.dtype).reshape(-1, _TILE)
+    query = np.zeros(columns.shape[0], queries.dtype)  # zeros fill up the last four dimensions
+    for left in range(0, len(candidates), _TILE):
+        width = min(_TILE, len(candidates) - left)
+        columns[:d, :width] = candidates[left : left + width].T
+        for i in range(first, last):
+            query[:d] = queries[i]
+            out[i, left : left + width] = 0
+            for k in range(0, d, 4):
+                _subtract(out, i, left, width, query, columns, k)
+
+
+@numba.njit(nogil=True, cache=True)
+def _subtract(out, i, left, width, query, columns, k):
+    line, p, q, r, s = out[i, left : left + width], query[k], query[k + 1], query[k + 2], query[k + 3]
+    a, b, c, d = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+    for j in range(width):
+        line[j] -= (abs(a[j] - p) + abs(b[j] - q)) + (abs(c[j] - r) + abs(d[j] - s))
