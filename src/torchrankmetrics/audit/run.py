@@ -105,9 +105,7 @@ class Report:
         return json.dumps(self.to_dict(), indent=1)
 
 
-def audit(
-    evaluator: Evaluator, *, ties: str | None = None, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
-) -> Report:
+def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int = MAX_CANDIDATES) -> Report:
     """Check an evaluator on small cases with known results.
 
     Args:
@@ -117,7 +115,6 @@ def audit(
             NotImplementedError skips a case.
         ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or "expected"
             (metrics averaged over the orders of tied candidates). None accepts any one rule.
-        pairs (bool, default False): pass exclude as int64 (2, P) pairs of (row, column) instead of a mask.
         max_candidates (int, default 2^25): skip larger cases; the largest has 2^24 + 4 candidates, 67 MB of scores.
 
     Returns:
@@ -135,26 +132,23 @@ def audit(
         raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
     if ties is not None:
         check_choice("ties", ties, RANK_TYPES)
-    run = Battery(evaluator, pairs, ties, max_candidates)
+    run = Battery(evaluator, ties, max_candidates)
     findings = run.findings()
     return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
 
 
-def assert_evaluator(
-    evaluator: Evaluator, ties: str | None = None, *, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
-) -> None:
+def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candidates: int = MAX_CANDIDATES) -> None:
     """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
 
     Args:
         evaluator (callable): as in ``audit``.
         ties (str, default None): as in ``audit``.
-        pairs (bool, default False): as in ``audit``.
         max_candidates (int, default 2^25): as in ``audit``.
 
     >>> from torchrankmetrics import rank_scores
     >>> assert_evaluator(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
     """
-    report = audit(evaluator, ties=ties, pairs=pairs, max_candidates=max_candidates)
+    report = audit(evaluator, ties=ties, max_candidates=max_candidates)
     if report.failures:
         lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]
         raise AssertionError("\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines]))
@@ -172,8 +166,8 @@ class NoResultError(Exception):
 class Battery:
     """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
 
-    def __init__(self, evaluator: Evaluator, pairs: bool, ties: str | None, max_candidates: int) -> None:
-        self.evaluator, self.pairs, self.required, self.max_candidates = evaluator, pairs, ties, max_candidates
+    def __init__(self, evaluator: Evaluator, ties: str | None, max_candidates: int) -> None:
+        self.evaluator, self.required, self.max_candidates = evaluator, ties, max_candidates
         self.metrics: dict[str, MetricName] | None = None  # compared keys of its dict; None if it returns ranks
         self.unknown: list[str] = []  # keys of its dict that name no metric
         self.modified: tuple[Case, str] | None = None  # the first case in which it modified an argument
@@ -192,8 +186,6 @@ class Battery:
                 continue
             elif reason:
                 self._put(name, "skipped", message=f"not run: {reason}")
-            elif name == "repeated_filter_entries" and not self.pairs:
-                self._put(name, "skipped", message="a mask has no repeats; use pairs=True")
             elif name == "ties":
                 self._ties()
             else:
@@ -222,8 +214,7 @@ class Battery:
             self.metrics = {key: name for key in result if (name := _metric_named(key))}
             self.unknown = [key for key in result if key not in self.metrics]
             if not self.metrics:
-                known = "metrics such as mrr, mr or hits@10"
-                raise ValueError(f"evaluator must name {known} in its dict; got {list(result)}")
+                raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
         if isinstance(result, Mapping) != (self.metrics is not None):
             got = "a dict" if self.metrics is None else type(result).__name__
             raise NoResultError("failed", "", got, f"{'ranks' if self.metrics is None else 'a dict'}, as before")
@@ -235,22 +226,19 @@ class Battery:
                 return {key: float(value) for key, value in values.items()}
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
-        ranks = None
-        with suppress(TypeError, ValueError, RuntimeError):
+        try:
             ranks = torch.as_tensor(result).detach().cpu()
-        if ranks is None or ranks.is_complex() or ranks.dtype == torch.bool:
-            example = "or a dict of metrics such as {'mrr': 0.5}"
-            raise TypeError(f"evaluator must return ranks (B,), {example}; got {type(result).__name__}")
+            if ranks.is_complex() or ranks.dtype == torch.bool:
+                raise TypeError
+        except (TypeError, ValueError, RuntimeError) as error:
+            form = "ranks (B,), or a dict of metrics such as {'mrr': 0.5}"
+            raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error
         if ranks.shape != case.target.shape:
-            shapes = (f"shape {tuple(shape)}" for shape in (ranks.shape, case.target.shape))
-            raise NoResultError("failed", "", *shapes)
+            raise NoResultError("failed", "", *(f"shape {tuple(x.shape)}" for x in (ranks, case.target)))
         return _by_row(ranks)
 
     def _call(self, case: Case) -> Any:
-        exclude = case.exclude
-        if self.pairs and exclude is not None:
-            exclude = exclude.nonzero().T.contiguous().repeat(1, 2 if case.repeats else 1)
-        given = {"scores": case.scores, "target": case.target, "exclude": exclude}
+        given = {"scores": case.scores, "target": case.target, "exclude": case.exclude}
         clones: list[Any] = [None if tensor is None else tensor.clone() for tensor in given.values()]
         try:
             with warnings.catch_warnings():
@@ -270,44 +258,41 @@ class Battery:
         """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
         if case.has_nan_target or not rules:
             return self._fault_of_bounds(case, result)
-        first: Fault | None = None
         expected: dict[float | str, str] = {}
         for rule in rules:
             if (fault := self._fault_by(case, result, rule)) is None:
                 return None
-            first = first or fault
+            if not expected:
+                quantity, got, right = fault
             expected.setdefault(fault[2], rule)
-        if first is not None and len(expected) > 1:
-            first = *first[:2], " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
-        return first
+        if len(expected) > 1:
+            right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
+        return quantity, got, right
 
     def _fault_by(self, case: Case, result: Results, rule: str) -> Fault | None:
-        right = self._right(case, cast("RankType", rule))
+        right = self._right(case.ranks, cast("RankType", rule))
         return next(((key, result[key], x) for key, x in right.items() if not self._near(result[key], x)), None)
 
     def _fault_of_bounds(self, case: Case, result: Results) -> Fault | None:
-        bests, worsts = self._right(case, "optimistic", True), self._right(case, "pessimistic", True)
+        count = case.ranks.num_candidates
+        bests, worsts = (self._right(Ranks(x, None, count)) for x in (case.ranks.optimistic, case.ranks.pessimistic))
         for key, best in bests.items():
             worst, got = worsts[key], result[key]
             higher = False if self.metrics is None else self.metrics[key].measure().higher_is_better
             if higher is None:
                 continue  # the metric neither falls nor rises with every rank
-            sign = 1 if higher else -1
-            too_good = not (sign * got <= sign * best or self._near(got, best))
-            too_bad = not (sign * got >= sign * worst or self._near(got, worst))
+            too_good = not ((got <= best if higher else got >= best) or self._near(got, best))
+            too_bad = not ((got >= worst if higher else got <= worst) or self._near(got, worst))
             if too_good or (too_bad and not case.has_nan_target):
                 return key, got, best if self._near(best, worst) else f"{best:.6g} to {worst:.6g}"
         return None
 
-    def _right(self, case: Case, rule: RankType, whole: bool = False) -> Results:
-        """The right numbers by a tie rule; ``whole``: this rule also for keys that name another."""
-        ranks = case.ranks
+    def _right(self, ranks: Ranks, rule: RankType = "realistic") -> Results:
+        """The right numbers of ranks by a tie rule."""
         if self.metrics is None:
             return _by_row(ranks.realistic if rule == "expected" else getattr(ranks, rule))
-        if whole:
-            ranks, rule = Ranks(getattr(ranks, rule), None, ranks.num_candidates), "realistic"
         measures = {}
-        for key, name in self._compared(case).items():
+        for key, name in self._compared(ranks).items():
             with suppress(ValueError):  # a metric without values under this rule
                 measures[key] = name.measure(rank_type=rule)
         with warnings.catch_warnings():
@@ -316,11 +301,10 @@ class Battery:
             values = evaluate(ranks, metrics=list(distinct.values())) if distinct else {}
         return {key: values[measure.key] for key, measure in measures.items()}
 
-    def _compared(self, case: Case) -> dict[str, MetricName]:
-        """The metrics that are defined in a case; hits at k with at most k candidates have a check of their own."""
-        fewest, metrics = int(case.ranks.num_candidates.min()), self.metrics or {}
-        found = {}
-        for key, name in metrics.items():
+    def _compared(self, ranks: Ranks) -> dict[str, MetricName]:
+        """The metrics that are defined for ranks; hits at k with at most k candidates have a check of their own."""
+        fewest, found = int(ranks.num_candidates.min()), {}
+        for key, name in (self.metrics or {}).items():
             is_base, is_certain = name.view in (None, "base"), _hits_k(name) >= fewest
             if self.check == "k_above_candidates":
                 is_compared = is_base and is_certain
@@ -342,8 +326,8 @@ class Battery:
         self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), quantity, got, expected, message)
 
     def _put_error(self, name: str, error: NoResultError, case: Case) -> None:
-        status = "skipped" if error.status == "error" and name in MAY_RAISE else error.status
-        self._put(name, status, error.fault, str(error), case)
+        allowed = error.status == "error" and name in MAY_RAISE
+        self._put(name, "skipped" if allowed else error.status, error.fault, str(error), case)
 
     def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
@@ -357,7 +341,7 @@ class Battery:
             if case.scores.shape[1] > self.max_candidates:
                 reason = f"it needs {case.scores.shape[1]} candidates"
                 continue
-            if (few or self.metrics is not None) and not self._compared(case):
+            if (few or self.metrics is not None) and not self._compared(case.ranks):
                 undefined = "none of the metrics is defined for so few candidates"
                 reason = "it returns no hits at k above 1" if few else undefined
                 continue
@@ -391,10 +375,9 @@ class Battery:
                 results.append(self._results(case))
         except NoResultError as error:
             return self._put_error(name, error, ORDINARY)
-        _, again, reverse = results
         if self.metrics is None:
-            reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
-        for result, what in ((again, "after another batch"), (reverse, "in reverse")):
+            results[2] = dict(zip(results[2], reversed(results[2].values()), strict=True))
+        for result, what in zip(results[1:], ("after another batch", "in reverse"), strict=True):
             for key, value in first.items():
                 if not self._near(value, result[key]):
                     case = replace(ORDINARY, note=f"{ORDINARY.note}, {what}")
