@@ -154,13 +154,12 @@ def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candi
         raise AssertionError("\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines]))
 
 
-class NoResultError(Exception):
-    """A call gave nothing to compare: an exception, or a result of another form."""
+class OutcomeError(Exception):
+    """The end of a check: a wrong result, an exception of the evaluator, or nothing to compare."""
 
-    def __init__(self, status: Status, message: str, got: str = "", expected: str = ""):
+    def __init__(self, status: Status, message: str = "", fault: Fault | tuple[str, None, None] = ("", None, None)):
         super().__init__(message)
-        self.status = status
-        self.fault = ("result", got, expected)
+        self.status, self.fault = status, fault
 
 
 class Battery:
@@ -170,7 +169,7 @@ class Battery:
         self.evaluator, self.required, self.max_candidates = evaluator, ties, max_candidates
         self.metrics: dict[str, MetricName] | None = None  # compared keys of its dict; None if it returns ranks
         self.unknown: list[str] = []  # keys of its dict that name no metric
-        self.modified: tuple[Case, str] | None = None  # the first case in which it modified an argument
+        self.modified: tuple[OutcomeError, Case | str] = (OutcomeError("passed"), "")  # an argument, in the first case
         self.rules: list[str] = []
         self.check = ""  # that is run
         self.found: dict[str, Finding] = {}
@@ -180,12 +179,11 @@ class Battery:
         reason = self._basic()
         for name in DESCRIPTIONS:
             if name == "scores_unmodified":
-                case, argument = self.modified or ("", "")
-                self._put(name, "failed" if case else "passed", (argument, "changed", "as given"), case=case)
+                self._put(name, *self.modified)
             elif name in self.found:
                 continue
             elif reason:
-                self._put(name, "skipped", message=f"not run: {reason}")
+                self._put(name, OutcomeError("skipped", f"not run: {reason}"))
             elif name == "ties":
                 self._ties()
             else:
@@ -197,8 +195,8 @@ class Battery:
         """Run the checks without anything odd; return the reason for which no other can be run."""
         try:
             self._order(self._results(ORDINARY, is_first=True))
-        except NoResultError as error:
-            self._put_error("plain_ranks", error, ORDINARY)
+        except OutcomeError as outcome:
+            self._put("plain_ranks", outcome, ORDINARY)
             return "no result for ranking tasks without ties or filter"
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"
@@ -216,11 +214,11 @@ class Battery:
             if not self.metrics:
                 raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
         if isinstance(result, Mapping) != (self.metrics is not None):
-            got = "a dict" if self.metrics is None else type(result).__name__
-            raise NoResultError("failed", "", got, f"{'ranks' if self.metrics is None else 'a dict'}, as before")
+            found = ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
+            raise OutcomeError("failed", "", ("result", found[0], f"{found[1]}, as before"))
         if self.metrics is not None:
             if missing := [key for key in self.metrics if key not in result]:
-                raise NoResultError("failed", "", f"no {shorten(missing[0])}", "the same keys as before")
+                raise OutcomeError("failed", "", ("result", f"no {shorten(missing[0])}", "the same keys as before"))
             values = {key: result[key] for key in self.metrics}
             try:
                 return {key: float(value) for key, value in values.items()}
@@ -234,7 +232,8 @@ class Battery:
             form = "ranks (B,), or a dict of metrics such as {'mrr': 0.5}"
             raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error
         if ranks.shape != case.target.shape:
-            raise NoResultError("failed", "", *(f"shape {tuple(x.shape)}" for x in (ranks, case.target)))
+            got, expected = (f"shape {tuple(x.shape)}" for x in (ranks, case.target))
+            raise OutcomeError("failed", "", ("result", got, expected))
         return _by_row(ranks)
 
     def _call(self, case: Case) -> Any:
@@ -247,11 +246,11 @@ class Battery:
         except Exception as error:
             text = " ".join(str(error).split())
             if isinstance(error, NotImplementedError):
-                raise NoResultError("skipped", text or "not supported") from error
-            raise NoResultError("error", f"{type(error).__name__}: {text[:200]}") from error
+                raise OutcomeError("skipped", text or "not supported") from error
+            raise OutcomeError("error", f"{type(error).__name__}: {text[:200]}") from error
         for (name, tensor), clone in zip(given.items(), clones, strict=True):
-            if tensor is not None and self.modified is None and not _same(tensor, clone):
-                self.modified = (case, name)
+            if tensor is not None and not self.modified[1] and not _same(tensor, clone):
+                self.modified = (OutcomeError("failed", "", (name, "changed", "as given")), case)
         return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
     def _fault(self, case: Case, result: Results, rules: Sequence[str]) -> Fault | None:
@@ -319,19 +318,13 @@ class Battery:
         relative, absolute = (0.0, 0.2) if self.metrics is None else (1e-5, 1e-6)
         return math.isclose(a, b, rel_tol=relative, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
 
-    def _put(
-        self, name: str, status: Status, fault: Fault | None = None, message: str = "", case: Case | str = ""
-    ) -> None:
-        quantity, got, expected = fault if fault and status == "failed" else ("", None, None)
-        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), quantity, got, expected, message)
-
-    def _put_error(self, name: str, error: NoResultError, case: Case) -> None:
-        allowed = error.status == "error" and name in MAY_RAISE
-        self._put(name, "skipped" if allowed else error.status, error.fault, str(error), case)
+    def _put(self, name: str, outcome: OutcomeError, case: Case | str = "") -> None:
+        status = "skipped" if outcome.status == "error" and name in MAY_RAISE else outcome.status
+        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), *outcome.fault, str(outcome))
 
     def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
-        raised: tuple[NoResultError, Case] | None = None
+        raised: tuple[OutcomeError, Case] | None = None
         reason, compared = "no case could be compared", False
         self.check, few = name, name == "k_above_candidates"
         for case in cases:
@@ -350,44 +343,45 @@ class Battery:
             posed = stack(case, case) if twice else case
             try:
                 result = self._results(posed)
-            except NoResultError as error:
-                if error.status == "failed":
-                    return self._put_error(name, error, case)
-                reason = str(error) if error.status == "skipped" else reason
-                raised = raised or ((error, case) if error.status == "error" else None)
+                if fault := self._fault(posed, result, self.rules if rules is None else rules):
+                    quantity = fault[0].partition("[")[0] if twice else fault[0]
+                    raise OutcomeError("failed", "", (quantity, *fault[1:]))
+            except OutcomeError as outcome:
+                if outcome.status == "failed":
+                    return self._put(name, outcome, case)
+                if outcome.status == "skipped":
+                    reason = str(outcome)
+                else:
+                    raised = raised or (outcome, case)
                 continue
             compared = True
-            fault = self._fault(posed, result, self.rules if rules is None else rules)
-            if fault is not None:
-                quantity = fault[0].partition("[")[0] if twice else fault[0]
-                return self._put(name, "failed", (quantity, *fault[1:]), case=case)
             if name == "ties":
                 self.rules = [rule for rule in self.rules if self._fault_by(posed, result, rule) is None]
         if raised is not None:
-            return self._put_error(name, *raised)
-        return self._put(name, "passed" if compared else "skipped", message="" if compared else reason)
+            return self._put(name, *raised)
+        return self._put(name, OutcomeError("passed") if compared else OutcomeError("skipped", reason))
 
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
-        name, results = "order_of_batches", []
+        name, cases = "order_of_batches", [ranked([7, 9, 8], 12), ORDINARY]
+        cases.append(Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0)))
         try:
-            for case in (ranked([7, 9, 8], 12), ORDINARY, Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0))):
-                results.append(self._results(case))
-        except NoResultError as error:
-            return self._put_error(name, error, ORDINARY)
+            _, again, reverse = map(self._results, cases)
+        except OutcomeError as outcome:
+            return self._put(name, outcome, ORDINARY)
         if self.metrics is None:
-            results[2] = dict(zip(results[2], reversed(results[2].values()), strict=True))
-        for result, what in zip(results[1:], ("after another batch", "in reverse"), strict=True):
+            reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
+        for result, what in ((again, "after another batch"), (reverse, "in reverse")):
             for key, value in first.items():
                 if not self._near(value, result[key]):
                     case = replace(ORDINARY, note=f"{ORDINARY.note}, {what}")
-                    return self._put(name, "failed", (key, result[key], value), case=case)
-        return self._put(name, "passed")
+                    return self._put(name, OutcomeError("failed", "", (key, result[key], value)), case)
+        return self._put(name, OutcomeError("passed"))
 
     def _values(self) -> bool:
         """Compare each metric alone; a wrong one is reported once and not compared again."""
         if self.metrics is None:
-            self._put("values", "skipped", message="it returns ranks")
+            self._put("values", OutcomeError("skipped", "it returns ranks"))
             return True
         metrics, wrong = self.metrics, {}
         for key, name in metrics.items():
@@ -401,15 +395,15 @@ class Battery:
             message = f"also {', '.join(list(wrong)[1:])}" if len(wrong) > 1 else finding.message
             self.found["values"] = replace(finding, message=message)
         elif self.unknown:
-            self._put("values", "passed", message=f"not compared: {', '.join(self.unknown)}")
+            self._put("values", OutcomeError("passed", f"not compared: {', '.join(self.unknown)}"))
         return bool(self.metrics)
 
     def _ties(self) -> None:
         """Narrow the rules case by case until one shows that its results follow none of them."""
-        named = {"optimistic", "realistic", "pessimistic"} if self.metrics is None else set()
-        for name in (self.metrics or {}).values():
-            named |= {name.rank_type} if name.rank_type else set(RANK_TYPES)
-        possible = self.rules = [rule for rule in RANK_TYPES if rule in named]
+        named: set[str | None] = {"optimistic", "realistic", "pessimistic"}
+        if self.metrics is not None:
+            named = {name.rank_type for name in self.metrics.values()}
+        possible = self.rules = [rule for rule in RANK_TYPES if {None, rule} & named]
         self._compare("ties", CASES["ties"])
         found = self.found["ties"]
         if found.status == "passed":
