@@ -58,7 +58,7 @@ class Case:
 
 
 def one(
-    scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, dtype: torch.dtype = torch.float32
+    scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, *, dtype: torch.dtype = torch.float32
 ) -> Case:
     """One ranking task; ``exclude`` lists columns."""
     mask = None if exclude is None else torch.tensor([[column in exclude for column in range(len(scores))]])

@@ -320,7 +320,8 @@ class Battery:
 
     def _put(self, name: str, outcome: OutcomeError, case: Case | str = "") -> None:
         status = "skipped" if outcome.status == "error" and name in MAY_RAISE else outcome.status
-        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), *outcome.fault, str(outcome))
+        quantity, got, expected = outcome.fault
+        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), quantity, got, expected, str(outcome))
 
     def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
