@@ -1,4 +1,4 @@
-"""Every step of an evaluation: counting, look-up and exclusion, embeddings, update, compute.
+"""Every step of an evaluation: counting, look-up and exclusion, embeddings, update, compute, index, commands.
 
 python -m benchmarks.steps [--full] [--threads N] [--json PATH]
 
@@ -6,6 +6,9 @@ The first compute of an epoch computes the null moments; later epochs over the s
 """
 
 import importlib.util
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -157,7 +160,51 @@ def rows(full: bool) -> list[dict[str, Any]]:
         result += nine_values(number)
     for number in (20_000, 200_000, 1_000_000) if full else (2_000,):
         result += comparison(number)
-    return result + p_values()
+    for number in (270_000, 20_000_000) if full else (20_000,):
+        result += index(number)
+    return result + p_values() + commands()
+
+
+def index(number: int) -> list[dict[str, Any]]:
+    """CPU time of an index of known triples; the peer only sorts the keys of both sides."""
+    generator = torch.Generator().manual_seed(4)
+    heads, tails = (torch.rand(2, number, generator=generator) ** 2 * number / 4).long()
+    triples = torch.stack([heads, torch.randint(0, 822, (number,), generator=generator), tails], dim=1)
+    keys = [side * 822 + triples[:, 1] for side in (heads, tails)]
+    ways = (
+        ("KnownTriples", "ours", lambda: KnownTriples(triples)),
+        ("two argsorts", "peer", lambda: [key.argsort() for key in keys]),
+    )
+    return together(f"index of {number} triples", *ways, rounds=3, clock=time.process_time)
+
+
+def commands() -> list[dict[str, Any]]:
+    """CPU time of new processes: commands, and the first name of the package after its peers are imported."""
+
+    def clock() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    def start(way: str, role: str, *given: str) -> tuple[str, str, Callable[[], Any]]:
+        return way, role, partial(subprocess.run, [sys.executable, *given], check=True, stdout=subprocess.DEVNULL)
+
+    command, peers = ("-m", "torchrankmetrics"), "import torch, torchmetrics"
+    adjust = ("adjust", "--dataset", "fb15k237", "--metric", "mrr", "--value", "0.355")
+    return [
+        *together(
+            "commands",
+            *(start(" ".join(given[:1]), "ours", *command, *given) for given in (("metrics",), ("datasets",), adjust)),
+            start("import torch", "peer", "-c", "import torch"),
+            clock=clock,
+        ),
+        *together(
+            "first name",
+            start("RankCollection", "ours", "-c", f"{peers}; from torchrankmetrics import RankCollection"),
+            start("rank_scores", "ours", "-c", f"{peers}; from torchrankmetrics import rank_scores"),
+            start(peers, "floor", "-c", peers),
+            clock=clock,
+        ),
+    ]
 
 
 VIEWED = ("mr", "mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "imr", "hmr", "gmr", "igmr")

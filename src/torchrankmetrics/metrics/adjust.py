@@ -101,7 +101,7 @@ def adjust(
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
             raise ValueError(
-                f"num_candidates must be an int, integers or a dataset, got {num_candidates!r}: pass an int"
+                f"num_candidates must be an int, integers or a dataset, got {shorten(num_candidates)}: pass an int"
             )
         num_candidates = candidate_counts(num_candidates)
     is_one = is_int(num_candidates) or getattr(num_candidates, "ndim", 1) == 0
