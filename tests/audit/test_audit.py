@@ -127,6 +127,11 @@ def divided_by_all(scores, target, exclude):
     return values | {"amri": 1 - 2 * (values["mr"] - 1) / ranks.num_candidates.double().mean().item()}
 
 
+def unfiltered_chance(scores, target, exclude):
+    values = metrics_of(scores, target, exclude)
+    return values | {"amri": 1 - 2 * (values["mr"] - 1) / max(scores.shape[1] - 1, 1)}
+
+
 def sorts_ties_by_index(scores, target, exclude):
     tied = scores == scores.gather(1, target[:, None])
     if exclude is not None:
@@ -254,6 +259,7 @@ FAULTS = {
     ieee_comparisons: {"nan_truth", "nan_candidates", "all_nan"},
     zero_based: {"plain_ranks"},
     divided_by_all: {"values"},
+    unfiltered_chance: {"filter"},
     sorts_ties_by_index: {"ties"},
     one_rule_but_for_constants: {"constant_scorer"},
     mutates_scores: {"scores_unmodified"},
