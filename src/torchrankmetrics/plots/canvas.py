@@ -145,7 +145,9 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
-        fig.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        fig.savefig(
+            content, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None}
+        )
     plt.close(fig)
     text = content.getvalue()
     text = text[text.index("<svg") :]
