@@ -229,3 +229,5 @@ def test_distances_are_those_of_torch_and_of_single_rows(B, N, d, dtype):
     torch.testing.assert_close(found, -torch.cdist(queries, candidates, p=1))
     alone = [negative_distances(q[None], candidates.flip(0), torch.empty(1, N, dtype=dtype)) for q in queries]
     assert torch.equal(torch.cat(alone).flip(1), found)
+    negated = (torch.complex(part, -part).conj().imag for part in (queries, candidates))
+    assert torch.equal(negative_distances(*negated, torch.empty(B, N, dtype=dtype)), found)

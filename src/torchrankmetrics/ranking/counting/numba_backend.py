@@ -344,7 +344,7 @@ _TILE = 512  # embeddings that stay in the cache for all queries
 def negative_distances(queries: Tensor, candidates: Tensor, out: Tensor) -> Tensor:
     """Write -sum |q - e| of float32 or float64 embeddings into out; no sum depends on the other rows."""
     B, (n, d) = queries.shape[0], candidates.shape
-    given = queries.detach().contiguous().numpy(), candidates.detach().contiguous().numpy(), out.numpy()
+    given = *(part.detach().resolve_neg().contiguous().numpy() for part in (queries, candidates)), out.numpy()
     side_by_side(_distances, [(*given, *piece) for piece in cuts(B, min(B, B * n * d // (_PER_THREAD * 4)))])
     return out
 
