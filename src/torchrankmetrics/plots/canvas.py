@@ -59,8 +59,9 @@ def zero_line(ax: "Axes") -> None:
     ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
 
 
-def label_rows(ax: "Axes", labels: Sequence[str], margin: float = 0.6) -> None:
-    """Label the rows 0, 1, ... from the top, with a margin above and below."""
+def label_rows(ax: "Axes", labels: Sequence[str], below: str, margin: float = 0.6, **style: Any) -> None:
+    """Label the rows 0, 1, ... from the top, with a margin above and below, and the axis below them in a style."""
+    ax.set_xlabel(below, **style)
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 1 + margin, -margin)
 
@@ -147,9 +148,7 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
         fig.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     plt.close(fig)
-    text = content.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"\A.*?(?=<svg)|<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{prefix}-', text)
     text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{prefix}-", text)
     # the page sets the size

@@ -66,15 +66,12 @@ def rank_ecdf(
         chance = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)  # P(rank <= x) of uniform ranks
         label = "chance" if len(lines) == 1 else f"chance ({', '.join(names)})"
         ax.step(x, chance, where="post", linestyle=(0, (1, 1)), label=label, **draw.CHANCE)
-    ax.set_xscale("log")
     most = max(int(counts.num_candidates[-1]) for _, counts in lines.values())
-    ax.set_xlim(1, most)
+    ax.set(xscale="log", xlim=(1, most), ylim=(0, 1.02))
+    ax.set(xlabel=f"rank x ({rank_type})", ylabel="share of tasks with rank ≤ x")
     ax.xaxis.set_major_formatter("{x:g}")
     if most <= 10:  # less than a decade has labels between, by default as 2 x 10^0
         ax.xaxis.set_minor_formatter("{x:g}")
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel(f"rank x ({rank_type})")
-    ax.set_ylabel("share of tasks with rank ≤ x")
     draw.legend(ax, own)
     return fig, ax
 
@@ -114,10 +111,7 @@ def calibration(
         y = _relative_ecdf(sample, grid)
         ax.plot(grid, y, color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
     ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **draw.CHANCE)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel("share x of the candidates")
-    ax.set_ylabel("tasks answered in the best x")
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="share x of the candidates", ylabel="tasks answered in the best x")
     draw.legend(ax, own)
     return fig, ax
 
@@ -157,8 +151,7 @@ def ties(models: draw.Models, metric: str = "mrr", *, ax: "Axes | None" = None) 
         gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
         label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
         labels.append(f"{name}\n{label}" if name else label)
-    draw.label_rows(ax, labels, 0.5)
-    ax.set_xlabel(paper_name(definition.name))
+    draw.label_rows(ax, labels, paper_name(definition.name), 0.5)
     ax.legend(frameon=False, fontsize=draw.SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
 
@@ -225,7 +218,6 @@ def forest(
             parts.insert(1, " − ".join(row.models or ()))
         labels.append(" ".join(filter(None, parts)))
         draw.beside(ax, y, text)
-    draw.label_rows(ax, labels)
     measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
     levels = {one.confidence_level for one in measured}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
@@ -233,7 +225,7 @@ def forest(
         draw.zero_line(ax)
         corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
         label += f", p by {' and '.join(corrections)}" * bool(corrections) + _direction(differences)
-    ax.set_xlabel(f"{'difference' if differences else 'value'}, {label}")
+    draw.label_rows(ax, labels, f"{'difference' if differences else 'value'}, {label}")
     return fig, ax
 
 
@@ -290,13 +282,12 @@ def group_differences(
         ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)
         draw.beside(ax, y, f"{pair.num_tasks} tasks")
     draw.zero_line(ax)
-    draw.label_rows(ax, [str(name_of(group, names)) for group in drawn])
     ax.tick_params(axis="y", labelsize=draw.SMALL)
     measure = pairs[0].measure
     label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
     label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
     label += f"\n{len(drawn)} largest of {len(ids)} groups" * (len(drawn) < len(ids))
-    ax.set_xlabel(label, fontsize=draw.SMALL + 0.5)
+    draw.label_rows(ax, [str(name_of(group, names)) for group in drawn], label, fontsize=draw.SMALL + 0.5)
     return fig, ax
 
 

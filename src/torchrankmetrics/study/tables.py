@@ -170,15 +170,13 @@ class StudyTable(Rendered):
         lines: list[list[Entry]] = []
         for data, one, model in product(self.facts, self.measures, self.models):
             facts, cell = self.facts[data], self.cell(model, data, one.key)
-            line: list[Entry] = [model, data, one.key]
-            if cell is None:
-                line += [None] * 11
-            else:
-                line += [cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share]
+            values: list[Entry] = [None] * 11
+            if cell is not None:
+                values = [cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share]
                 better = None if cell.is_better_than_random is None else int(cell.is_better_than_random)
-                line += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
-            line += [self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None]
-            lines.append([*line, facts.tie_rates.get(model)])
+                values += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
+            about = self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None
+            lines.append([model, data, one.key, *values, *about, facts.tie_rates.get(model)])
         return Tabular.named(_RECORD.split(), lines, self.notes, keys=3)
 
     def _entry(self, one: Measure, model: str | None, data: str) -> Entry:
