@@ -48,9 +48,9 @@ def ink(ax: "Axes") -> Any:
     return ax.xaxis.label.get_color()
 
 
-def legend(ax: "Axes", own: bool) -> None:
-    """Draw a legend beside new axes, and inside given ones."""
-    place: dict[str, Any] = {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
+def legend(ax: "Axes", own: bool = False, **place: Any) -> None:
+    """Draw a legend inside axes, at a place, or beside axes of the own figure."""
+    place |= {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
     ax.legend(frameon=False, fontsize=SMALL, **place)
 
 

@@ -64,9 +64,7 @@ def intervals_by_dataset(
     ax.tick_params(axis="y", length=0)
     for row in range(1, len(cells)):
         ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
-    ax.legend(
-        frameon=False, fontsize=draw.SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3
-    )
+    draw.legend(ax, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
     return fig, ax
 
 
@@ -238,7 +236,7 @@ def by_dataset(
         entries = axes[0].get_legend_handles_labels()
         fig.legend(*entries, frameon=False, fontsize=draw.SMALL, ncols=4, loc="outside upper center")
     else:
-        axes[0].legend(frameon=False, fontsize=draw.SMALL)
+        draw.legend(axes[0])
     return fig, axes
 
 

@@ -152,7 +152,7 @@ def ties(models: draw.Models, metric: str = "mrr", *, ax: "Axes | None" = None) 
         label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
         labels.append(f"{name}\n{label}" if name else label)
     draw.label_rows(ax, labels, paper_name(definition.name), 0.5)
-    ax.legend(frameon=False, fontsize=draw.SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    draw.legend(ax, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
 
 
@@ -191,12 +191,7 @@ def forest(
     >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
     """
     named = results if isinstance(results, Mapping) else {"": results}
-    lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one)]
-    for name in named if metrics is not None else ():
-        known = [row.metric for model, row in lines if model == str(name)]
-        if missing := [metric for metric in metrics or () if metric not in known]:
-            raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
-    lines = [line for line in lines if metrics is None or line[1].metric in metrics]
+    lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one, metrics)]
     draw.check_series(lines, most=None)
     differences = [row for _, row in lines if isinstance(row, Comparison)]
     if len(differences) not in (0, len(lines)):
@@ -310,13 +305,16 @@ def _name(key: str) -> MetricName | None:
     return None
 
 
-def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
-    if isinstance(result, Comparison):
-        return (result,)
-    if isinstance(result, Intervals | Comparisons | PairwiseComparisons):
-        return result.rows
-    expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
-    raise TypeError(f"the result{f' of {name!r}' if name else ''} must {expected}; got {type(result).__name__}")
+def _rows(name: str, result: object, metrics: Sequence[str] | None) -> list[Interval | Comparison]:
+    """The rows of a result, of some metrics or of all."""
+    if not isinstance(result, Result):
+        expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
+        raise TypeError(f"the result{f' of {name!r}' if name else ''} must {expected}; got {type(result).__name__}")
+    rows: Sequence[Interval | Comparison] = (result,) if isinstance(result, Comparison) else result.rows
+    known = [row.metric for row in rows]
+    if missing := [metric for metric in metrics or () if metric not in known]:
+        raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
+    return [row for row in rows if metrics is None or row.metric in metrics]
 
 
 def _check_scales(keys: Sequence[str]) -> None:
