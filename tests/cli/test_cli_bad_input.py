@@ -69,7 +69,7 @@ BAD = [
     # commands and options
     (["report", "a.npz", "--nothing"], "No such option"),
     (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
-    (["repot"], "No such command 'repot'. Did you mean 'report'? (see torchrankmetrics --help)"),
+    (["repot"], "No such command 'repot'. Did you mean 'report'? (see torchrankmetrics --help; commands: report, comp"),
 ]
 
 

@@ -67,6 +67,7 @@ VALUE_ERRORS = [
     (lambda: MeanRank(view="index"), "view must be one of 'base'.*got 'index'"),
     (lambda: MeanRank(rank_type="random"), "rank_type must be one of .*got 'random'"),
     (lambda: MeanRank(side="left"), "side must be one of 'both', 'head', 'tail', 'relation'; got 'left'"),
+    (lambda: RankCollection(sides=("i2t", "head")), "sides must be one of 'both', 'head'.*got 'i2t'"),
     (lambda: MeanRank(average="weighted"), "average must be one of 'micro', 'macro'"),
     (lambda: MeanRank(storage="sums"), "storage must be one of 'ranks', 'counts'; got 'sums'"),
     (lambda: MeanRank(k=3), "Unexpected keyword arguments: `k`"),

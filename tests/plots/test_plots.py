@@ -288,7 +288,11 @@ def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
     assert not ids[0] & ids[1]
     assert set(re.findall(r'href="#([^"]*)"', one)) | set(re.findall(r"url\(#([^)]*)\)", one)) <= ids[0]
     assert plt.get_fignums() == []
-    assert np.isfinite(float(re.search(r'viewBox="0 0 ([\d.]+)', one)[1]))
+    widths = [
+        float(re.search(r'viewBox="0 0 ([\d.]+)', plots.to_svg(plots.differences(CELLS["d"], {}, label)[0], ""))[1])
+        for label in ("a - b", "a label that is wider than its axes" * 3)
+    ]
+    assert widths[1] > widths[0]  # nothing is cut off
 
 
 def figures(models: dict[str, RankCollection]) -> dict[str, Any]:

@@ -349,6 +349,15 @@ def test_trec_eval_has_the_same_values_on_2000_runs():
                 assert got.compute()[ours_key].item() == pytest.approx(want, rel=1e-9), (key, level, ties)
 
 
+def test_binary_metrics_ignore_gains():
+    ranks = np.array([[1, 3, 5], [2, 4, 6]])
+    binary, graded = QuerySample.ranked(ranks, 9), QuerySample.ranked(ranks, 9, np.array([[3.0, 2.0, 1.0]] * 2))
+    for one in (d.recall_at(3), d.precision_at(3), d.rank_biased_precision(), d.average_precision(), d.R_PRECISION):
+        assert (one.values(graded) == one.values(binary)).all()
+        assert one.null_moments(graded) == one.null_moments(binary)
+        assert query_p_value(one, graded) == query_p_value(one, binary)
+
+
 def test_rank_biased_precision_needs_a_persistence():
     assert d.rank_biased_precision().values(QuerySample.ranked(np.array([[2, 3]]), 9))[0] == pytest.approx(0.288)
     for p in (0, 1, -1, 2, math.nan, "half"):

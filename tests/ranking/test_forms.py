@@ -99,7 +99,7 @@ def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
         "bools in lists": (
             [[True, False]] * B,
             TypeError,
-            r"must hold the columns of every row, got \[True.*torch.tensor\(exclude\)",
+            r"columns of every row, got \[True.*torch.tensor\(exclude\)",
         ),
         "list too long": ([[1]] * (B + 1), ValueError, f"exclude as a list must have one entry for each of {B} rows"),
         "tuple of three": (([0], [1], [2]), ValueError, r"exclude as a tuple must be \(rows, columns\)"),
@@ -146,12 +146,8 @@ def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
 def test_weights_and_groups_of_pairs_are_of_tasks_and_of_labels_of_rows():
     scores, weight = torch.rand(2, N), [1.0, 2.0]
     three = (torch.tensor([0, 1, 1]), torch.tensor([0, 1, 2]))
-    for target in (
-        [[0], [1, 2]],
-        mask_of([[0], [1, 2]]),
-        mask_of([[0], [1, 2]]).float(),
-        csr_array(mask_of([[0], [1, 2]])),
-    ):
+    mask = mask_of([[0], [1, 2]])
+    for target in ([[0], [1, 2]], mask, mask.float(), csr_array(mask)):
         assert RankCollection(["count"])(scores, target, weight=weight)["count"] == 3
     for target in (three, torch.stack(three)):
         assert RankCollection(["count"])(scores, target, weight=[1.0, 2.0, 2.0])["count"] == 3

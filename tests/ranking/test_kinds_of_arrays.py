@@ -47,6 +47,10 @@ def accumulate(scores=S, true=S[[0, 1, 2], T], target=T, exclude=None):
     return ranks.compute()
 
 
+def from_numpy(**columns):
+    return rows(RankTable.from_numpy({"optimistic": [1, 2, 3], "num_candidates": 9} | columns))
+
+
 def pairs_of(known, *ids):
     return known(*ids).pairs().tolist()
 
@@ -77,22 +81,13 @@ ENTRIES = {
     "Ranks.from_negatives negatives": (S, lambda x: Ranks.from_negatives(S[0], x)),
     "Ranks.from_negatives exclude": (CELLS, lambda x: Ranks.from_negatives(S[0], S, exclude=x)),
     "RankTable.from_ranks weight": (WEIGHT, lambda x: rows(RankTable.from_ranks(RANKS, weight=x))),
-    "RankTable.from_numpy optimistic": (
-        T + 1,
-        lambda x: rows(RankTable.from_numpy({"optimistic": x, "num_candidates": 9})),
-    ),
-    "RankTable.from_numpy weight": (
-        WEIGHT,
-        lambda x: rows(RankTable.from_numpy({"optimistic": [1, 2, 3], "num_candidates": 9, "weight": x})),
-    ),
+    "RankTable.from_numpy optimistic": (T + 1, lambda x: from_numpy(optimistic=x)),
+    "RankTable.from_numpy weight": (WEIGHT, lambda x: from_numpy(weight=x)),
     "KnownTriples": (TRIPLES, lambda x: pairs_of(KnownTriples(x).tails, T, 0 * T)),
     "KnownTriples.tails": (T, lambda x: pairs_of(KNOWN.tails, x, x)),
     "KnownAnswers": (T, lambda x: pairs_of(KnownAnswers(x, T), T)),
     "rank_triples triples": (TRIPLES, lambda x: rows(rank_triples(lambda h, r: S[h], None, x, KNOWN))),
-    "rank_triples candidates": (
-        T,
-        lambda x: rows(rank_triples(lambda h, r: S[h], None, TRIPLES, KNOWN, candidates=x)),
-    ),
+    "rank_triples candidates": (T, lambda x: rows(rank_triples(lambda h, r: S[h], None, TRIPLES, None, candidates=x))),
     "rank_triples scores": (S, lambda x: rows(rank_triples(lambda h, r: x, None, TRIPLES, KNOWN))),
     "rank_alignment pairs": (TRIPLES[:, ::2], lambda x: rows(rank_alignment(x, S))),
     "compare cluster": (T, lambda x: compare(RANKS, Ranks([2, 1, 4], None, 9), "mr", cluster=x)),

@@ -220,6 +220,7 @@ def test_a_winner_is_completed_on_request_and_a_loser_is_not(model, wins):
     until.update(RankTable.from_ranks(Ranks([9], None, 40), side="tail", sample_id=tasks[:1], group=r[:1]))
     until.update(RankTable(WEAK_TABLE.select(side="tail").rows[:9]))
     assert until.decision.answer is wins
+    assert {name for name in dir(until) if name[0] != "_"} == {"batches", "decision", "is_over", "update"}
     if wins:
         assert torch.equal(found.table.ranks.optimistic, STRONG_TABLE.select(side="tail").ranks.optimistic)
 

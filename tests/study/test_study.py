@@ -343,6 +343,10 @@ def test_bad_styles_and_pairs_are_named() -> None:
         study.table().to_markdown(digits=-1)
     with pytest.raises(ValueError, match="a and b must be two models, got 'a' twice"):
         study.difference("a", "a")
+    with pytest.raises(KeyError, match=r"\('hits@10', 'a'\) is missing; available: \('hits_at_10', 'a'\)"):
+        study.summary("hits@10")["hits@10", "a"]
+    with pytest.raises(KeyError, match="'nations' is missing; available: small"):
+        study.difference("a", "b")["nations"]
     with pytest.raises(ValueError, match=r"the study has no runs: add\("):
         RankStudy().table()
 

@@ -18,14 +18,13 @@ LARGEST = 2**24 + 4  # candidates of the largest case: its rank is the first tha
 class Case:
     """A batch of ranking tasks: scores (B, N), target (B,) int64 and exclude (B, N) bool or None.
 
-    ``note`` replaces scores too long to print; with ``repeats``, a filter that is passed as pairs has each pair twice.
+    ``note`` replaces scores too long to print.
     """
 
     scores: Tensor
     target: Tensor
     exclude: Tensor | None = None
     note: str = ""
-    repeats: bool = False
 
     @cached_property
     def has_nan_target(self) -> bool:
@@ -54,28 +53,28 @@ class Case:
         rows = [[f"{x:.6g}" for x in row] for row in self.scores.double().tolist()]
         text = f"scores{kind} {str(rows).replace(chr(39), '')}, target {self.target.tolist()}"
         if self.exclude is not None:
-            columns = [row.nonzero().flatten().tolist() for row in self.exclude]
-            text += f", exclude columns {columns}" + (" (each twice)" if self.repeats else "")
+            text += f", exclude columns {[row.nonzero().flatten().tolist() for row in self.exclude]}"
         return text
 
 
-def one(scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, **options: Any) -> Case:
-    """One ranking task; ``exclude`` lists columns, ``options`` are a dtype and repeats."""
+def one(
+    scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, *, dtype: torch.dtype = torch.float32
+) -> Case:
+    """One ranking task; ``exclude`` lists columns."""
     mask = None if exclude is None else torch.tensor([[column in exclude for column in range(len(scores))]])
-    dtype = options.pop("dtype", torch.float32)
-    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask, **options)
+    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask)
 
 
-def tasks(*rows: tuple[Any, ...], **options: Any) -> list[Case]:
+def tasks(*rows: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> list[Case]:
     """One case per target of each row: (scores, targets), or (scores, targets, excluded columns)."""
-    return [one(scores, target, *out, **options) for scores, targets, *out in rows for target in targets]
+    return [one(scores, target, *out, dtype=dtype) for scores, targets, *out in rows for target in targets]
 
 
 def stack(*cases: Case) -> Case:
     """Cases of one width as one batch."""
     masks = [case.exclude for case in cases if case.exclude is not None]
     scores, target = torch.cat([case.scores for case in cases]), torch.cat([case.target for case in cases])
-    return Case(scores, target, torch.cat(masks) if masks else None, cases[0].note, cases[0].repeats)
+    return Case(scores, target, torch.cat(masks) if masks else None, cases[0].note)
 
 
 def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
@@ -89,11 +88,16 @@ def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
     return Case(torch.tensor(rows, dtype=torch.float32), torch.tensor(targets), note=note)
 
 
+def placed(above: int, width: int, note: str, dtype: torch.dtype = torch.float32) -> Case:
+    """One ranking task with so many candidates above the true one, and the others below it."""
+    scores = torch.zeros(1, width, dtype=dtype)
+    scores[0, :above], scores[0, above] = 1.0, 0.5
+    return Case(scores, torch.tensor([above]), note=f"{note} above the true one")
+
+
 def largest() -> Case:
     """A rank that float32 cannot hold, 2^24 + 3: 67 MB of scores."""
-    scores = torch.ones(1, LARGEST)
-    scores[0, -1], scores[0, 7] = 0.0, 0.5
-    return Case(scores, torch.tensor([7]), note=f"{LARGEST - 2} candidates above the true one")
+    return placed(LARGEST - 2, LARGEST, f"{LARGEST - 2} candidates")
 
 
 def _filter() -> list[Case]:
@@ -134,12 +138,6 @@ def _repeated_rows() -> list[Case]:
     return [stack(rows[0], rows[2], rows[2]), stack(*rows, rows[0], rows[0], rows[0])]
 
 
-def _half() -> Case:
-    scores = torch.zeros(1, 1000, dtype=torch.bfloat16)
-    scores[0, :702], scores[0, 702] = 1.0, 0.5
-    return Case(scores, torch.tensor([702]), note="702 candidates of 1000 above the true one")
-
-
 ORDINARY = ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")  # the last is neither first nor last
 
 
@@ -160,7 +158,6 @@ DESCRIPTIONS = {
     "bfloat16_ties": "scores that are equal in bfloat16 are ranked by the same rule",
     "permuted_candidates": "the order of the columns changes no rank",
     "own_target_in_filter": "the target stays a candidate if the filter lists it",
-    "repeated_filter_entries": "a filter entry that is listed twice counts once",
     "filter_by_finite_values": "the filter excludes candidates, not a special score",
     "several_answers": "every row has its own filter: several relevant items of a query are rows",
     "single_candidate": "the only candidate ranks first",
@@ -196,7 +193,6 @@ CASES = {  # small ones first
     "own_target_in_filter": [
         one([0.5, 0.9, 0.1], target, columns) for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2]))
     ],
-    "repeated_filter_entries": tasks(([0.5, 0.9, 0.7], [0], [1]), ([0.5, 0.9, 0.8, 0.7], [0], [1, 3]), repeats=True),
     "filter_by_finite_values": [
         *tasks(([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1])),
         one([-2e30, -3e30, -1e30, -4e30], 0, [1]),
@@ -213,5 +209,5 @@ CASES = {  # small ones first
         *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),
         Case(torch.arange(7e4)[None], torch.tensor([2000]), note="70000 candidates, all but 2000 above the true one"),
     ],
-    "float_counters": [_half()],
+    "float_counters": [placed(702, 1000, "702 candidates of 1000", torch.bfloat16)],
 }

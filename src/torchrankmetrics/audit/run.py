@@ -105,9 +105,7 @@ class Report:
         return json.dumps(self.to_dict(), indent=1)
 
 
-def audit(
-    evaluator: Evaluator, *, ties: str | None = None, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
-) -> Report:
+def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int = MAX_CANDIDATES) -> Report:
     """Check an evaluator on small cases with known results.
 
     Args:
@@ -117,7 +115,6 @@ def audit(
             NotImplementedError skips a case.
         ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or "expected"
             (metrics averaged over the orders of tied candidates). None accepts any one rule.
-        pairs (bool, default False): pass exclude as int64 (2, P) pairs of (row, column) instead of a mask.
         max_candidates (int, default 2^25): skip larger cases; the largest has 2^24 + 4 candidates, 67 MB of scores.
 
     Returns:
@@ -135,48 +132,44 @@ def audit(
         raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
     if ties is not None:
         check_choice("ties", ties, RANK_TYPES)
-    run = Battery(evaluator, pairs, ties, max_candidates)
+    run = Battery(evaluator, ties, max_candidates)
     findings = run.findings()
     return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
 
 
-def assert_evaluator(
-    evaluator: Evaluator, ties: str | None = None, *, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
-) -> None:
+def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candidates: int = MAX_CANDIDATES) -> None:
     """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
 
     Args:
         evaluator (callable): as in ``audit``.
         ties (str, default None): as in ``audit``.
-        pairs (bool, default False): as in ``audit``.
         max_candidates (int, default 2^25): as in ``audit``.
 
     >>> from torchrankmetrics import rank_scores
     >>> assert_evaluator(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
     """
-    report = audit(evaluator, ties=ties, pairs=pairs, max_candidates=max_candidates)
+    report = audit(evaluator, ties=ties, max_candidates=max_candidates)
     if report.failures:
         lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]
         raise AssertionError("\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines]))
 
 
-class NoResultError(Exception):
-    """A call gave nothing to compare: an exception, or a result of another form."""
+class OutcomeError(Exception):
+    """The end of a check: a wrong result, an exception of the evaluator, or nothing to compare."""
 
-    def __init__(self, status: Status, message: str, got: str = "", expected: str = ""):
+    def __init__(self, status: Status, message: str = "", fault: Fault | tuple[str, None, None] = ("", None, None)):
         super().__init__(message)
-        self.status = status
-        self.fault = ("result", got, expected)
+        self.status, self.fault = status, fault
 
 
 class Battery:
     """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
 
-    def __init__(self, evaluator: Evaluator, pairs: bool, ties: str | None, max_candidates: int) -> None:
-        self.evaluator, self.pairs, self.required, self.max_candidates = evaluator, pairs, ties, max_candidates
+    def __init__(self, evaluator: Evaluator, ties: str | None, max_candidates: int) -> None:
+        self.evaluator, self.required, self.max_candidates = evaluator, ties, max_candidates
         self.metrics: dict[str, MetricName] | None = None  # compared keys of its dict; None if it returns ranks
         self.unknown: list[str] = []  # keys of its dict that name no metric
-        self.modified: tuple[Case, str] | None = None  # the first case in which it modified an argument
+        self.modified: tuple[OutcomeError, Case | str] = (OutcomeError("passed"), "")  # an argument, in the first case
         self.rules: list[str] = []
         self.check = ""  # that is run
         self.found: dict[str, Finding] = {}
@@ -186,14 +179,11 @@ class Battery:
         reason = self._basic()
         for name in DESCRIPTIONS:
             if name == "scores_unmodified":
-                case, argument = self.modified or ("", "")
-                self._put(name, "failed" if case else "passed", (argument, "changed", "as given"), case=case)
+                self._put(name, *self.modified)
             elif name in self.found:
                 continue
             elif reason:
-                self._put(name, "skipped", message=f"not run: {reason}")
-            elif name == "repeated_filter_entries" and not self.pairs:
-                self._put(name, "skipped", message="a mask has no repeats; use pairs=True")
+                self._put(name, OutcomeError("skipped", f"not run: {reason}"))
             elif name == "ties":
                 self._ties()
             else:
@@ -205,8 +195,8 @@ class Battery:
         """Run the checks without anything odd; return the reason for which no other can be run."""
         try:
             self._order(self._results(ORDINARY, is_first=True))
-        except NoResultError as error:
-            self._put_error("plain_ranks", error, ORDINARY)
+        except OutcomeError as outcome:
+            self._put("plain_ranks", outcome, ORDINARY)
             return "no result for ranking tasks without ties or filter"
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"
@@ -222,35 +212,32 @@ class Battery:
             self.metrics = {key: name for key in result if (name := _metric_named(key))}
             self.unknown = [key for key in result if key not in self.metrics]
             if not self.metrics:
-                known = "metrics such as mrr, mr or hits@10"
-                raise ValueError(f"evaluator must name {known} in its dict; got {list(result)}")
+                raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
         if isinstance(result, Mapping) != (self.metrics is not None):
-            got = "a dict" if self.metrics is None else type(result).__name__
-            raise NoResultError("failed", "", got, f"{'ranks' if self.metrics is None else 'a dict'}, as before")
+            found = ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
+            raise OutcomeError("failed", "", ("result", found[0], f"{found[1]}, as before"))
         if self.metrics is not None:
             if missing := [key for key in self.metrics if key not in result]:
-                raise NoResultError("failed", "", f"no {shorten(missing[0])}", "the same keys as before")
+                raise OutcomeError("failed", "", ("result", f"no {shorten(missing[0])}", "the same keys as before"))
             values = {key: result[key] for key in self.metrics}
             try:
                 return {key: float(value) for key, value in values.items()}
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
-        ranks = None
-        with suppress(TypeError, ValueError, RuntimeError):
+        try:
             ranks = torch.as_tensor(result).detach().cpu()
-        if ranks is None or ranks.is_complex() or ranks.dtype == torch.bool:
-            example = "or a dict of metrics such as {'mrr': 0.5}"
-            raise TypeError(f"evaluator must return ranks (B,), {example}; got {type(result).__name__}")
+            if ranks.is_complex() or ranks.dtype == torch.bool:
+                raise TypeError
+        except (TypeError, ValueError, RuntimeError) as error:
+            form = "ranks (B,), or a dict of metrics such as {'mrr': 0.5}"
+            raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error
         if ranks.shape != case.target.shape:
-            shapes = (f"shape {tuple(shape)}" for shape in (ranks.shape, case.target.shape))
-            raise NoResultError("failed", "", *shapes)
+            got, expected = (f"shape {tuple(x.shape)}" for x in (ranks, case.target))
+            raise OutcomeError("failed", "", ("result", got, expected))
         return _by_row(ranks)
 
     def _call(self, case: Case) -> Any:
-        exclude = case.exclude
-        if self.pairs and exclude is not None:
-            exclude = exclude.nonzero().T.contiguous().repeat(1, 2 if case.repeats else 1)
-        given = {"scores": case.scores, "target": case.target, "exclude": exclude}
+        given = {"scores": case.scores, "target": case.target, "exclude": case.exclude}
         clones: list[Any] = [None if tensor is None else tensor.clone() for tensor in given.values()]
         try:
             with warnings.catch_warnings():
@@ -259,55 +246,52 @@ class Battery:
         except Exception as error:
             text = " ".join(str(error).split())
             if isinstance(error, NotImplementedError):
-                raise NoResultError("skipped", text or "not supported") from error
-            raise NoResultError("error", f"{type(error).__name__}: {text[:200]}") from error
+                raise OutcomeError("skipped", text or "not supported") from error
+            raise OutcomeError("error", f"{type(error).__name__}: {text[:200]}") from error
         for (name, tensor), clone in zip(given.items(), clones, strict=True):
-            if tensor is not None and self.modified is None and not _same(tensor, clone):
-                self.modified = (case, name)
+            if tensor is not None and not self.modified[1] and not _same(tensor, clone):
+                self.modified = (OutcomeError("failed", "", (name, "changed", "as given")), case)
         return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
     def _fault(self, case: Case, result: Results, rules: Sequence[str]) -> Fault | None:
         """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
         if case.has_nan_target or not rules:
             return self._fault_of_bounds(case, result)
-        first: Fault | None = None
         expected: dict[float | str, str] = {}
         for rule in rules:
             if (fault := self._fault_by(case, result, rule)) is None:
                 return None
-            first = first or fault
+            if not expected:
+                quantity, got, right = fault
             expected.setdefault(fault[2], rule)
-        if first is not None and len(expected) > 1:
-            first = *first[:2], " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
-        return first
+        if len(expected) > 1:
+            right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
+        return quantity, got, right
 
     def _fault_by(self, case: Case, result: Results, rule: str) -> Fault | None:
-        right = self._right(case, cast("RankType", rule))
+        right = self._right(case.ranks, cast("RankType", rule))
         return next(((key, result[key], x) for key, x in right.items() if not self._near(result[key], x)), None)
 
     def _fault_of_bounds(self, case: Case, result: Results) -> Fault | None:
-        bests, worsts = self._right(case, "optimistic", True), self._right(case, "pessimistic", True)
+        count = case.ranks.num_candidates
+        bests, worsts = (self._right(Ranks(x, None, count)) for x in (case.ranks.optimistic, case.ranks.pessimistic))
         for key, best in bests.items():
             worst, got = worsts[key], result[key]
             higher = False if self.metrics is None else self.metrics[key].measure().higher_is_better
             if higher is None:
                 continue  # the metric neither falls nor rises with every rank
-            sign = 1 if higher else -1
-            too_good = not (sign * got <= sign * best or self._near(got, best))
-            too_bad = not (sign * got >= sign * worst or self._near(got, worst))
+            too_good = not ((got <= best if higher else got >= best) or self._near(got, best))
+            too_bad = not ((got >= worst if higher else got <= worst) or self._near(got, worst))
             if too_good or (too_bad and not case.has_nan_target):
                 return key, got, best if self._near(best, worst) else f"{best:.6g} to {worst:.6g}"
         return None
 
-    def _right(self, case: Case, rule: RankType, whole: bool = False) -> Results:
-        """The right numbers by a tie rule; ``whole``: this rule also for keys that name another."""
-        ranks = case.ranks
+    def _right(self, ranks: Ranks, rule: RankType = "realistic") -> Results:
+        """The right numbers of ranks by a tie rule."""
         if self.metrics is None:
             return _by_row(ranks.realistic if rule == "expected" else getattr(ranks, rule))
-        if whole:
-            ranks, rule = Ranks(getattr(ranks, rule), None, ranks.num_candidates), "realistic"
         measures = {}
-        for key, name in self._compared(case).items():
+        for key, name in self._compared(ranks).items():
             with suppress(ValueError):  # a metric without values under this rule
                 measures[key] = name.measure(rank_type=rule)
         with warnings.catch_warnings():
@@ -316,11 +300,10 @@ class Battery:
             values = evaluate(ranks, metrics=list(distinct.values())) if distinct else {}
         return {key: values[measure.key] for key, measure in measures.items()}
 
-    def _compared(self, case: Case) -> dict[str, MetricName]:
-        """The metrics that are defined in a case; hits at k with at most k candidates have a check of their own."""
-        fewest, metrics = int(case.ranks.num_candidates.min()), self.metrics or {}
-        found = {}
-        for key, name in metrics.items():
+    def _compared(self, ranks: Ranks) -> dict[str, MetricName]:
+        """The metrics that are defined for ranks; hits at k with at most k candidates have a check of their own."""
+        fewest, found = int(ranks.num_candidates.min()), {}
+        for key, name in (self.metrics or {}).items():
             is_base, is_certain = name.view in (None, "base"), _hits_k(name) >= fewest
             if self.check == "k_above_candidates":
                 is_compared = is_base and is_certain
@@ -335,19 +318,14 @@ class Battery:
         relative, absolute = (0.0, 0.2) if self.metrics is None else (1e-5, 1e-6)
         return math.isclose(a, b, rel_tol=relative, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
 
-    def _put(
-        self, name: str, status: Status, fault: Fault | None = None, message: str = "", case: Case | str = ""
-    ) -> None:
-        quantity, got, expected = fault if fault and status == "failed" else ("", None, None)
-        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), quantity, got, expected, message)
-
-    def _put_error(self, name: str, error: NoResultError, case: Case) -> None:
-        status = "skipped" if error.status == "error" and name in MAY_RAISE else error.status
-        self._put(name, status, error.fault, str(error), case)
+    def _put(self, name: str, outcome: OutcomeError, case: Case | str = "") -> None:
+        status = "skipped" if outcome.status == "error" and name in MAY_RAISE else outcome.status
+        quantity, got, expected = outcome.fault
+        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), quantity, got, expected, str(outcome))
 
     def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
-        raised: tuple[NoResultError, Case] | None = None
+        raised: tuple[OutcomeError, Case] | None = None
         reason, compared = "no case could be compared", False
         self.check, few = name, name == "k_above_candidates"
         for case in cases:
@@ -357,7 +335,7 @@ class Battery:
             if case.scores.shape[1] > self.max_candidates:
                 reason = f"it needs {case.scores.shape[1]} candidates"
                 continue
-            if (few or self.metrics is not None) and not self._compared(case):
+            if (few or self.metrics is not None) and not self._compared(case.ranks):
                 undefined = "none of the metrics is defined for so few candidates"
                 reason = "it returns no hits at k above 1" if few else undefined
                 continue
@@ -366,45 +344,45 @@ class Battery:
             posed = stack(case, case) if twice else case
             try:
                 result = self._results(posed)
-            except NoResultError as error:
-                if error.status == "failed":
-                    return self._put_error(name, error, case)
-                reason = str(error) if error.status == "skipped" else reason
-                raised = raised or ((error, case) if error.status == "error" else None)
+                if fault := self._fault(posed, result, self.rules if rules is None else rules):
+                    quantity = fault[0].partition("[")[0] if twice else fault[0]
+                    raise OutcomeError("failed", "", (quantity, *fault[1:]))
+            except OutcomeError as outcome:
+                if outcome.status == "failed":
+                    return self._put(name, outcome, case)
+                if outcome.status == "skipped":
+                    reason = str(outcome)
+                else:
+                    raised = raised or (outcome, case)
                 continue
             compared = True
-            fault = self._fault(posed, result, self.rules if rules is None else rules)
-            if fault is not None:
-                quantity = fault[0].partition("[")[0] if twice else fault[0]
-                return self._put(name, "failed", (quantity, *fault[1:]), case=case)
             if name == "ties":
                 self.rules = [rule for rule in self.rules if self._fault_by(posed, result, rule) is None]
         if raised is not None:
-            return self._put_error(name, *raised)
-        return self._put(name, "passed" if compared else "skipped", message="" if compared else reason)
+            return self._put(name, *raised)
+        return self._put(name, OutcomeError("passed") if compared else OutcomeError("skipped", reason))
 
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
-        name, results = "order_of_batches", []
+        name, cases = "order_of_batches", [ranked([7, 9, 8], 12), ORDINARY]
+        cases.append(Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0)))
         try:
-            for case in (ranked([7, 9, 8], 12), ORDINARY, Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0))):
-                results.append(self._results(case))
-        except NoResultError as error:
-            return self._put_error(name, error, ORDINARY)
-        _, again, reverse = results
+            _, again, reverse = map(self._results, cases)
+        except OutcomeError as outcome:
+            return self._put(name, outcome, ORDINARY)
         if self.metrics is None:
             reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
         for result, what in ((again, "after another batch"), (reverse, "in reverse")):
             for key, value in first.items():
                 if not self._near(value, result[key]):
                     case = replace(ORDINARY, note=f"{ORDINARY.note}, {what}")
-                    return self._put(name, "failed", (key, result[key], value), case=case)
-        return self._put(name, "passed")
+                    return self._put(name, OutcomeError("failed", "", (key, result[key], value)), case)
+        return self._put(name, OutcomeError("passed"))
 
     def _values(self) -> bool:
         """Compare each metric alone; a wrong one is reported once and not compared again."""
         if self.metrics is None:
-            self._put("values", "skipped", message="it returns ranks")
+            self._put("values", OutcomeError("skipped", "it returns ranks"))
             return True
         metrics, wrong = self.metrics, {}
         for key, name in metrics.items():
@@ -418,15 +396,15 @@ class Battery:
             message = f"also {', '.join(list(wrong)[1:])}" if len(wrong) > 1 else finding.message
             self.found["values"] = replace(finding, message=message)
         elif self.unknown:
-            self._put("values", "passed", message=f"not compared: {', '.join(self.unknown)}")
+            self._put("values", OutcomeError("passed", f"not compared: {', '.join(self.unknown)}"))
         return bool(self.metrics)
 
     def _ties(self) -> None:
         """Narrow the rules case by case until one shows that its results follow none of them."""
-        named = {"optimistic", "realistic", "pessimistic"} if self.metrics is None else set()
-        for name in (self.metrics or {}).values():
-            named |= {name.rank_type} if name.rank_type else set(RANK_TYPES)
-        possible = self.rules = [rule for rule in RANK_TYPES if rule in named]
+        named: set[str | None] = {"optimistic", "realistic", "pessimistic"}
+        if self.metrics is not None:
+            named = {name.rank_type for name in self.metrics.values()}
+        possible = self.rules = [rule for rule in RANK_TYPES if {None, rule} & named]
         self._compare("ties", CASES["ties"])
         found = self.found["ties"]
         if found.status == "passed":

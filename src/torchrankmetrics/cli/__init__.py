@@ -55,6 +55,8 @@ def _message(error: Exception) -> str | None:
         return f"a number or a file is too large: {error or type(error).__name__}"
     if hasattr(error, "format_message"):  # of click, or typer's copy of it
         context = getattr(error, "ctx", None)
-        return f"{error.format_message()} (see {context.command_path if context else 'torchrankmetrics'} --help)"
+        commands = ", ".join(getattr(context and context.command, "commands", ()))
+        help_text = f"see {context.command_path if context else 'torchrankmetrics'} --help"
+        return f"{error.format_message()} ({help_text}{f'; commands: {commands}' * bool(commands)})"
     is_input = isinstance(error, ValueError | TypeError | IndexError) or "pip install" in str(error)
     return str(error) if is_input else None

@@ -1,15 +1,12 @@
 """The application: its commands, each a function whose docstring is the help."""
 
-import functools
 import inspect
 import re
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from torchrankmetrics.cli.counts import adjust, datasets, metrics
-from torchrankmetrics.cli.output import format_of
 from torchrankmetrics.cli.ranks import compare, report, study, verify
 from torchrankmetrics.version import __version__
 
@@ -45,17 +42,6 @@ def _help(function: object) -> str:
     return re.sub(r"`(torchrankmetrics [^`]*)`", "\b\n\\1", inspect.getdoc(function) or "")
 
 
-def _checked(function: Callable[..., int]) -> Callable[..., int]:
-    """Check the format of the output before anything is computed."""
-
-    @functools.wraps(function)
-    def run(**options: Any) -> int:
-        format_of(options["form"], options["output"])
-        return function(**options)
-
-    return run
-
-
 app = typer.Typer(
     name="torchrankmetrics",
     help=_help(_main),
@@ -66,4 +52,4 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _function in (report, compare, study, verify, adjust, datasets, metrics):
-    app.command(help=_help(_function))(_checked(_function))
+    app.command(help=_help(_function))(_function)

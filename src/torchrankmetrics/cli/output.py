@@ -28,8 +28,6 @@ def arg(text: str) -> Any:
     return typer.Argument(help=text)
 
 
-Form = Annotated[Format | None, opt("Format; default: suffix of --output, or table.", "--format", "-f")]
-Output = Annotated[Path | None, opt("File to write; default: standard output.", "--output", "-o")]
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")]
 
@@ -44,6 +42,16 @@ def format_of(form: Format | None, output: Path | None) -> Format:
     if form is None and suffix not in ("", *_SUFFIXES):
         raise ValueError(f"--output must end in {', '.join(_SUFFIXES)}, or --format must be given; got {output}")
     return form or _SUFFIXES.get(suffix, "table")
+
+
+def _checked(context: typer.Context, output: Path | None) -> Path | None:
+    """Check the format of the output before anything is computed."""
+    format_of(context.params["form"], output)
+    return output
+
+
+Form = Annotated[Format | None, opt("Format; default: suffix of --output, or table.", "--format", "-f", is_eager=True)]
+Output = Annotated[Path | None, opt("File to write; default: standard output.", "--output", "-o", callback=_checked)]
 
 
 def emit(

@@ -70,8 +70,8 @@ def candidate_counts(
         dataset (str): a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
         split (str, default "test"): "train", "valid" or "test"; not every dataset has all three.
         side (str, default None): "head", "tail", or None: the tasks of both.
-        entities (str, default "all"): "all", or "train" as in PyKEEN: other entities are no candidates, and triples
-            with another entity or relation are dropped.
+        entities (str, default "all"): "all", or "train" as in PyKEEN: only entities of train are candidates, and
+            triples with another entity or relation are dropped.
 
     Returns:
         Distinct counts N_i with the number of tasks of each.

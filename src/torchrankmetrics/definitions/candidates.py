@@ -67,7 +67,8 @@ class CandidateCounts:
             if other is not None and other.shape != N.shape:
                 raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
         if (total := c.sum(dtype=np.float64)) >= 1 << 63 or (c < 0).any():
-            raise ValueError(f"count must sum to less than 2^63, without negative numbers; got the sum {total:.4g}")
+            got = f"the least {c.min()} and the sum {total:.4g}"
+            raise ValueError(f"count must sum to less than 2^63, without negative numbers; got {got}")
         used = c > 0 if w is None else (c > 0) & (w > 0)
         if not used.any():
             raise ValueError("num_candidates is empty: no task has a positive weight")

@@ -47,7 +47,8 @@ class RankDefinition(MetricDefinition):
             / sum of w.
         g (callable, default IDENTITY): post-transform of the aggregate.
         optimum (float, default computed): the value when every rank is 1; None: no best value (dispersion, counts).
-        higher_is_better (bool, default None): direction, by default read off f and g at ranks 1 and 2^20.
+        higher_is_better (bool, default None): direction, by default read off f and g at ranks 1 and 2^20, or none
+            without an optimum.
         has_null (bool, default True): whether the candidate counts define the value under random ranking, which they
             never do for counts and tie rates.
 
@@ -278,7 +279,7 @@ def hits_at(k: int) -> RankDefinition:
         k (int): number of first places that count, from 1 to 2^63 - 1.
 
     Raises:
-        TypeError, ValueError: if k is not an integer, or another one.
+        TypeError, ValueError: if k is not an integer, or out of this range.
 
     >>> hits_at(10).name
     'hits_at_10'

@@ -146,7 +146,9 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
-        fig.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        fig.savefig(
+            content, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None}
+        )
     plt.close(fig)
     text = re.sub(r"\A.*?(?=<svg)|<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{prefix}-', text)

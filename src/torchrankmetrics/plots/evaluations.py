@@ -185,7 +185,7 @@ def forest(
 
     Raises:
         TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
-            read on one axis (a mean rank of 300 draw.beside an MRR of 0.3).
+            read on one axis (a mean rank of 300 next to an MRR of 0.3).
 
     >>> from torchrankmetrics import Ranks, compare
     >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))

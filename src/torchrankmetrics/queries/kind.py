@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -183,6 +183,7 @@ class SumOf(QueryKind):
 
     def values(self, sample: QuerySample) -> FloatArray:
         """Every relevant item of a block has the block's mean of f."""
+        sample = self._own(sample)
         answers = sample.answers.astype(np.float64)
         if sample.gain is not None:
             answers *= self._relative(sample.gain, _largest(sample)[sample.query])
@@ -191,6 +192,7 @@ class SumOf(QueryKind):
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545)."""
+        sample = self._own(sample)
         N, m = sample.known_candidates, sample.num_answers
         mean, variance, used = np.full(len(N), np.nan), np.zeros(len(N)), self.has_value(N, m)
         mean[used], variance[used] = moments_by_candidates(self.f, N[used])
@@ -207,6 +209,9 @@ class SumOf(QueryKind):
         if isinstance(self.f, AtMost) and self.divisor != "best":
             return hit_distribution(N, m, self.f.k, self.divisor or m, most)
         return super().distribution(N, m, most, gain)
+
+    def _own(self, sample: QuerySample) -> QuerySample:
+        return sample if self.is_graded or sample.gain is None else replace(sample, gain=None)
 
     def _means(self, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
         """Mean of f over places; NaN where it is undefined."""

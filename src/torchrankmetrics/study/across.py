@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.stats import rankdata, t as student
@@ -29,6 +29,13 @@ _LEGEND = (
     "random: all runs are significantly better than random ranking"
 )
 _HERE = "these datasets"
+_Key, _Row = TypeVar("_Key"), TypeVar("_Row")
+
+
+def _row_at(rows: Mapping[_Key, _Row], key: _Key) -> _Row:
+    if key not in rows:
+        raise KeyError(f"{shorten(key)} is missing; available: {', '.join(map(str, rows))}")
+    return rows[key]
 
 
 class Average(NamedTuple):
@@ -63,7 +70,7 @@ class Averages(Rendered):
 
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
-        return self.rows[place]
+        return _row_at(self.rows, place)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -227,7 +234,7 @@ class Differences(Rendered):
 
     def __getitem__(self, dataset: str) -> DatasetDifference:
         """Row of a dataset."""
-        return {row.dataset: row for row in self.rows}[dataset]
+        return _row_at({row.dataset: row for row in self.rows}, dataset)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""

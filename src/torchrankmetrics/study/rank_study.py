@@ -322,7 +322,8 @@ class RankStudy:
     ) -> str | None:
         """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
 
-        ``path`` is written whole or not at all. The first metric ranks the models; other arguments are as in ``table``.
+        ``path`` is written whole or not at all. The first metric ranks the models; ``title`` is the heading, and other
+        arguments are as in ``table``.
 
         Returns:
             None; the text of the page if path is None. ImportError without matplotlib.

@@ -23,22 +23,18 @@ def count(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Compare every candidate of a task, its own column left out, with its true score.
+    """Count the other candidates of each task that are better, that are not worse, all, and NaN: int64 (4, P).
 
-    Both backends have a function ``count`` with these arguments, in this order.
+    A NaN candidate is better than any true score, and any candidate is better than a NaN; a NaN true score counts too.
 
     Args:
         scores: (B, N), any real dtype and strides; or lists of different lengths, flat (T,). Only read.
         true: (P,) the true score of each task, same dtype; None: the score in its own column.
         row: (P,) int64, the row or list each task belongs to; None: task i is row i (P = B).
-        column: (P,) int64, its own column, negative if it is not in the matrix; None: in none.
+        column: (P,) int64, its own column, which is left out, negative if it is not in the matrix; None: in none.
         excluded: candidates that are not counted; of lists only ``cells``, bool (T,).
         borders: (B + 1,) int64, of lists: list i is scores[borders[i] : borders[i + 1]], and ``row`` is given.
         backend: as in ``chosen``.
-
-    Returns:
-        int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
-        score included. A NaN candidate is better than any true score, and any candidate is better than a NaN.
     """
     module = plain if chosen(scores, backend) == "torch" else _compiled()
     counts: Tensor = module.count(scores, true, row, column, excluded, borders)
@@ -46,12 +42,7 @@ def count(
 
 
 def chosen(scores: Tensor, backend: str = "auto") -> str:
-    """Return the backend that counts these scores: "torch" (any device) or "numba" (on the CPU, if it is installed).
-
-    Raises:
-        ValueError: if backend is not "auto", "torch" or "numba", or "numba" is requested on another device.
-        ImportError: if "numba" is requested and not installed, or not usable; "auto" warns of that once.
-    """
+    """Return the backend that counts these scores: "torch" (any device) or "numba" (on the CPU, if it is installed)."""
     if backend == "torch" or (backend == "auto" and not (scores.is_cpu and _numba_problem() is None)):
         return "torch"
     check_choice("backend", backend, ("auto", "torch", "numba"))

@@ -24,12 +24,7 @@ class Between(NamedTuple):
 
 
 class IntervalCounter:
-    """Counts the cells of each task's row above [low, high] and inside, one block of columns after the other.
-
-    Args:
-        tasks: (row, low, high) of T tasks: int64 row of the cells, and interval in their dtype.
-        limit: tasks with more cells inside are not listed.
-    """
+    """Counts cells above and inside the intervals (row, low, high) of T tasks; lists up to ``limit`` cells inside."""
 
     def __init__(self, tasks: Sequence[Tensor], limit: int) -> None:
         self._row, self._low, self._high = tasks

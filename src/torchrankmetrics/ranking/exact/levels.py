@@ -210,8 +210,3 @@ class _Int8Level(Level):
         reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
         ready = (reach < _LARGEST) & (scale > 1 / _RANGE) & (scale < _RANGE) & norm.isfinite()
         return [part.float() for part in given], ready
-
-
-def levels(precisions: Sequence[torch.dtype], problem: Problem, targets: TargetScores) -> list[Level]:
-    """One level for each precision."""
-    return [(_Int8Level if dtype == INT8 else Level)(dtype, problem, targets) for dtype in precisions]

@@ -58,10 +58,7 @@ class Pairs:
         self._num_pending = 0
 
     def decide(self, tile: Tile, task: Tensor, column: Tensor) -> None:
-        """Compare candidates of a tile, by their place in it, with the targets of tasks, int64 (n,) each.
-
-        The target of a task itself is not counted.
-        """
+        """Compare candidates of a tile, by their place in it, with the targets of tasks, which are not counted."""
         scores = scores_of_pairs(self._problem, tile, self._problem.row[task], column)
         low, high = (end[task] for end in self._targets.bounds(tile, FLOAT64)[1:])
         other = column != (self._problem.column - tile.left)[task]

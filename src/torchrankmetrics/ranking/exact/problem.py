@@ -82,10 +82,7 @@ class Sizes(NamedTuple):
 
 
 class Tile:
-    """Candidates [left, right), their scores q.e + bias, or q.e / |e| for cosine; l2 is half of 2 q.e - |e|^2 + bias.
-
-    Each property is computed on first use and stored.
-    """
+    """Candidates [left, right), their scores q.e + bias, or q.e / |e| for cosine; l2 is q.e - |e|^2 / 2 + bias / 2."""
 
     def __init__(self, embeddings: Tensor, bias: Tensor | None, columns: slice, similarity: str) -> None:
         self.left, self.right = int(columns.start), int(columns.stop)
@@ -233,17 +230,12 @@ def rows_of(tables: Sequence[Table], index: Tensor) -> Table:
 
 
 class ExcludedTiles:
-    """Excluded cells of a (B, n) shard of a matrix that never exists, tile by tile.
-
-    Attributes:
-        own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
-        others: int64 (P,), the candidates of a task in this shard, its true one left out.
-    """
+    """Excluded cells of a (B, n) shard of a matrix that never exists, tile by tile."""
 
     def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, shard: Shard) -> None:
         self._part = excluded.between(shard.first, shard.last)
         self._last = slice(0, len(shard)), self._part
-        self.own = excluded.lists(row, column)
+        self.own = excluded.lists(row, column)  # bool (P,), whether a target is excluded from the tasks of the others
         matrix, slices, of_all = self._part.matrix, self._part.slices, self._part.columns
         number = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
         if matrix is not None:
@@ -252,7 +244,7 @@ class ExcludedTiles:
             rows, columns = slices.pairs()
             number += torch.bincount(rows if of_all is None else rows[~of_all[columns]], minlength=num_rows)
         inside = (column >= shard.first) & (column < shard.last) & ~self.own
-        self.others = len(shard) - number[row] - inside.long()
+        self.others = len(shard) - number[row] - inside.long()  # candidates of a task, its target left out
 
     def of(self, tile: slice, rows: Tensor) -> Fill:
         """Return a function that overwrites the excluded scores of some rows, int64, ascending, and a tile."""

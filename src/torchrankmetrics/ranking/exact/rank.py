@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.levels import Level, cost, levels, precisions
+from torchrankmetrics.ranking.exact.levels import Level, _Int8Level, cost, precisions
 from torchrankmetrics.ranking.exact.pairs import Pairs
 from torchrankmetrics.ranking.exact.problem import (
     FLOAT32,
@@ -50,7 +50,8 @@ class Cascade:
         self._problem, self._tiles = problem, tiles
         self._counts, self._targets = Counts(problem.row), TargetScores(problem)
         self._ordinary = (self._targets.kind == 0).nonzero()[:, 0]
-        self._levels = levels(precisions, problem, self._targets)
+        kinds = [_Int8Level if dtype == INT8 else Level for dtype in precisions]
+        self._levels = [kind(dtype, problem, self._targets) for kind, dtype in zip(kinds, precisions, strict=True)]
         self._pairs = Pairs(problem, self._targets, self._counts)
         self._in_pairs = cost(FLOAT32, problem.width) / cost(None, problem.width)  # a score
         self._start = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
@@ -90,10 +91,7 @@ class Cascade:
             self._pairs.decide(tile, one.expand(len(column)), column)
 
     def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
-        """Tasks in ascending order, so many at once that a buffer holds so many scores of their rows.
-
-        And so few that what is listed of them stays small.
-        """
+        """Tasks in ascending order, at once as many as the buffer of scores and the lists of open cells hold."""
         if not len(task):
             return
         row, height = self._problem.row[task], max(1, sizes.CELLS // width)
@@ -137,10 +135,7 @@ class Cascade:
         return task[many]
 
     def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int) -> Between:
-        """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
-
-        What is not to be counted is filled with the least number.
-        """
+        """Count block by block, each while it is in the cache; what is not counted is filled with the least number."""
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit)
         fill = self._excluded(tile, rows)

@@ -133,19 +133,12 @@ _TASKS = 1 << 12  # true scores computed at once
 
 
 class TargetScores:
-    """Scores of the targets of all tasks.
-
-    Attributes:
-        scores: float64 (P,), 0 for those that are not finite.
-        errors: bounds of their errors, float64 (P,).
-        kind: float32 (P,), 0 for a finite score, else NaN, inf or -inf.
-        group: groups of equal candidates, once ``look`` has looked for them.
-    """
+    """Scores of the targets of all tasks, float64 (P,), and bounds of their errors; 0 where ``kind`` is not finite."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._lattice_step, self.looked = 0.0, False
-        self.group: Tensor | None = None
+        self.group: Tensor | None = None  # of equal candidates, once ``look`` has looked for them
         # of one tile at a time
         self._tile: Tile | None = None
         self._bounds: dict[torch.dtype, tuple[Tensor, Tensor, Tensor]] = {}
@@ -180,10 +173,7 @@ class TargetScores:
             yield task, Tile(given, bias, slice(0, len(task)), self._problem.similarity), bias
 
     def bounds(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """Bound of the errors of a score of the tile and of the true one together, float64 (P,), and the interval.
-
-        The interval (low, high), (P,) each, contains the scores that the precision does not decide.
-        """
+        """Bound the error of a score of the tile and the true one together; and the interval that is left open."""
         if self._tile is not tile:
             self._tile, self._bounds = tile, {}
         if dtype not in self._bounds:
