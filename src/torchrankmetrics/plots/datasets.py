@@ -13,7 +13,7 @@ from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
-from torchrankmetrics.metrics.measure import Measure, apply_view
+from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name
@@ -210,7 +210,7 @@ def by_dataset(
         for panel, view in zip(axes, _VIEWS, strict=True):
             color, _, marker = draw.marks_on(panel)[i]
             in_view = [
-                [apply_view(definition, view, one, m) for one in ends] for ends, m in zip(found, moments, strict=True)
+                list(map(affine_view(definition, view, m)[0], ends)) for ends, m in zip(found, moments, strict=True)
             ]
             values, *interval = np.array(in_view).T
             panel.plot(place, values, marker, label=model or definition.name, color=color, markersize=5.5)
