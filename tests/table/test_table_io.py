@@ -431,7 +431,7 @@ def test_a_pipe_can_be_loaded_and_is_bounded(name, tmp_path):
         if max_bytes > len(content):
             assert torch.equal(RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes).rows, table.rows)
         else:
-            with pytest.raises(ValueError, match="is not loaded: it would take more than 500 bytes"):
+            with pytest.raises(ValueError, match="take at least 501 bytes of memory, and max_bytes=500:"):
                 RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes)
         os.close(read)
 

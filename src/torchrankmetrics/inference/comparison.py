@@ -26,7 +26,7 @@ from torchrankmetrics.inference.testing import (
     share_difference,
     share_difference_p_value,
 )
-from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
+from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shorten, truncate
@@ -272,9 +272,8 @@ class PairedMeasure:
         values = [self.definition.value(sample, self.rank_type) for sample in self.samples]
         self.slope = 1.0
         if measure.view != "base":
-            moments = measure.moments(self.samples[0])
-            values = [apply_view(self.definition, measure.view, value, moments) for value in values]
-            self.slope = view_slope(self.definition, measure.view, moments)
+            in_view, self.slope = affine_view(self.definition, measure.view, measure.moments(self.samples[0]))
+            values = list(map(in_view, values))
         self.a, self.b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
 
     def comparison(self, level: float) -> Comparison:

@@ -14,7 +14,7 @@ from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, weighted_mean
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
-from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
+from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.validation import shorten
 
 Method = Literal["normal", "bootstrap"]
@@ -140,10 +140,9 @@ class Estimate(NamedTuple):
         """Put error and interval of a base value into the view of a measure; null moments have no error."""
         if measure.view == "base" or math.isnan(self.low):
             return self
-        moments = measure.moments(sample)
-        low, high = sorted(apply_view(measure.definition, measure.view, end, moments) for end in (self.low, self.high))
-        error = self.standard_error * abs(view_slope(measure.definition, measure.view, moments))
-        return Estimate(error, low, high, self.effective_tasks)
+        in_view, slope = affine_view(measure.definition, measure.view, measure.moments(sample))
+        low, high = sorted(map(in_view, (self.low, self.high)))
+        return Estimate(self.standard_error * abs(slope), low, high, self.effective_tasks)
 
 
 def estimate(

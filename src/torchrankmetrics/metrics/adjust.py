@@ -15,7 +15,7 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
+from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
@@ -136,13 +136,13 @@ def adjust(
         rounded = Rounded(*values, log10_p=_ordered(logs[x] / math.log(10) for x in points))
     else:
         moments = measure.expectation.moments(definition, counts)
-        rounded = Rounded(*_ordered(apply_view(definition, view, x, moments) for x in points))
+        in_view, slope = affine_view(definition, view, moments)
+        rounded = Rounded(*_ordered(map(in_view, points)))
         if isinstance(value, str) and not is_one and definition.is_mean_of_f:
             # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):
             # Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203)
             a, b = sorted(apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
             error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
-            slope = view_slope(definition, view, moments)
             rounded = replace(rounded, sampling=abs(slope) * _NORMAL * error)
     if math.isnan(rounded.value):
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")

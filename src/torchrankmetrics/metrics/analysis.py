@@ -101,20 +101,10 @@ class Analysis:
             return self.table_rows
         return canonical_rows(without_queries(self.table_rows))[0]
 
-    @property
-    def num_nan(self) -> int:
-        """Number of tasks with a NaN among their scores."""
-        return self._num_flagged(fault.NAN)
-
-    @property
-    def num_sampled(self) -> int:
-        """Number of tasks that were ranked among sampled candidates."""
-        return self._num_flagged(fault.SAMPLED)
-
-    @property
-    def num_partial(self) -> int:
-        """Number of tasks of a sequential evaluation."""
-        return self._num_flagged(fault.PARTIAL)
+    # numbers of tasks with a NaN among their scores, among sampled candidates, and of a sequential evaluation
+    num_nan = property(lambda self: self._num_flagged(fault.NAN))
+    num_sampled = property(lambda self: self._num_flagged(fault.SAMPLED))
+    num_partial = property(lambda self: self._num_flagged(fault.PARTIAL))
 
     @property
     def sides(self) -> list[Side]:
@@ -142,11 +132,11 @@ class Analysis:
         """The queries with the items that a metric counts as relevant."""
         from torchrankmetrics.table.queries import merged
 
-        key = "queries", definition.relevance
-        if key not in self._cache:
+        def read() -> "QuerySample":
             found = definition.read(self.queries)
-            self._cache[key] = found if found is self.queries else merged(found)
-        return self._cache[key]  # type: ignore[no-any-return]
+            return found if found is self.queries else merged(found)
+
+        return self.once(("queries", definition.relevance), read)
 
     def query_sample(
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
@@ -174,15 +164,11 @@ class Analysis:
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """Yield the rows of each group, by ascending id."""
-        ids = np.unique(self.group).tolist()
-        both = [part[np.argsort(Columns(part).group, kind="stable")] for part in (self.rows, self.table_rows)]
-        ends = [[np.searchsorted(Columns(part).group, ids, side=side) for side in ("left", "right")] for part in both]
-        for i, group in enumerate(ids):
+        ids, rows = np.unique(self.group), self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
+        ends = np.searchsorted(Columns(rows).group, ids, side="right")
+        for group, own in zip(ids.tolist(), np.split(rows, ends), strict=False):  # nothing is left at the end
             part = Analysis.__new__(Analysis)
-            part.rows, part.table_rows = (
-                rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True)
-            )
-            part.has_queries, part._cache, part._warned = self.has_queries, {}, self._warned
+            part.table_rows, part.has_queries, part._cache, part._warned = own, self.has_queries, {}, self._warned
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -214,14 +200,6 @@ class Analysis:
             # the same text in every batch, so that Python shows it once
             text = f"queries without a label of at least {definition.relevance:g} are not counted"
             self.warn_once(text, f"{text} (trec_eval counts them as 0)")
-
-    def warn_undefined(self, key: str) -> None:
-        """Warn once that a value is undefined."""
-        self.warn_once(
-            "undefined",
-            f"{key} is undefined (NaN): under random ranking its value is a constant, for example because every "
-            "task has a single candidate, or k is not below any number of candidates",
-        )
 
     def warn_of_input(self) -> None:
         """Warn once if the ranks show an inverted mask, or distances in place of scores."""

@@ -62,14 +62,10 @@ class Groups:
         self.ids, self.index = np.unique(analysis.group[order], return_inverse=True)
         self.analysis = analysis
         self._all = sample_of(self.rows)
+        self.num_tasks = np.bincount(self.index, self._all.count).astype(np.int64)  # of each group
         weight = weights(self.rows)
         self._in_range = in_range(weight) is weight  # else ``RankSample`` would scale a group alone differently
         self._once = functools.cache(lambda method, *arguments: method(*arguments))
-
-    @property
-    def num_tasks(self) -> IntArray:
-        """Number of tasks of each group, (g,) int64."""
-        return np.bincount(self.index, self._all.count).astype(np.int64)
 
     def values(self, measure: Measure) -> FloatArray:
         """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""

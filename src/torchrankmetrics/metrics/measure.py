@@ -1,7 +1,7 @@
 """Measure: a metric with its view, rank type, side and average, applied to an analysis; views as affine maps."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, get_args
 
@@ -47,20 +47,14 @@ def offset_and_scale(
     raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")
 
 
-def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
-    """Put a base value into a view: an affine map of the value, NaN if it is undefined."""
+def affine_view(definition: Definition, view: View, moments: Moments) -> tuple[Callable[[float], float], float]:
+    """Return the map of base values into a view, and its slope, the factor of errors; both NaN if it is undefined."""
     if view == "base":
-        return float(value)
+        return float, 1.0
     offset, scale = offset_and_scale(definition, view, moments.mean, moments.variance, definition.best(moments))
-    return (float(value) - offset) / float(scale) + 0.0 if scale != 0 else math.nan  # + 0.0: 0 under the null, not -0
-
-
-def view_slope(definition: Definition, view: View, moments: Moments) -> float:
-    """Slope of an affine view: factor of errors of the base value; NaN if the view is undefined."""
-    if view == "base":
-        return 1.0
-    _, scale = offset_and_scale(definition, view, moments.mean, moments.variance, definition.best(moments))
-    return float(1 / scale) if scale != 0 else math.nan
+    if scale == 0:
+        return lambda value: math.nan, math.nan
+    return lambda value: (float(value) - offset) / float(scale) + 0.0, float(1 / scale)  # + 0.0: 0 on average, not -0
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,11 @@ class Measure:
         if not math.isnan(value):
             value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
-            analysis.warn_undefined(self.key)
+            analysis.warn_once(
+                "undefined",
+                f"{self.key} is undefined (NaN): under random ranking its value is a constant, for example because "
+                "every task has a single candidate, or k is not below any number of candidates",
+            )
         return value
 
     def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
@@ -148,7 +146,7 @@ class Measure:
             return base
         if self.view == "p_value":
             return math.exp(self.log_p_value(analysis)[0])
-        return apply_view(self.definition, self.view, base, self.moments(self.sample(analysis)))
+        return affine_view(self.definition, self.view, self.moments(self.sample(analysis)))[0](base)
 
     def moments(self, sample: Sample) -> Moments:
         """Mean and variance of the base value under random ranking."""

@@ -13,7 +13,7 @@ from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
-from torchrankmetrics.metrics.measure import Measure, apply_view
+from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name
@@ -218,7 +218,7 @@ def by_dataset(
             color, _, marker = draw.marks_on(panel)[i]
             ends = []
             for numbers, m in zip(found, moments, strict=True):
-                value, *interval = (apply_view(definition, view, number, m) for number in numbers)
+                value, *interval = map(affine_view(definition, view, m)[0], numbers)
                 ends.append([value, *sorted(interval)])
             values, low, high = np.array(ends).T
             look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5}

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.inference.compare import paired
 from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
-from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
+from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation, known_measure
 from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
+from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.validation import check_choice, check_int
@@ -302,21 +301,13 @@ def group_differences(
 
 def _direction(rows: Sequence[Comparison]) -> str:
     """Which side of zero is better for whom, if it is the same for all."""
-    names = [_name(row.metric) for row in rows]
-    directions = {None if name is None else name.measure().higher_is_better for name in names}
+    directions = {getattr(known_measure(row.metric.rpartition("/")[2]), "higher_is_better", None) for row in rows}
     models = {row.models or ("a", "b") for row in rows}
     return _better(directions.pop() if len(directions) == 1 else None, *(models if len(models) == 1 else ()))
 
 
 def _better(higher: bool | None, models: tuple[str, str] = ("the first", "")) -> str:
     return "" if higher is None else f"\n{'right' if higher else 'left'} is better for {models[0]}"
-
-
-def _name(key: str) -> MetricName | None:
-    """Read a key with any prefix; None for a user's own."""
-    with suppress(ValueError):
-        return parse_name(key.rpartition("/")[2])
-    return None
 
 
 def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
@@ -332,11 +323,11 @@ def _check_scales(keys: Sequence[str]) -> None:
     """Raise a ValueError unless one axis counts the same for all metrics; nothing is known of a user's own keys."""
     scales: dict[str, list[str]] = {}
     for key in keys:
-        if (name := _name(key)) is not None:
-            definition = name.definition
+        if measure := known_measure(key.rpartition("/")[2]):  # after any prefix
+            definition = measure.definition
             is_share = definition.higher_is_better or definition.aggregation == "tie_rate"
             plain = "squared ranks" if definition.name == "rank_variance" else "shares" if is_share else "ranks"
-            scales.setdefault(_VIEWS.get(name.view or "base", plain), []).append(key)
+            scales.setdefault(_VIEWS.get(measure.view, plain), []).append(key)
     if len(scales) > 1:
         kinds = "; ".join(f"{kind}: {', '.join(map(repr, members))}" for kind, members in scales.items())
         raise ValueError(f"metrics of different scales cannot be read on one axis; pick some by metrics=[...]. {kinds}")

@@ -104,7 +104,7 @@ class QueryDefinition(MetricDefinition):
         Args:
             sample (QuerySample): the queries.
             rank_type (str, default "expected"): expected over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38), or with relevant items first ("optimistic") or last among them.
+                doi:10.1007/978-3-540-78646-7_38); "optimistic" and "pessimistic": with relevant items first or last.
         """
         placed = sample.placed(rank_type)
         return self.kind.values(placed) if len(sample) else np.empty(0)

@@ -99,8 +99,7 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
         return low, high
     bar = math.log(2 / alpha)
     ends = []
-    for above in (True, False):
-        out, inside = (low, high) if above else (high, low)
+    for above, out, inside in ((True, low, high), (False, high, low)):
         for _ in range(_STEPS):
             middle = (out + inside) / 2
             refuted = log_capital(drawn, middle, above=above).max() >= bar

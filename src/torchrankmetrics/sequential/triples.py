@@ -103,8 +103,7 @@ def rank_sequentially(
     sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
     others: list[QuerySide] = []
     if score_baseline is not None:
-        pair = score_baseline if isinstance(score_baseline, tuple) else (None, None)
-        single = None if isinstance(score_baseline, tuple) else score_baseline
+        pair, single = (score_baseline, None) if isinstance(score_baseline, tuple) else ((None, None), score_baseline)
         others = sides_of(pair, tasks, known, options, single, num_entities)
         if [side.name for side in others] != [side.name for side in sides]:
             raise ValueError("score_baseline must rank the same sides as the model")

@@ -17,7 +17,7 @@ from torchrankmetrics.inference.intervals import clusters_of_queries, named_clus
 from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, student_interval, units_of, wilson
 from torchrankmetrics.inference.testing import SeededModels, share_difference, share_difference_p_value
-from torchrankmetrics.metrics.measure import Measure, apply_view, view_slope
+from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.study.runs import DataSet, LoadedRun
 
@@ -80,8 +80,8 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
             aligned = dataset.aligned
         if len(sample.weight) and definition.has_null:
             moments = measure.moments(sample)
-            slope = view_slope(definition, measure.view, moments)
-            chance = apply_view(definition, measure.view, moments.mean, moments)
+            in_view, slope = affine_view(definition, measure.view, moments)
+            chance = in_view(moments.mean)
     except (ExpectationUnavailableError, UnknownCandidatesError):
         aligned = aligned if measure.view == "base" else {}
     models, remark = _together(list(aligned.values()), measure, cluster)

@@ -126,8 +126,7 @@ def _content(path: Source, max_bytes: int) -> bytes:
     with Path(path).open("rb") as file:
         _check_size(path, os.fstat(file.fileno()).st_size, max_bytes)  # 0 of a pipe
         content = file.read() if file.seekable() else file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        _check_size(path, max_bytes, max_bytes - 1, "more than ")
+    _check_size(path, len(content), max_bytes, "at least ")
     return content
 
 
