@@ -137,7 +137,7 @@ def _quantized(vectors: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
     return matrix, scale, error * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
 
 
-class _Int8Level(Level):
+class Int8Level(Level):
     """Products of int8 vectors, with an error bound for every pair.
 
     In steps of its int8 scale, a column has the number one (unit), bounds of its rounding and norm, and its bias
