@@ -137,7 +137,7 @@ def _quantized(vectors: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
     return matrix, scale, error * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
 
 
-class Int8Level(Level):
+class _Int8Level(Level):
     """Products of int8 vectors, with an error bound for every pair.
 
     In steps of its int8 scale, a column has the number one (unit), bounds of its rounding and norm, and its bias
@@ -210,3 +210,8 @@ class Int8Level(Level):
         reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
         ready = (reach < _LARGEST) & (scale > 1 / _RANGE) & (scale < _RANGE) & norm.isfinite()
         return [part.float() for part in given], ready
+
+
+def kind_of(precision: torch.dtype) -> type[Level]:
+    """Return the class of the level of a precision."""
+    return _Int8Level if precision == INT8 else Level
