@@ -30,8 +30,8 @@ MUTATIONS = {
         "tests/ranking/test_rank_scores.py",
     ),
     "counting in Numba: NaN is ignored": Mutation(
-        "nan += key != key",
-        "nan += 0",
+        "nan = np.int32(nan + np.int32(_is_nan(keys[j], infinity)))",
+        "nan = np.int32(0)",
         "tests/ranking/test_counting.py tests/ranking/test_rank_scores.py",
     ),
     "counting: the target is a candidate of itself": Mutation(
