@@ -15,17 +15,18 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
-from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
+from torchrankmetrics.datasets.facts import ENTITIES, SPLITS, Entities
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.kg.known_triples import candidate_histogram
-from torchrankmetrics.validation import ENTITY_SIDES
+from torchrankmetrics.kg.known_triples import KnownTriples
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide
 
 Triple = tuple[str, str, str]
 Layout = Literal["head relation tail", "head tail relation", "OpenKE", "pairs"]
@@ -300,11 +301,34 @@ def number_triples(splits: Mapping[str, list[Triple]]) -> tuple[dict[str, IntArr
     return numbers, list(entity), list(relation)
 
 
+def candidate_histogram(
+    splits: Mapping[str, IntArray],
+    tasks: str,
+    known: Sequence[str],
+    side: EntitySide,
+    *,
+    entities: Entities,
+    num_entities: int,
+) -> tuple[IntArray, IntArray]:
+    """Count how many tasks of a split have how many candidates; splits are (n, 3) triples, ``known`` are filtered."""
+    index = KnownTriples(*(torch.from_numpy(splits[name]) for name in known), num_entities=num_entities)
+    triples, candidates = splits[tasks], None
+    if entities == "train":
+        train = splits["train"]
+        ids = np.unique(train[:, [0, 2]])
+        triples = triples[np.isin(triples[:, [0, 2]], ids).all(1) & np.isin(triples[:, 1], train[:, 1])]
+        candidates = torch.from_numpy(ids)
+    counts = index.num_candidates(torch.from_numpy(triples), side, candidates=candidates)
+    numbers, count = np.unique(counts.numpy(), return_counts=True)
+    return numbers, count
+
+
 def facts_of_triples(labelled: dict[str, list[Triple]]) -> dict[str, object]:
     """Sizes, checksums and histograms of a graph; "train" is written where it differs from "all"."""
     splits, entity_labels, relation_labels = number_triples(labelled)
     histograms = []
     for number, split in enumerate(labelled):
+        # early stopping must not look at test triples: each split is filtered by itself and those before it
         known = list(labelled)[: number + 1]
         for side in ENTITY_SIDES:
             found = [

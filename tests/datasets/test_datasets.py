@@ -9,13 +9,12 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from benchmarks.make_datasets import checksum, number_triples, sources
+from benchmarks.make_datasets import candidate_histogram, checksum, number_triples, sources
 
 from torchrankmetrics import adjust, evaluate
 from torchrankmetrics.datasets import PrecomputedExpectation, candidate_counts, dataset_facts, dataset_names
-from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS
+from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
-from torchrankmetrics.kg.known_triples import candidate_histogram
 from torchrankmetrics.null import ExactExpectation
 
 
@@ -87,7 +86,7 @@ def test_sizes_are_those_of_pykeen(name, other):
 def test_facts_of_a_dataset_agree(name):
     facts = dataset_facts(name)
     for split, known in facts.known.items():
-        before = tuple(other for other in KNOWN[split] if other in facts.num_triples)
+        before = tuple(other for other in SPLITS[: SPLITS.index(split) + 1] if other in facts.num_triples)
         assert known == (() if name.startswith("dbp15k") else before)
     sides = ("head", "tail")
     assert set(facts.histograms) == {(s, e, side) for s in facts.num_triples for e in ENTITIES for side in sides}
@@ -123,7 +122,7 @@ def test_triples_are_those_of_pykeen_and_counts_one_more_than_its_candidate_set_
     for split, part in parts.items():
         assert checksum([tuple(map(str, triple)) for triple in part.triples]) == facts.checksum[split]
         assert facts.num_triples[split] == part.num_triples
-        known = [parts[other].mapped_triples for other in KNOWN[split]]
+        known = [parts[other].mapped_triples for other in SPLITS[: SPLITS.index(split) + 1]]
         frame = get_candidate_set_size(part.mapped_triples, additional_filter_triples=known, num_entities=num_entities)
         for side in ("head", "tail"):
             theirs = Counter((frame[f"{side}_candidates"] + 1).tolist())

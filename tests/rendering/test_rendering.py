@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from html_pages import Page
 from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.rendering.tabular import page, to_csv, to_html, to_json, to_latex, to_markdown, to_text
+from torchrankmetrics.rendering.tabular import page
 
 NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
 TABLE = Tabular.named(
@@ -54,7 +54,7 @@ def columns_of(line):
 
 @pytest.mark.parametrize(("width", "blocks"), [(40, 7), (80, 3), (250, 1)])
 def test_no_key_and_no_number_is_shortened_at_any_width(width, blocks):
-    text = to_text(TABLE, width)
+    text = TABLE.to_text(width)
     parts = text.split("\n\n") if blocks > 1 else [text]
     assert len(parts) == blocks + (blocks > 1)  # and the notes
     for block in parts[:blocks]:
@@ -70,7 +70,7 @@ def test_no_key_and_no_number_is_shortened_at_any_width(width, blocks):
 
 
 def test_styles_and_headings_above_headings_in_text():
-    assert to_text(STYLED) == (
+    assert STYLED.to_text() == (
         "        WN18RR            FB15k-237\n"
         "model        mrr      mr                    mrr  interval\n"
         "------  --------  ------  ---------------------  --------\n"
@@ -86,23 +86,23 @@ def test_styles_and_headings_above_headings_in_text():
 )
 def test_whatever_the_cells_hold_every_form_has_a_row_for_each(rows, width):
     table = Tabular.named(["key", "x|y", "n&m", "<text>"], rows, ["a note"])
-    assert to_text(table).count("\n") == 2 + len(rows)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", to_text(table, width) + to_markdown(table) + to_latex(table))
-    assert [len(re.split(r"(?<!\\)\|", line)) for line in to_markdown(table).splitlines()[: 2 + len(rows)]] == [6] * (
+    assert table.to_text().count("\n") == 2 + len(rows)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", table.to_text(width) + table.to_markdown() + table.to_latex())
+    assert [len(re.split(r"(?<!\\)\|", line)) for line in table.to_markdown().splitlines()[: 2 + len(rows)]] == [6] * (
         2 + len(rows)
     )
-    check_latex(to_latex(table), 4)
-    assert len(parsed(to_html(table))) == 2 + len(rows)
-    read = list(csv.reader(io.StringIO(to_csv(table), newline="")))
+    check_latex(table.to_latex(), 4)
+    assert len(parsed(table.to_html())) == 2 + len(rows)
+    read = list(csv.reader(io.StringIO(table.to_csv(), newline="")))
     assert read[1:] == [[safe(key), repr(x), "" if n is None else str(n), safe(text)] for key, x, n, text in rows]
-    for got, (key, x, n, text) in zip(json.loads(to_json(table)), rows, strict=True):
+    for got, (key, x, n, text) in zip(json.loads(table.to_json()), rows, strict=True):
         assert got == {"key": key, "x|y": x if math.isfinite(x) else None, "n&m": n, "<text>": text}
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-"])
 def test_text_that_spreadsheets_execute_begins_with_an_apostrophe_in_csv(text):
     table = Tabular.named(["key", text], [[text, -0.5], ["-1", -2], ["+1.5e-3", None], ["a=1", "-1e5"]])
-    assert list(csv.reader(io.StringIO(to_csv(table), newline=""))) == [
+    assert list(csv.reader(io.StringIO(table.to_csv(), newline=""))) == [
         ["key", f"'{text}"],
         *([f"'{text}", "-0.5"], ["-1", "-2"], ["+1.5e-3", ""], ["a=1", "-1e5"]),
     ]
@@ -132,43 +132,43 @@ def check_latex(source, columns):
 
 
 def test_html_shows_the_texts_of_the_cells():
-    head, *rows = parsed(to_html(TABLE))
+    head, *rows = parsed(TABLE.to_html())
     assert head == ["dataset", "model", *NAMES]
     assert rows[0][:2] == ["FB15k-237 <&> 50%", "a_b|c"]
     assert rows[1][4:7] == ["2.58e-869", "-", "-"]
-    above, head, first, *_ = parsed(to_html(STYLED))
+    above, head, first, *_ = parsed(STYLED.to_html())
     assert above == ["", "WN18RR", "FB15k-237", ""]
     assert head == ["model", "mrr", "mr", "mrr", "interval"]
     assert first == ["ours", "0.4762", "12.3", "0.355 [0.350, 0.360]†", "x"]
-    assert "<strong>0.4762</strong>" in to_html(STYLED)
-    assert "<sup>†</sup>" in to_html(STYLED)
+    assert "<strong>0.4762</strong>" in STYLED.to_html()
+    assert "<sup>†</sup>" in STYLED.to_html()
 
 
 def test_markdown_escapes_cells_and_emphasis():
-    lines = to_markdown(TABLE).splitlines()
+    lines = TABLE.to_markdown().splitlines()
     assert lines[0].startswith("| dataset | model | metric |")
     assert lines[1].count("---:") == 4
     assert r"a\_b\|c" in lines[2]
     assert r"\<&\> 50%" in lines[2]
-    assert to_markdown(STYLED).splitlines()[0] == "| model | WN18RR mrr | WN18RR mr | FB15k-237 mrr | interval |"
-    assert "| **0.4762** |" in to_markdown(STYLED)
+    assert STYLED.to_markdown().splitlines()[0] == "| model | WN18RR mrr | WN18RR mr | FB15k-237 mrr | interval |"
+    assert "| **0.4762** |" in STYLED.to_markdown()
 
 
 def test_latex_has_booktabs_spans_and_minus_signs():
-    source = to_latex(STYLED)
+    source = STYLED.to_latex()
     assert r" & \multicolumn{2}{c}{WN18RR} & FB15k-237 &  \\" in source
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}" in source
     assert r"ours & \textbf{0.4762} & 12.3 & 0.355 [0.350, 0.360]\textsuperscript{\dag{}} & x \\" in source
-    assert "$-$1.5000" in to_latex(TABLE)
-    assert "FB15k-237" in to_latex(TABLE)  # a hyphen in a name is none
-    assert to_latex(STYLED, caption="Results & more", label="tab:results").splitlines()[1:6] == [
+    assert "$-$1.5000" in TABLE.to_latex()
+    assert "FB15k-237" in TABLE.to_latex()  # a hyphen in a name is none
+    assert STYLED.to_latex(caption="Results & more", label="tab:results").splitlines()[1:6] == [
         r"\begin{table}",
         r"\centering",
         r"\caption{Results \& more}",
         r"\label{tab:results}",
         r"\begin{tabular}{lrrrl}",
     ]
-    check_latex(to_latex(TABLE), 9)
+    check_latex(TABLE.to_latex(), 9)
 
 
 def test_programs_get_values_and_the_logarithm_of_p():
@@ -178,7 +178,7 @@ def test_programs_get_values_and_the_logarithm_of_p():
     assert frame["log10_p"][1] == -868.589
     assert list(STYLED.programs()) == ["model", "wn_mrr", "wn_mr", "fb_mrr", "low"]
     assert STYLED.programs()["wn_mrr"] == [0.4762, 0.4701]
-    assert json.loads(to_json(TABLE))[1]["high"] is None
+    assert json.loads(TABLE.to_json())[1]["high"] is None
 
 
 class Long(Rendered):
@@ -208,7 +208,7 @@ def test_latex_is_compiled(tmp_path):
     rows = [(name, Styled(-0.5, -0.6, 0.4, bold=True, mark="\u2020\u2248")) for name in names]
     own = Tabular.named(("model_%", "mrr & more"), rows, tuple(names))
     latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)
-    parts = [to_latex(own), to_latex(STYLED, caption="Results & more: 5%", label="tab:results"), to_latex(latin)]
+    parts = [own.to_latex(), STYLED.to_latex(caption="Results & more: 5%", label="tab:results"), latin.to_latex()]
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "a.tex").write_text(head + "\n\n".join(parts) + "\n\\end{document}\n", encoding="utf-8")
     command = [LATEX, "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
@@ -227,10 +227,10 @@ def test_papers_have_names_of_metrics_percent_and_digits():
     names = ("amri", "tail_optimistic_macro_hits_at_10", "z_mr", "ndcg_at_5", "my_own_f", "adjusted_own")
     expected = ["AMRI", "Hits@10 (tail, optimistic, macro)", "z of MR", "nDCG@5", "my_own_f", "adjusted_own"]
     assert [paper_name(key) for key in names] == expected
-    assert "hits_at_10  ours     0.5123  0.5000" in to_text(PAPER)
+    assert "hits_at_10  ours     0.5123  0.5000" in PAPER.to_text()
     style = {"percent": True, "digits": 1, "labels": {"ours": "This work"}}
-    assert "| Hits@10 | This work | 51.2 | 0.5000 |" in to_markdown(PAPER, **style)
-    assert "| MR | This work | 123.5 | 0.2500 |" in to_markdown(PAPER, **style)
-    assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, percent=True, labels={"hits_at_10": "H10"})
+    assert "| Hits@10 | This work | 51.2 | 0.5000 |" in PAPER.to_markdown(**style)
+    assert "| MR | This work | 123.5 | 0.2500 |" in PAPER.to_markdown(**style)
+    assert "| H10 | ours | 51.23 |" in PAPER.to_markdown(percent=True, labels={"hits_at_10": "H10"})
     with pytest.raises(ValueError, match=r"models by datasets, as RankStudy\.table returns them"):
         Long().to_latex(baseline="ours")

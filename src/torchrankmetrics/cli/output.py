@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.rendering import Tabular, tabular as writers
+from torchrankmetrics.rendering import Tabular
+from torchrankmetrics.rendering.tabular import page
 from torchrankmetrics.validation import check_choice, shorten
 from torchrankmetrics.version import __version__
 
@@ -30,7 +31,6 @@ def arg(text: str) -> Any:
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")]
 
-_PAPERS = {"markdown": writers.to_markdown, "latex": writers.to_latex, "html": writers.to_html}
 _SUFFIXES = dict(zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True))
 
 
@@ -64,16 +64,16 @@ def emit(
     form, printed = format_of(form, output), output is None or str(output) == "-"
     if form == "json":
         fields = {"version": __version__, "files": [], "tasks": None, "confidence_level": None, **about}
-        text = json.dumps({**fields, "rows": json.loads(writers.to_json(table))}, indent=2) + "\n"
+        text = json.dumps({**fields, "rows": json.loads(table.to_json())}, indent=2) + "\n"
     elif form == "csv":
-        text = writers.to_csv(table)
+        text = str(table.to_csv())
     elif form == "html" and title:
-        text = writers.page(title, table)
+        text = page(title, table)
     elif form == "table":  # only a terminal breaks wide tables into blocks
         narrow = printed and sys.stdout is not None and sys.stdout.isatty()
-        text = writers.to_text(table, shutil.get_terminal_size().columns if narrow else None) + "\n"
+        text = table.to_text(shutil.get_terminal_size().columns if narrow else None) + "\n"
     else:
-        text = _PAPERS[form](table, labels={}) + "\n"
+        text = f"{getattr(table, f'to_{form}')()}\n"
     if output is None or printed:
         print(text, end="")
     else:

@@ -18,10 +18,6 @@ Split = Literal["train", "valid", "test"]
 Entities = Literal["all", "train"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 ENTITIES: tuple[Entities, ...] = get_args(Entities)
-# early stopping must not look at test triples, so that each split is filtered by itself and those before it
-KNOWN: Mapping[Split, tuple[Split, ...]] = {split: SPLITS[: i + 1] for i, split in enumerate(SPLITS)}
-
-CandidateHistogram = tuple[IntArray, IntArray]
 _FOLDER = files("torchrankmetrics.datasets") / "data"
 
 
@@ -40,7 +36,7 @@ class DatasetFacts:
         checksum (mapping): SHA-256 of the sorted label lines by split (``benchmarks/make_datasets.py``).
         source (str): origin of the triples.
         licence (str): of the triples.
-        known (mapping): the splits that are filtered out, by split.
+        known (mapping): the splits that are filtered out, by split: itself and those before it.
         histograms (mapping): (2, n) integers by (split, entities, side): ascending num_candidates, and their counts.
     """
 

@@ -1,14 +1,12 @@
 """`KnownTriples`: known positives of both sides, candidate counts, relation categories."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.kg.known_answers import IntArray, KnownAnswers, opened, verify, write_known
+from torchrankmetrics.kg.known_answers import KnownAnswers, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.validation import (
@@ -21,9 +19,6 @@ from torchrankmetrics.validation import (
     one_number,
     shorten,
 )
-
-if TYPE_CHECKING:
-    from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
 
 
 class KnownTriples:
@@ -294,25 +289,3 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
         queries = unique_rows(split_facts(known, side)[0])[0][:, QUERY_AND_ANSWER[side].index(1)]
         many.append(number >= least * torch.bincount(queries, minlength=num_relations).double())
     return torch.where(number > 0, many[1].long() + 2 * many[0].long(), -1)
-
-
-def candidate_histogram(
-    splits: Mapping[str, IntArray],
-    tasks: str,
-    known: Sequence[str],
-    side: EntitySide,
-    *,
-    entities: "Entities",
-    num_entities: int,
-) -> "CandidateHistogram":
-    """Count how many tasks of a split have how many candidates; splits are (n, 3) triples, ``known`` are filtered."""
-    index = KnownTriples(*(torch.from_numpy(splits[name]) for name in known), num_entities=num_entities)
-    triples, candidates = splits[tasks], None
-    if entities == "train":
-        train = splits["train"]
-        ids = np.unique(train[:, [0, 2]])
-        triples = triples[np.isin(triples[:, [0, 2]], ids).all(1) & np.isin(triples[:, 1], train[:, 1])]
-        candidates = torch.from_numpy(ids)
-    counts = index.num_candidates(torch.from_numpy(triples), side, candidates=candidates)
-    numbers, count = np.unique(counts.numpy(), return_counts=True)
-    return numbers, count

@@ -48,9 +48,9 @@ def ink(ax: "Axes") -> Any:
     return ax.xaxis.label.get_color()
 
 
-def legend(ax: "Axes", own: bool) -> None:
-    """Draw a legend beside new axes, and inside given ones."""
-    place: dict[str, Any] = {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
+def legend(ax: "Axes", own: bool = False, **place: Any) -> None:
+    """Draw a legend inside axes, at a place, or beside axes of the own figure."""
+    place |= {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
     ax.legend(frameon=False, fontsize=SMALL, **place)
 
 
@@ -59,8 +59,9 @@ def zero_line(ax: "Axes") -> None:
     ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
 
 
-def label_rows(ax: "Axes", labels: Sequence[str], margin: float = 0.6) -> None:
-    """Label the rows 0, 1, ... from the top, with a margin above and below."""
+def label_rows(ax: "Axes", labels: Sequence[str], below: str, margin: float = 0.6, **style: Any) -> None:
+    """Label the rows 0, 1, ... from the top, with a margin above and below, and the axis below them in a style."""
+    ax.set_xlabel(below, **style)
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 1 + margin, -margin)
 
@@ -149,9 +150,7 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
             content, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None}
         )
     plt.close(fig)
-    text = content.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"\A.*?(?=<svg)|<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{prefix}-', text)
     text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{prefix}-", text)
     # the page sets the size

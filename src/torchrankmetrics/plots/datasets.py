@@ -59,15 +59,12 @@ def intervals_by_dataset(
         ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
     if bars := [(chance[name], y) for y, name in enumerate(cells) if chance and name in chance]:
         ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **draw.CHANCE)
-    draw.label_rows(ax, list(cells), 0.5)
+    draw.label_rows(ax, list(cells), metric, 0.5)
     ax.tick_params(labelsize=draw.SMALL)
     ax.tick_params(axis="y", length=0)
     for row in range(1, len(cells)):
         ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
-    ax.set_xlabel(metric)
-    ax.legend(
-        frameon=False, fontsize=draw.SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3
-    )
+    draw.legend(ax, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
     return fig, ax
 
 
@@ -98,10 +95,9 @@ def differences(
     draw.zero_line(ax)
     if averages:
         ax.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
-    draw.label_rows(ax, names)
+    draw.label_rows(ax, names, label, fontsize=draw.SMALL + 0.5)
     ax.tick_params(labelsize=draw.SMALL)
     ax.locator_params(axis="x", nbins=5)
-    ax.set_xlabel(label, fontsize=draw.SMALL + 0.5)
     return fig, ax
 
 
@@ -136,15 +132,12 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
         ax.plot(ends, [y, y], color=draw.MARKS[1][0], linewidth=4, solid_capstyle="butt")
     ax.plot([1, 1 + ranks.critical_difference], [0.75] * 2, color=color, linewidth=1.4, marker="|", clip_on=False)
     ax.annotate(f"critical difference {ranks.critical_difference:.2f}", (1, 0.75), (0, 4), **small)
-    ax.set_xlim(1, k)
-    ax.set_ylim(-below - 0.5 * half, 1.0)
+    ax.set(xlim=(1, k), ylim=(-below - 0.5 * half, 1.0), xticks=[], yticks=[])
     ax.spines[["left", "right", "top", "bottom"]].set_visible(False)
     ax.axhline(0, color=color, linewidth=1)
     for x in range(1, k + 1):
         ax.plot([x, x], [0, 0.12], color=color, linewidth=1, clip_on=False)
         ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=draw.SMALL)
-    ax.set_xticks([])
-    ax.set_yticks([])
     return fig, ax
 
 
@@ -216,22 +209,18 @@ def by_dataset(
         place = x + (i - (len(models) - 1) / 2) * step
         for panel, view in zip(axes, _VIEWS, strict=True):
             color, _, marker = draw.marks_on(panel)[i]
-            ends = []
-            for numbers, m in zip(found, moments, strict=True):
-                value, *interval = map(affine_view(definition, view, m)[0], numbers)
-                ends.append([value, *sorted(interval)])
-            values, low, high = np.array(ends).T
-            look: dict[str, Any] = {"linestyle": "none", "marker": marker, "markersize": 5.5}
-            panel.plot(place, values, label=model or definition.name, color=color, **look)
-            panel.vlines(place, low, high, color=color, linewidth=1.3)
+            in_view = [
+                list(map(affine_view(definition, view, m)[0], ends)) for ends, m in zip(found, moments, strict=True)
+            ]
+            values, *interval = np.array(in_view).T
+            panel.plot(place, values, marker, label=model or definition.name, color=color, markersize=5.5)
+            panel.vlines(place, *np.sort(interval, axis=0), color=color, linewidth=1.3)
     axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **draw.CHANCE)
     if definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)
     for panel, view in zip(axes, _VIEWS, strict=True):
-        many = len(table) > 3
-        panel.set_xticks(
-            x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=draw.SMALL
-        )
+        turn: dict[str, Any] = {"rotation": 35, "ha": "right"} if len(table) > 3 else {}
+        panel.set_xticks(x, list(table), fontsize=draw.SMALL, **turn)
         panel.set_xlim(-0.5, len(table) - 0.5)
         for border in x[1:] - 0.5:
             panel.axvline(border, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
@@ -247,7 +236,7 @@ def by_dataset(
         entries = axes[0].get_legend_handles_labels()
         fig.legend(*entries, frameon=False, fontsize=draw.SMALL, ncols=4, loc="outside upper center")
     else:
-        axes[0].legend(frameon=False, fontsize=draw.SMALL)
+        draw.legend(axes[0])
     return fig, axes
 
 
@@ -291,7 +280,6 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | Non
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
         draw.beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
     ax.axvline(0, color=draw.ink(ax), linewidth=0.8)
-    draw.label_rows(ax, [str(breakdown["group"][i]) for i in largest])
     note = f" (the {len(largest)} largest of {len(counts)} groups)" * (len(largest) < len(counts))
-    ax.set_xlabel(paper_name(metric) + note)
+    draw.label_rows(ax, [str(breakdown["group"][i]) for i in largest], paper_name(metric) + note)
     return fig, ax

@@ -65,15 +65,12 @@ def rank_ecdf(
         chance = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)  # P(rank <= x) of uniform ranks
         label = "chance" if len(lines) == 1 else f"chance ({', '.join(names)})"
         ax.step(x, chance, where="post", linestyle=(0, (1, 1)), label=label, **draw.CHANCE)
-    ax.set_xscale("log")
     most = max(int(counts.num_candidates[-1]) for _, counts in lines.values())
-    ax.set_xlim(1, most)
+    ax.set(xscale="log", xlim=(1, most), ylim=(0, 1.02))
+    ax.set(xlabel=f"rank x ({rank_type})", ylabel="share of tasks with rank ≤ x")
     ax.xaxis.set_major_formatter("{x:g}")
     if most <= 10:  # less than a decade has labels between, by default as 2 x 10^0
         ax.xaxis.set_minor_formatter("{x:g}")
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel(f"rank x ({rank_type})")
-    ax.set_ylabel("share of tasks with rank ≤ x")
     draw.legend(ax, own)
     return fig, ax
 
@@ -113,10 +110,7 @@ def calibration(
         y = _relative_ecdf(sample, grid)
         ax.plot(grid, y, color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
     ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **draw.CHANCE)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel("share x of the candidates")
-    ax.set_ylabel("tasks answered in the best x")
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="share x of the candidates", ylabel="tasks answered in the best x")
     draw.legend(ax, own)
     return fig, ax
 
@@ -156,9 +150,8 @@ def ties(models: draw.Models, metric: str = "mrr", *, ax: "Axes | None" = None) 
         gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
         label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
         labels.append(f"{name}\n{label}" if name else label)
-    draw.label_rows(ax, labels, 0.5)
-    ax.set_xlabel(paper_name(definition.name))
-    ax.legend(frameon=False, fontsize=draw.SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    draw.label_rows(ax, labels, paper_name(definition.name), 0.5)
+    draw.legend(ax, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
 
 
@@ -197,12 +190,7 @@ def forest(
     >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
     """
     named = results if isinstance(results, Mapping) else {"": results}
-    lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one)]
-    for name in named if metrics is not None else ():
-        known = [row.metric for model, row in lines if model == str(name)]
-        if missing := [metric for metric in metrics or () if metric not in known]:
-            raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
-    lines = [line for line in lines if metrics is None or line[1].metric in metrics]
+    lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one, metrics)]
     draw.check_series(lines, most=None)
     differences = [row for _, row in lines if isinstance(row, Comparison)]
     if len(differences) not in (0, len(lines)):
@@ -224,7 +212,6 @@ def forest(
             parts.insert(1, " − ".join(row.models or ()))
         labels.append(" ".join(filter(None, parts)))
         draw.beside(ax, y, text)
-    draw.label_rows(ax, labels)
     measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
     levels = {one.confidence_level for one in measured}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
@@ -232,7 +219,7 @@ def forest(
         draw.zero_line(ax)
         corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
         label += f", p by {' and '.join(corrections)}" * bool(corrections) + _direction(differences)
-    ax.set_xlabel(f"{'difference' if differences else 'value'}, {label}")
+    draw.label_rows(ax, labels, f"{'difference' if differences else 'value'}, {label}")
     return fig, ax
 
 
@@ -289,13 +276,12 @@ def group_differences(
         ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)
         draw.beside(ax, y, f"{pair.num_tasks} tasks")
     draw.zero_line(ax)
-    draw.label_rows(ax, [str(name_of(group, names)) for group in drawn])
     ax.tick_params(axis="y", labelsize=draw.SMALL)
     measure = pairs[0].measure
     label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
     label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
     label += f"\n{len(drawn)} largest of {len(ids)} groups" * (len(drawn) < len(ids))
-    ax.set_xlabel(label, fontsize=draw.SMALL + 0.5)
+    draw.label_rows(ax, [str(name_of(group, names)) for group in drawn], label, fontsize=draw.SMALL + 0.5)
     return fig, ax
 
 
@@ -310,13 +296,16 @@ def _better(higher: bool | None, models: tuple[str, str] = ("the first", "")) ->
     return "" if higher is None else f"\n{'right' if higher else 'left'} is better for {models[0]}"
 
 
-def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
-    if isinstance(result, Comparison):
-        return (result,)
-    if isinstance(result, Intervals | Comparisons | PairwiseComparisons):
-        return result.rows
-    expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
-    raise TypeError(f"the result{f' of {name!r}' if name else ''} must {expected}; got {type(result).__name__}")
+def _rows(name: str, result: object, metrics: Sequence[str] | None) -> list[Interval | Comparison]:
+    """The rows of a result, of some metrics or of all."""
+    if not isinstance(result, Result):
+        expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
+        raise TypeError(f"the result{f' of {name!r}' if name else ''} must {expected}; got {type(result).__name__}")
+    rows: Sequence[Interval | Comparison] = (result,) if isinstance(result, Comparison) else result.rows
+    known = [row.metric for row in rows]
+    if missing := [metric for metric in metrics or () if metric not in known]:
+        raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
+    return [row for row in rows if metrics is None or row.metric in metrics]
 
 
 def _check_scales(keys: Sequence[str]) -> None:

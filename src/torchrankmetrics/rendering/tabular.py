@@ -4,16 +4,21 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import accumulate, groupby
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from torchrankmetrics.validation import check_int, probability_text, shorten
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Plain = str | int | float | None
 Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequence by id
@@ -111,8 +116,157 @@ class Printed(NamedTuple):
     cells: list[tuple[str, bool, str]]
 
 
+_FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # text that spreadsheets execute, not numbers
+_GAP = "  "
+
+
+class _Style(TypedDict, total=False):
+    percent: bool
+    digits: int | None
+    labels: Mapping[str, str]
+    baseline: str | None
+    stars: bool
+
+
+class Rendered(ABC):
+    """A result that is a table.
+
+    ``to_markdown``, ``to_latex`` and ``to_html`` name metrics as papers do (MRR, Hits@10, AMRI), and take
+
+    - ``percent`` (bool, False): multiply values of metrics that are at most 1 by 100;
+    - ``digits`` (int): decimals of values of metrics;
+    - ``labels`` (dict): text to print instead of a key of a metric, a name of a model or dataset, or a heading;
+    - ``baseline`` (str), ``stars`` (bool): see ``RankStudy.table``; other results raise a ValueError.
+    """
+
+    @abstractmethod
+    def tabular(self) -> "Tabular":
+        """Give columns, cells and notes."""
+
+    def records(self) -> "Tabular":
+        """Give the table of machine formats."""
+        return self.tabular()
+
+    def marked(self, baseline: str | None = None, stars: bool = False, name: str | None = None) -> Self:
+        """Give the table with marks of significance; ``name``: of the baseline in the legend."""
+        raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
+
+    def _styled(self, **style: Any) -> "tuple[Tabular, list[Printed]]":
+        """The table with marks of significance, and its columns with the names of papers."""
+        names, baseline, stars = style.get("labels") or {}, style.pop("baseline", None), style.pop("stars", False)
+        one = self.marked(baseline, stars, names.get(baseline)) if baseline is not None or stars else self
+        return (table := one.tabular()), table.printed(**style | {"labels": names})
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, width: int | None = None) -> str:
+        """Write aligned columns; a table wider than ``width`` characters breaks into blocks that repeat the keys."""
+        table = self.tabular()
+        columns = [(one, _lines(one)) for one in table.printed()]
+        keys = [column for column in columns if column[0].is_key]
+        blocks = [keys]
+        for column in columns:
+            if not column[0].is_key:
+                wide = len(_GAP.join(lines[1] for _, lines in [*blocks[-1], column]))
+                if width is not None and wide > width and len(blocks[-1]) > len(keys):
+                    blocks.append(keys)
+                blocks[-1] = [*blocks[-1], column]
+        texts = "\n\n".join(map(_block, blocks))
+        return "\n".join([texts, *[""] * (len(blocks) > 1), *map(visible, table.notes)])
+
+    def to_markdown(self, **style: Unpack[_Style]) -> str:
+        """Write a table in Markdown; headings above headings become their first words."""
+        table, columns = self._styled(**style)
+        lines = [
+            [_markdown(f"{one.above} {one.title}".strip()) for one in columns],
+            ["---:" if one.is_number else "---" for one in columns],
+            *([_markdown(*cell) for cell in row] for row in zip(*(one.cells for one in columns), strict=True)),
+        ]
+        notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
+
+    def to_latex(self, caption: str | None = None, label: str | None = None, **style: Unpack[_Style]) -> str:
+        """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
+        table, columns = self._styled(**style)
+
+        def line(cells: Iterable[str]) -> str:
+            text = " & ".join(cells) + r" \\"
+            return "{}" + text if text[0] in "[*" else text  # the rule above reads these as an option
+
+        lines = ["% needs \\usepackage{booktabs}"]
+        if caption is not None:
+            lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}"]
+            lines += [] if label is None else [rf"\label{{{label}}}"]
+        lines += [rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}", r"\toprule"]
+        if spans := _spans(columns):
+            heads = (
+                _latex(text) if len(n) == 1 else rf"\multicolumn{{{len(n)}}}{{c}}{{{_latex(text)}}}"
+                for text, n in spans
+            )
+            rules = (rf"\cmidrule(lr){{{n[0]}-{n[-1]}}}" for text, n in spans if text)
+            lines += [line(heads), " ".join(rules)]
+        lines += [line(_latex(one.title) for one in columns), r"\midrule"]
+        for row in zip(*(one.cells for one in columns), strict=True):
+            lines.append(line(_latex("--" if text == "-" else text, bold, mark) for text, bold, mark in row))
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        if table.notes:
+            lines += [r"\par\smallskip", r"{\footnotesize", *(_latex(note) + r"\par" for note in table.notes), "}"]
+        return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
+
+    def to_html(self, **style: Unpack[_Style]) -> str:
+        """Write an HTML ``<table>`` without styles except the alignment."""
+        table, columns = self._styled(**style)
+        return render("rendering/table.html", table=table, columns=columns)
+
+    def _repr_html_(self) -> str:
+        table = self.tabular()
+        if len(table.rows) > 100:
+            note = f"the first 100 of {len(table.rows)} rows"
+            table = replace(table, rows=table.rows[:100], notes=(note, *table.notes))
+        return render("rendering/table.html", table=table, columns=table.printed())
+
+    def to_json(self) -> str:
+        """Write a JSON list of one object per row, with all digits; NaN and infinity become null."""
+        columns = self.records().programs()
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        strict = json.loads(json.dumps(rows), parse_constant=lambda name: None)
+        return json.dumps(strict, indent=2, ensure_ascii=False) + "\n"
+
+    def to_pandas(self) -> "DataFrame":
+        """Return a ``pandas.DataFrame``; ImportError if pandas is not installed."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas; to_csv works without it") from error
+        return pandas.DataFrame(self.records().programs())
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """Write CSV with all digits, None and NaN as empty cells; return the text if ``path`` is None.
+
+        Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV Injection").
+        """
+
+        def cell(value: Plain) -> Plain:
+            if isinstance(value, str):
+                return f"'{value}" if _FORMULA.match(value) else value
+            return "" if value is None or value != value else value
+
+        def line(row: Iterable[Plain]) -> str:
+            written = io.StringIO(newline="")
+            csv.writer(written).writerow(map(cell, row))  # only with its own line ends it quotes cells with "\r"
+            return written.getvalue()[:-2] + "\n"
+
+        columns = self.records().programs()
+        content = "".join(map(line, [columns, *zip(*columns.values(), strict=True)]))
+        if path is None:
+            return content
+        Path(path).write_text(content, encoding="utf-8", newline="")
+        return None
+
+
 @dataclass(frozen=True)
-class Tabular:
+class Tabular(Rendered):
     """A table of results: cells in the order of the columns, and notes of one line each."""
 
     columns: Sequence[Column]
@@ -125,6 +279,10 @@ class Tabular:
     ) -> "Tabular":
         """Build a table of plain columns, of which the first ones are keys."""
         return cls([Column(name, key=i < keys) for i, name in enumerate(names)], rows, notes)
+
+    def tabular(self) -> "Tabular":
+        """Return the table itself."""
+        return self
 
     def programs(self) -> dict[str, list[Plain]]:
         """Columns of machine formats by name; after p-values a column of their logarithms."""
@@ -194,24 +352,6 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-_GAP = "  "
-
-
-def to_text(table: Tabular, width: int | None = None) -> str:
-    """Write aligned columns; a table wider than ``width`` breaks into blocks that repeat the keys."""
-    columns = [(one, _lines(one)) for one in table.printed()]
-    keys = [column for column in columns if column[0].is_key]
-    blocks = [keys]
-    for column in columns:
-        if not column[0].is_key:
-            wide = sum(_width(lines[1]) + len(_GAP) for _, lines in [*blocks[-1], column]) - len(_GAP)
-            if width is not None and wide > width and len(blocks[-1]) > len(keys):
-                blocks.append(keys)
-            blocks[-1] = [*blocks[-1], column]
-    texts = "\n\n".join(map(_block, blocks))
-    return "\n".join([texts, *[""] * (len(blocks) > 1), *map(visible, table.notes)])
-
-
 def _width(text: str) -> int:
     """Columns of a terminal that a text takes: wide characters take two, combining ones none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
@@ -246,18 +386,6 @@ def _markdown(text: str, bold: bool = False, mark: str = "") -> str:
     return (f"**{text}**" if bold else text) + mark
 
 
-def to_markdown(table: Tabular, **style: Any) -> str:
-    """Write a table as Markdown in a style of ``Tabular.printed``; headings above headings become their first words."""
-    columns = table.printed(**style)
-    lines = [
-        [_markdown(f"{one.above} {one.title}".strip()) for one in columns],
-        ["---:" if one.is_number else "---" for one in columns],
-        *([_markdown(*cell) for cell in row] for row in zip(*(one.cells for one in columns), strict=True)),
-    ]
-    notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
-
-
 _COMMANDS = {c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "†": r"\dag{}", "‡": r"\ddag{}", '"': "''"}
 _COMMANDS |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}"}
 _COMMANDS |= {"|": r"\textbar{}", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$"}
@@ -271,44 +399,11 @@ def _latex(text: str, bold: bool = False, mark: str = "") -> str:
     return (rf"\textbf{{{escaped}}}" if bold else escaped) + (rf"\textsuperscript{{{_latex(mark)}}}" if mark else "")
 
 
-def to_latex(table: Tabular, caption: str | None = None, label: str | None = None, **style: Any) -> str:
-    """Write a ``tabular`` with the rules of booktabs; with a caption inside a ``table``."""
-
-    def line(cells: Iterable[str]) -> str:
-        text = " & ".join(cells) + r" \\"
-        return "{}" + text if text[0] in "[*" else text  # the rule above reads these as an option
-
-    columns = table.printed(**style)
-    lines = ["% needs \\usepackage{booktabs}"]
-    if caption is not None:
-        lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}"]
-        lines += [] if label is None else [rf"\label{{{label}}}"]
-    lines += [rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}", r"\toprule"]
-    if spans := _spans(columns):
-        lines.append(
-            line(_latex(text) if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{_latex(text)}}}" for text, n in spans)
-        )
-        ends = accumulate(n for _, n in spans)
-        rules = [rf"\cmidrule(lr){{{end - n + 1}-{end}}}" for (text, n), end in zip(spans, ends, strict=True) if text]
-        lines.append(" ".join(rules))
-    lines += [line(_latex(one.title) for one in columns), r"\midrule"]
-    for row in zip(*(one.cells for one in columns), strict=True):
-        lines.append(line(_latex("--" if text == "-" else text, bold, mark) for text, bold, mark in row))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    if table.notes:
-        lines += [r"\par\smallskip", r"{\footnotesize", *(_latex(note) + r"\par" for note in table.notes), "}"]
-    return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
-
-
-def _spans(columns: Sequence[Printed]) -> list[tuple[str, int]]:
-    """Texts above the headings with their numbers of columns; empty if there are none."""
-    found = [(text, len(list(group))) for text, group in groupby(columns, key=lambda one: one.above)]
+def _spans(columns: Sequence[Printed]) -> list[tuple[str, list[int]]]:
+    """Texts above the headings with the numbers of their columns, from 1; empty if there are none."""
+    numbers = groupby(range(1, len(columns) + 1), key=lambda i: columns[i - 1].above)
+    found = [(text, list(group)) for text, group in numbers]
     return found if any(text for text, _ in found) else []
-
-
-def to_html(table: Tabular, **style: Any) -> str:
-    """Write an HTML ``<table>`` without styles except the alignment."""
-    return render("rendering/table.html", table=table, style=style)
 
 
 def page(title: str, table: Tabular) -> str:
@@ -332,34 +427,3 @@ def _environment() -> Any:
     css = (folder / "rendering/page.css").read_text("utf-8")
     environment.globals |= {"spans": _spans, "visible": visible, "css": css}
     return environment
-
-
-_FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # text that spreadsheets execute, not numbers
-
-
-def to_csv(table: Tabular) -> str:
-    """Write CSV with all digits, None and NaN as empty cells.
-
-    Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV Injection").
-    """
-
-    def cell(value: Plain) -> Plain:
-        if isinstance(value, str):
-            return f"'{value}" if _FORMULA.match(value) else value
-        return "" if value is None or value != value else value
-
-    def line(row: Iterable[Plain]) -> str:
-        written = io.StringIO(newline="")
-        csv.writer(written).writerow(map(cell, row))  # only with its own line ends it quotes cells with "\r"
-        return written.getvalue()[:-2] + "\n"
-
-    columns = table.programs()
-    return "".join(map(line, [columns, *zip(*columns.values(), strict=True)]))
-
-
-def to_json(table: Tabular) -> str:
-    """Write a JSON list of one object per row, with all digits; NaN and infinity become null."""
-    columns = table.programs()
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    strict = json.loads(json.dumps(rows), parse_constant=lambda name: None)
-    return json.dumps(strict, indent=2, ensure_ascii=False) + "\n"

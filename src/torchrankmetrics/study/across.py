@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.stats import rankdata, t as student
@@ -29,10 +29,10 @@ _LEGEND = (
     "random: all runs are significantly better than random ranking"
 )
 _HERE = "these datasets"
-_Key, _Row = TypeVar("_Key"), TypeVar("_Row")
+_Row = TypeVar("_Row")
 
 
-def _row_at(rows: Mapping[_Key, _Row], key: _Key) -> _Row:
+def _row_at(rows: Mapping[Any, _Row], key: object) -> _Row:
     if key not in rows:
         raise KeyError(f"{shorten(key)} is missing; available: {', '.join(map(str, rows))}")
     return rows[key]

@@ -15,7 +15,7 @@ import torch
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.evaluations import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name
-from torchrankmetrics.rendering.tabular import render, to_json
+from torchrankmetrics.rendering.tabular import render
 from torchrankmetrics.study.across import ranking
 from torchrankmetrics.study.runs import LoadedRun
 from torchrankmetrics.study.tables import Rows, StudyTable
@@ -137,7 +137,7 @@ class Page:
             "models": study.models,
             "datasets": study.datasets,
             "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],
-            "tables": {name: json.loads(to_json(one)) for name, one in tables.items()},
+            "tables": {name: json.loads(one.to_json()) for name, one in tables.items()},
             "notes": {name: list(one.notes) for name, one in tables.items()},
             "warnings": self.warnings,
         }

@@ -55,7 +55,7 @@ class RankStudy:
     def __init__(self) -> None:
         self.runs: dict[tuple[str, str, str], Run] = {}
         self._first: dict[str, list[str]] = {"model": [], "dataset": []}  # names to list first
-        self._loaded: dict[str, dict[str, DataSet]] = {}  # the least recently used first
+        self._loaded: dict[str, dict[str, DataSet]] = {}
         self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
         self._foreign: set[str] = set()  # names of given values that are not metrics of the package
 
@@ -202,15 +202,13 @@ class RankStudy:
     def _parts(self, name: str) -> dict[str, DataSet]:
         """The runs of a dataset by the metric of their values; the metric of ranks is ""."""
         check_choice("dataset", name, self.datasets)
-        if (found := self._loaded.pop(name, None)) is None:
-            runs = [run for run in self.runs.values() if run.dataset == name]
-            order = self.models.index
+        if name not in self._loaded:
+            runs, order = [run for run in self.runs.values() if run.dataset == name], self.models.index
             found = DataSet.load(sorted(runs, key=lambda run: (order(run.model), natural(run.seed))))
-        self._loaded[name] = found
-        for oldest in list(self._loaded)[:-1]:
-            if sum(run.num_rows for run in self.runs.values() if run.dataset in self._loaded) > _MOST_ROWS:
-                del self._loaded[oldest]
-        return found
+            if sum(run.num_rows for run in self.runs.values() if run.dataset in (name, *self._loaded)) > _MOST_ROWS:
+                self._loaded.clear()
+            self._loaded[name] = found
+        return self._loaded[name]
 
     def _part(self, name: str, measure: Measure) -> tuple[DataSet, Measure]:
         """The runs of a dataset with values of a measure, and the measure; given values have their own."""

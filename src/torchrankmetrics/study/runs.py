@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,9 +137,7 @@ class _GivenValues(PairedSource):
 
     def sample(self, *options: Any) -> ValueSample:  # type: ignore[override]
         """The values."""
-        samples, _ = super().sample(*options)
-        sample: ValueSample = samples[0]
-        return sample
+        return super().sample(*options)[0][0]  # type: ignore[no-any-return]
 
     def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Compute a result."""
@@ -208,15 +207,11 @@ class DataSet:
     """The runs of a dataset by model, read and aligned; of values of queries those of one ``metric``."""
 
     def __init__(self, runs: Sequence[LoadedRun], metric: str = "") -> None:
-        self.metric = metric
-        self.models: dict[str, list[LoadedRun]] = {}
-        for run in runs:
-            self.models.setdefault(run.run.model, []).append(run)
-        self.runs = [run for runs in self.models.values() for run in runs]
+        self.metric, self.runs = metric, runs  # in the order of their models
+        self.models = {name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)}
         # the tasks that most runs share
-        known = Counter(run.tasks for run in self.runs if run.tasks).most_common(1)
-        tasks = known[0][0] if known else ""
-        self.reference = next(run for run in self.runs if run.tasks == tasks)
+        ((tasks, _),) = Counter(run.tasks for run in runs if run.tasks).most_common(1) or [("", 0)]
+        self.reference = next(run for run in runs if run.tasks == tasks)
         self.aligned = {m: runs for m, runs in self.models.items() if tasks and {run.tasks for run in runs} == {tasks}}
 
     @classmethod

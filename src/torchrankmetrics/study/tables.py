@@ -1,11 +1,11 @@
 """StudyTable: models by datasets with intervals and marks of significance."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm
@@ -30,7 +30,6 @@ Pair = tuple[str, str]
 Results = Mapping[Pair, DatasetResult]  # by key of the metric and dataset
 Place = tuple[str, str, str]  # key of the metric, model and dataset
 Cells = dict[Place, Cell]
-Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ class StudyTable(Rendered):
     @property
     def num_tests(self) -> int:
         """Number of pairs of models in the family of the marks."""
-        return sum(len(one.pairs) for one in self.results.values())
+        return len(_pairs(self.results))
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -170,15 +169,13 @@ class StudyTable(Rendered):
         lines: list[list[Entry]] = []
         for data, one, model in product(self.facts, self.measures, self.models):
             facts, cell = self.facts[data], self.cell(model, data, one.key)
-            line: list[Entry] = [model, data, one.key]
-            if cell is None:
-                line += [None] * 11
-            else:
-                line += [cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share]
+            values: list[Entry] = [None] * 11
+            if cell is not None:
+                values = [cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share]
                 better = None if cell.is_better_than_random is None else int(cell.is_better_than_random)
-                line += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
-            line += [self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None]
-            lines.append([*line, facts.tie_rates.get(model)])
+                values += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
+            about = self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None
+            lines.append([model, data, one.key, *values, *about, facts.tie_rates.get(model)])
         return Tabular.named(_RECORD.split(), lines, self.notes, keys=3)
 
     def _entry(self, one: Measure, model: str | None, data: str) -> Entry:
@@ -203,17 +200,19 @@ class StudyTable(Rendered):
     @cached_property
     def _p_baseline(self) -> dict[Place, float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
-        return _holm(
-            {
-                (key, b if a == self.baseline else a, data): values[-1]
-                for (key, data), one in self.results.items()
-                for (a, b), values in one.pairs.items()
-                if self.baseline in (a, b)
-            }
-        )
+        own = {}
+        for (key, data, a, b), p in _pairs(self.results).items():
+            if self.baseline in (a, b):
+                own[key, b if a == self.baseline else a, data] = p
+        return _holm(own)
 
 
-def _holm(p: Mapping[Key, float]) -> dict[Key, float]:
+def _pairs(results: Results) -> dict[tuple[str, str, str, str], float]:
+    """P-values of all pairs of models by (metric, dataset, a, b)."""
+    return {(*place, *pair): p for place, one in results.items() for pair, (*_, p) in one.pairs.items()}
+
+
+def _holm(p: Mapping[Any, float]) -> dict[Any, float]:
     """Adjusted p-values of one family, by key."""
     return dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
 
@@ -222,7 +221,7 @@ def marked_cells(
     measures: Sequence[Measure], results: Results, p_random: Mapping[Pair, Mapping[Pair, float]], alpha: float
 ) -> Cells:
     """Test all pairs of models as one family, and each metric against random ranking."""
-    p_pairs = _holm({(place, pair): values[-1] for place, one in results.items() for pair, values in one.pairs.items()})
+    p_pairs = _holm(_pairs(results))
     directions = {measure.key: measure.higher_is_better for measure in measures}
     better: dict[Place, bool] = {}
     for key in directions:
@@ -231,7 +230,7 @@ def marked_cells(
             better[key, model, data] = p <= alpha and better.get((key, model, data), True)
     cells: Cells = {}
     for (key, data), one in results.items():
-        adjusted = {pair: p_pairs[(key, data), pair] for pair in one.pairs}
+        adjusted = {pair: p_pairs[key, data, *pair] for pair in one.pairs}
         for model, cell in _ranked(one, adjusted, directions[key], alpha).items():
             place = key, model, data
             known = None if math.isnan(cell.value) else better.get(place)

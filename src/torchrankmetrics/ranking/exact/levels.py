@@ -210,3 +210,8 @@ class _Int8Level(Level):
         reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
         ready = (reach < _LARGEST) & (scale > 1 / _RANGE) & (scale < _RANGE) & norm.isfinite()
         return [part.float() for part in given], ready
+
+
+def kind_of(precision: torch.dtype) -> type[Level]:
+    """Return the class of the level of a precision."""
+    return _Int8Level if precision == INT8 else Level

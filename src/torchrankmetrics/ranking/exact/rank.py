@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.levels import Level, _Int8Level, cost, precisions
+from torchrankmetrics.ranking.exact.levels import Level, cost, kind_of, precisions
 from torchrankmetrics.ranking.exact.pairs import Pairs
 from torchrankmetrics.ranking.exact.problem import (
     FLOAT32,
@@ -50,8 +50,7 @@ class Cascade:
         self._problem, self._tiles = problem, tiles
         self._counts, self._targets = Counts(problem.row), TargetScores(problem)
         self._ordinary = (self._targets.kind == 0).nonzero()[:, 0]
-        kinds = [_Int8Level if dtype == INT8 else Level for dtype in precisions]
-        self._levels = [kind(dtype, problem, self._targets) for kind, dtype in zip(kinds, precisions, strict=True)]
+        self._levels = [kind_of(dtype)(dtype, problem, self._targets) for dtype in precisions]
         self._pairs = Pairs(problem, self._targets, self._counts)
         self._in_pairs = cost(FLOAT32, problem.width) / cost(None, problem.width)  # a score
         self._start = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
