@@ -3,10 +3,12 @@
 `rank_triples`, temporal facts, complex queries, alignment, PyG and the sequential evaluation all run this loop.
 """
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -149,7 +151,7 @@ class LoopOptions(NamedTuple):
 
 
 class QuerySide:
-    """The unique queries of one side, from the query (n, k) and entity (n,) of each of some ``tasks``."""
+    """The unique queries of one side, and the ranking tasks of each, from the query (n, k) and entity (n,) of each."""
 
     def __init__(
         self,
@@ -159,9 +161,8 @@ class QuerySide:
         own: Tensor,
         known: Callable[..., Any] | None,
         options: LoopOptions,
-        tasks: Tensor | None = None,
     ) -> None:
-        self.name, self.score, self.own, self.known, self.options, self.tasks = name, score, own, known, options, tasks
+        self.name, self.score, self.own, self.known, self.options = name, score, own, known, options
         self.queries, self.row = unique_rows(queries)
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))
@@ -175,10 +176,14 @@ class QuerySide:
 
     def part(self, queries: Tensor) -> "QuerySide":
         """Select some of the queries, by their indices (b,), and their tasks."""
-        parts = [self.order[self.border[i] : self.border[i + 1]] for i in queries.tolist()]
-        tasks = torch.cat(parts).sort().values
-        given = self.queries[self.row[tasks]], self.own[tasks]
-        return QuerySide(self.name, self.score, *given, self.known, self.options, tasks)
+        part = copy.copy(self)
+        tasks = [self.order[self.border[i] : self.border[i + 1]] for i in queries.tolist()]
+        part.queries, part.order = self.queries[queries], torch.cat(tasks)
+        part.border = [0, *accumulate(map(len, tasks))]
+        place = torch.zeros_like(self.row[: len(self.queries)])
+        place[queries] = torch.arange(len(queries), device=place.device)
+        part.row = place[self.row]
+        return part
 
     def rank(self, group: Tensor, bar: Any) -> RankTable:
         """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
@@ -216,9 +221,8 @@ class QuerySide:
     def _rank_batch(self, first: int, last: int, group: Tensor) -> tuple[RankTable, int, int]:
         """Rank the tasks of some queries; also return the number of scores of a query, and their size in bytes."""
         options, ids, score = self.options, self.queries[first:last].unbind(1), self.score
-        places = self.order[self.border[first] : self.border[last]]
-        target = self.row[places] - first, self.own[places]
-        tasks = places if self.tasks is None else self.tasks[places]
+        tasks = self.order[self.border[first] : self.border[last]]
+        target = self.row[tasks] - first, self.own[tasks]
         slices = None if self.known is None else self.known(*ids)
         with options.shard.joining() as shard:
             if self.is_exact:
