@@ -77,9 +77,9 @@ def test_constants_on_the_class_are_those_of_its_metrics(kind: type[RankMetric])
 
 
 BOUNDS = {
-    "mr hmr gmr median_rank power_mean_rank_minus_2 power_mean_rank_inf": (1, None),
-    "mrr hits_at_3 imr igmr inverse_median_rank p_mr": (0, 1),
-    "normalized_mrr": (0, None),
+    "mr first_mr hmr gmr median_rank power_mean_rank_minus_2 power_mean_rank_inf": (1, None),
+    "mrr hits_at_3 imr igmr inverse_median_rank p_mr ndcg recall_at_3": (0, 1),
+    "normalized_mrr dcg": (0, None),
     "amri": (-1, 1),
     "adjusted_gmr": (None, 1),
     "amr z_mrr rank_std tie_rate": (None, None),  # plots would call a bound of rank_std the best value

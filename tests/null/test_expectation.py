@@ -166,7 +166,8 @@ def test_an_unavailable_expectation_raises_with_the_remedy(metric, weights):
 @pytest.mark.parametrize(
     ("counts", "weights", "error"),
     [([], None, ValueError), ([0, 3], None, ValueError), ([3], [-1.0], ValueError), ([3], [math.nan], ValueError),
-     ([3, 4], [1.0], ValueError), ([3.5], None, TypeError), ([3], [0.0], ValueError)],
+     ([3, 4], [1.0], ValueError), ([3.5], None, TypeError), ([3], [0.0], ValueError),
+     (CandidateCounts.of([3]), [1.0], ValueError)],
 )  # fmt: skip
 def test_bad_counts(counts, weights, error):
     with pytest.raises(error):

@@ -177,6 +177,7 @@ def test_other_metrics_raise():
             lambda: d.R_PRECISION.values(sample_of((3, [(1, 1, 1)])), "realistic"),
         ),
         (r"in 1..num_candidates, below 2\^62; got 4 of 3", lambda: d.R_PRECISION.moments([5, 3], [5, 4])),
+        ("got 0 of 5 candidates", lambda: d.R_PRECISION.moments([5], [0])),
     ):
         with pytest.raises(ValueError, match=message):
             call()
