@@ -39,7 +39,8 @@ class RankAccumulator:
         process_group (ProcessGroup, default None): as in ``rank_embeddings``.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if columns are missing.
+        TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if columns are missing. An
+            error in ``update`` is raised on its process only.
 
     >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
     >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))
