@@ -74,6 +74,7 @@ FOREIGN = {
     "cut header": (lambda c: c[:1000], "header is damaged or cut"),
     "no sides": (lambda c: changed(c, b'"sides"', b'"edges"'), "its header is inconsistent"),
     "no sizes": (lambda c: changed(c, b'"sizes"', b'"dizes"'), "its header is inconsistent"),
+    "four arrays": (lambda c: changed(c, b'"lengths": [', b'"lengths": [0, '), "too many values"),
     "newer": (lambda c: changed(c, b"triples 2\n", b"triples 3\n"), "it has version 3; this library reads 1, 2"),
     "other order": (lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()), f"its numbers are {OTHER}-endian"),
 }

@@ -280,7 +280,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     if (order := about["byteorder"]) != sys.byteorder:
         raise ValueError(f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it here")
     sides = {side: [about["sides"][side][key] for key in _ABOUT] for side in ("tail", *about["sides"])}
-    lengths = [length for *_, own, _ in sides.values() for length in own]
+    lengths = [length for *_, (key, start, answers), _ in sides.values() for length in (key, start, answers)]
     blocks = 0 if version == _VERSIONS[0] else sum(-(-length // _ENTRIES) for length in lengths)
     if size != (needed := _HEADER + _ITEM * sum(lengths) + _DIGEST * blocks):
         raise ValueError(f"it has {size} bytes, but its header declares {needed}")
