@@ -60,6 +60,18 @@ class CompiledIntervalCounter:
 counter = CompiledIntervalCounter
 
 
+def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
+    """Round float32 vectors (n, d) to int8 times a scale each: int8 (n, d), scales and lengths of the errors, float32.
+
+    Vectors that are not finite, or too small for an exact scale, become zeros with a scale of 1.
+    """
+    given = vectors.contiguous().numpy()
+    found = np.empty(given.shape, np.int8), np.ones(len(given), np.float32), np.empty(len(given), np.float32)
+    pieces = cuts(len(given), given.size // _PER_THREAD)
+    side_by_side(_quantize, [(given, given.view(np.int32), *found, *piece) for piece in pieces])
+    return tuple(torch.from_numpy(part) for part in found)
+
+
 @numba.njit(nogil=True, cache=True)
 def _scan(tile, tasks, columns, limits, totals, entries):
     left, limit, first, last = limits
@@ -89,7 +101,7 @@ def _mark(tile, begin, end, task, tasks, columns, above, inside):
 # the slices are taken here, where counting their references costs nothing; loops over the cells do not vectorise
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, inline="always")
 def _mark_interval(tile, begin, end, task, tasks, columns, above, inside):
     cells, least, most = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
     for j in range(cells.shape[0]):
@@ -97,7 +109,7 @@ def _mark_interval(tile, begin, end, task, tasks, columns, above, inside):
         above[j], inside[j] = np.uint8(over), np.uint8((cells[j] >= least) & (not over))
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+@numba.njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
 def _mark_int8(tile, begin, end, task, tasks, columns, above, inside):
     cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
     by_error, by_norm, slack = tasks[3][task], tasks[4][task], tasks[5][task]
@@ -121,6 +133,26 @@ def _choose_mark(tile, begin, end, task, tasks, columns, above, inside):
     return lambda tile, begin, end, task, tasks, columns, above, inside: mark(
         tile, begin, end, task, tasks, columns, above, inside
     )
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _quantize(given, bits, out, scale, error, first, last):
+    most, absolute = np.zeros(1, np.int32), np.int32(0x7FFFFFFF)
+    largest = most.view(np.float32)
+    for i in range(first, last):
+        highest, square = np.int32(0), np.float32(0)
+        for k in range(bits.shape[1]):  # bits of numbers without a sign are in their order
+            highest = max(highest, bits[i, k] & absolute)
+        most[0], out[i] = highest, 0
+        if np.float32(127 * 2.0**-120) < largest[0] < np.float32(np.inf):
+            scale[i] = largest[0] / np.float32(127)
+            inverse = np.float32(1) / scale[i]
+            for k in range(bits.shape[1]):
+                out[i, k] = np.int8(np.int32(np.rint(given[i, k] * inverse)))
+        for k in range(bits.shape[1]):
+            apart = given[i, k] - np.float32(out[i, k]) * scale[i]
+            square += apart * apart
+        error[i] = np.sqrt(square)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -110,31 +110,18 @@ def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
 _MORE = 1 + 2.0**-18  # for the rounding of float32 computations
 _STEP = 2.0**-20  # relative error of a score and of a true one, as the kernel computes them
 _RANGE = 2.0**60  # scales between its inverse and it neither overflow nor vanish
-_NUMBERS = 1 << 18  # rounded at once
 _LARGEST = 2.0**29  # so that a cell that is not counted stays below everything
 _RATIO = 2.0**-10  # vectors so much shorter than the longest are zeros
 
 
 def _quantized(vectors: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
-    """Round floats (n, d) of some norms to int8 (n, d) times a scale each; the scales, and bounds of what that changes.
+    """Round floats (n, d) of some norms to int8 (n, d) times a scale each; the scales, and bounds of the errors."""
+    from torchrankmetrics.ranking.exact.kernels import quantized
 
-    Vectors that are not finite, or too small for an exact scale, become zeros with a scale of 1.
-    """
-    found = []
-    for part in torch.split(vectors, max(1, _NUMBERS // vectors.shape[1])):
-        given = part.float()
-        scale = given.abs().amax(1, keepdim=True) / 127
-        is_usable = (scale > 2.0**-120) & (scale < torch.inf)
-        scale = torch.where(is_usable, scale, 1.0)
-        whole = (given / scale).round_()
-        if not bool(is_usable.all()):
-            whole[~is_usable[:, 0]] = 0.0
-        matrix = whole.to(torch.int8)
-        error = torch.linalg.vector_norm(whole.mul_(scale).sub_(given), dim=1)
-        found.append((matrix, scale[:, 0].double(), error.double()))
-    matrix, scale, error = (torch.cat(parts) for parts in zip(*found, strict=True))
+    matrix, scale, error = quantized(vectors.float())
     terms = vectors.shape[1] + 8
-    return matrix, scale, error * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
+    error = error.double() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
+    return matrix, scale.double(), error
 
 
 class _Int8Level(Level):
