@@ -346,7 +346,7 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
 
 
 def test_colors_differ_for_every_kind_of_color_vision() -> None:
-    """Seen without one kind of cone (Machado et al. 2009, severity 1): the colours stay apart in red, green, blue."""
+    """Seen without one kind of cone (Machado et al. 2009, severity 1): the colors stay apart in red, green, blue."""
     without = [
         np.eye(3),
         np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),

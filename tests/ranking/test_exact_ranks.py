@@ -272,3 +272,24 @@ def test_which_precisions_pay_is_measured_on_the_processor_whatever_the_default_
         found = rank_embeddings(queries, candidates, target)
     scores = queries.double() @ candidates.double().T
     assert torch.equal(found.optimistic, 1 + (scores > scores.gather(1, target[:, None])).sum(1))
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="int8 needs Numba")
+def test_rounding_to_int8_by_rows():
+    from torchrankmetrics.ranking.exact.kernels import quantized
+
+    rows = torch.randn(60, 33, generator=torch.Generator().manual_seed(0)) * torch.logspace(-30, 15, 60)[:, None]
+    rows[0], rows[1, 3], rows[2, 5], rows[3], rows[4] = 0.0, torch.nan, -torch.inf, 1e-40, rows[4] * 1e-20
+    whole, scale, error = quantized(rows)
+    largest = rows.abs().amax(1)
+    is_usable = (largest > 127 * 2.0**-120) & (largest < torch.inf)
+    assert is_usable[5:].all()
+    assert not is_usable[:4].any()
+    assert (scale[~is_usable] == 1).all()
+    assert (whole[~is_usable] == 0).all()
+    assert (whole[is_usable].int().abs().amax(1) == 127).all()
+    exact = rows[is_usable].double() - whole[is_usable].double() * scale[is_usable].double()[:, None]
+    assert (exact.abs() <= scale[is_usable].double()[:, None] * (0.5 + 1e-4)).all()
+    torch.testing.assert_close(
+        error[is_usable].double(), torch.linalg.vector_norm(exact, dim=1), rtol=1e-4, atol=2.0**-60
+    )

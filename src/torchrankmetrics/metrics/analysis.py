@@ -164,11 +164,17 @@ class Analysis:
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """Yield the rows of each group, by ascending id."""
-        ids, rows = np.unique(self.group), self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
-        ends = np.searchsorted(Columns(rows).group, ids, side="right")
-        for group, own in zip(ids.tolist(), np.split(rows, ends), strict=False):  # nothing is left at the end
+        ids = np.unique(self.group)
+
+        def parts(rows: Rows) -> list[Rows]:
+            rows = rows[np.argsort(Columns(rows).group, kind="stable")]
+            return np.split(rows, np.searchsorted(Columns(rows).group, ids[1:]))
+
+        # without rows there is no group, but one empty part
+        for group, rows, table_rows in zip(ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False):
             part = Analysis.__new__(Analysis)
-            part.table_rows, part.has_queries, part._cache, part._warned = own, self.has_queries, {}, self._warned
+            part.rows, part.table_rows = rows, table_rows  # rows of queries are merged once, not in every group
+            part.has_queries, part._cache, part._warned = self.has_queries, {}, self._warned
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -221,7 +227,7 @@ class Analysis:
         return found and f"{found}: {_REVERSED}"
 
 
-_REVERSED = "are the scores distances? Of scores higher is better, pass -distances"
+_REVERSED = "are the scores distances? Higher scores must be better; pass -distances"
 
 
 def far_below_chance(rows: Rows) -> str:

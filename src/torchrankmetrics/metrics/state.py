@@ -25,7 +25,7 @@ Gather = Callable[..., list[Tensor]]
 KEY = "rows"  # of the state in a state_dict
 _WRITER = "process"
 _COMPACT_FROM = 1 << 16
-# held while blocks are appended or replaced; one for all buffers, so that buffers can be pickled
+# locked while blocks are appended or replaced; one lock for all buffers, so that buffers can be pickled
 _LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)

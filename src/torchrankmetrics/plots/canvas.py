@@ -26,8 +26,8 @@ Models = Evaluation | Mapping[str, Evaluation]
 """One evaluation, or several by name."""
 
 
-# Colour, line and marker of a series; any two of them suffice. The colours are ordered from dark to light, so that they
-# stay apart in gray, and their hues stay apart for colour-blind readers (Okabe and Ito).
+# Color, line and marker of a series; any two of them suffice. The colors are ordered from dark to light, so that they
+# stay apart in gray, and their hues stay apart for color-blind readers (Okabe and Ito).
 MARKS = (
     ("#000000", "-", "o"),
     ("#0072b2", "--", "s"),
@@ -39,7 +39,7 @@ MARKS = (
 
 
 def marks_on(ax: "Axes") -> list[tuple[Any, str, str]]:
-    """The marks, of which the first has the colour of the axes: black on white paper, white in a dark style."""
+    """The marks, of which the first has the color of the axes: black on white paper, white in a dark style."""
     return [(ink(ax), *MARKS[0][1:]), *MARKS[1:]]
 
 

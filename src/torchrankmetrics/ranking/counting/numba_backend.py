@@ -165,7 +165,7 @@ def _compare(keys, begin, end, limit):
 
 @overload(_compare)
 def _choose_compare(keys, begin, end, limit):
-    # counters as wide as the keys, or else the loop does not vectorise
+    # counters as wide as the keys, or else the loop does not vectorize
     integer: Any = {16: np.int16, 64: np.int64}.get(keys.dtype.bitwidth, np.int32)
 
     def compare(keys, begin, end, limit):
@@ -192,7 +192,7 @@ def _choose_compare(keys, begin, end, limit):
 @numba.njit(nogil=True, cache=True)
 def _num_nan(keys, infinity):
     nan = np.int32(0)
-    for j in range(len(keys)):  # by an index, or else the loop does not vectorise
+    for j in range(len(keys)):  # by an index, or else the loop does not vectorize
         nan = np.int32(nan + np.int32(_is_nan(keys[j], infinity)))
     return int(nan)
 
@@ -224,7 +224,7 @@ def _search(keys, number, size, sign, search):
     """Add how many keys are between the limits, to between[2i], and equal to limit i, to between[2i + 1]."""
     ordered, tree, between = search
     node, level = np.ones(len(keys), np.uint32), 1
-    while level < size:  # one level for all keys, which vectorises
+    while level < size:  # one level for all keys, which vectorizes
         for j in range(len(keys)):
             node[j] = np.uint32(np.uint32(2) * node[j] + np.uint32(not (keys[j] <= tree[node[j]])))
         level *= 2

@@ -98,7 +98,7 @@ def _mark(tile, begin, end, task, tasks, columns, above, inside):
     """Flag the cells [begin, end) that are above and inside, by the number of arrays that describe the tasks."""
 
 
-# the slices are taken here, where counting their references costs nothing; loops over the cells do not vectorise
+# inlined, because a call for each block takes twice as long; loops over the cells do not vectorize
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
@@ -137,13 +137,13 @@ def _choose_mark(tile, begin, end, task, tasks, columns, above, inside):
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _quantize(given, bits, out, scale, error, first, last):
-    most, absolute = np.zeros(1, np.int32), np.int32(0x7FFFFFFF)
-    largest = most.view(np.float32)
+    highest_bits, without_sign = np.zeros(1, np.int32), np.int32(0x7FFFFFFF)
+    largest = highest_bits.view(np.float32)
     for i in range(first, last):
         highest, square = np.int32(0), np.float32(0)
         for k in range(bits.shape[1]):  # bits of numbers without a sign are in their order
-            highest = max(highest, bits[i, k] & absolute)
-        most[0], out[i] = highest, 0
+            highest = max(highest, bits[i, k] & without_sign)
+        highest_bits[0], out[i] = highest, 0
         if np.float32(127 * 2.0**-120) < largest[0] < np.float32(np.inf):
             scale[i] = largest[0] / np.float32(127)
             inverse = np.float32(1) / scale[i]

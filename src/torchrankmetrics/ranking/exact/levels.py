@@ -116,7 +116,7 @@ _RATIO = 2.0**-10  # vectors so much shorter than the longest are zeros
 
 def _quantized(vectors: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
     """Round floats (n, d) of some norms to int8 (n, d) times a scale each; the scales, and bounds of the errors."""
-    from torchrankmetrics.ranking.exact.kernels import quantized
+    from torchrankmetrics.ranking.exact.kernels import quantized  # Numba is optional
 
     matrix, scale, error = quantized(vectors.float())
     terms = vectors.shape[1] + 8

@@ -46,7 +46,7 @@ def lengths(vectors: Tensor) -> Tensor:
         squares: Tensor = choose_intervals(vectors).products(vectors, vectors, every, every)
         return squares.sqrt_()
     parts = _parts(vectors)
-    buffer = torch.empty_like(parts[0], dtype=FLOAT64)  # memory that is mapped anew takes five times the time
+    buffer = torch.empty_like(parts[0], dtype=FLOAT64)  # one buffer: new memory for each part takes five times the time
     return torch.cat([torch.linalg.vector_norm(buffer[: len(part)].copy_(part), dim=1) for part in parts])
 
 
