@@ -289,7 +289,8 @@ class PairedMeasure:
     def _tested(self, level: float) -> tuple[float, float, float | None, str, dict[str, Any]]:
         """Ends of the interval of the base difference, p-value, name of the test, and further fields of the result."""
         if not self.definition.is_function_of_mean(self.rank_type):
-            effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in self._as_tasks)
+            of_tasks = map(self.definition.as_tasks, self.samples)
+            effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in of_tasks)
             ends = percentiles(self._replicates, level)
             return *ends, None, "bootstrap interval only", {"effective_tasks": effective_tasks}
         if len(self.samples) > 2:
@@ -374,7 +375,7 @@ class PairedMeasure:
 
     def _seeded(self, level: float) -> SeededEstimate:
         sizes = self.num_a, len(self.samples) - self.num_a
-        return SeededModels(self.units, sizes, self.definition.g).difference(0, 1, level)
+        return SeededModels(self.units, sizes, self.definition.g).estimate(level, 0, 1)
 
     @cached_property
     def _replicates(self) -> FloatArray:
@@ -385,10 +386,6 @@ class PairedMeasure:
                 "a mean of f"
             )
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
-        (definition, first), (_, second) = self._as_tasks
+        (definition, first), (_, second) = map(self.definition.as_tasks, self.samples)
         values = replicate_values(definition, [first, second], self.rank_type, self.n_resamples, self.seed, keys)
         return np.asarray(values[0] - values[1])
-
-    @property
-    def _as_tasks(self) -> list[tuple[Any, Any]]:
-        return [self.definition.as_tasks(sample) for sample in self.samples]

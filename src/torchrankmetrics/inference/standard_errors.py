@@ -102,15 +102,14 @@ class Units:
 
     def effective_tasks(self, influence: FloatArray) -> float:
         """``effective_tasks_of`` influences (u,); 0 if they vary by rounding only."""
-        scale = float(np.abs(self.sums).max(initial=0.0)) / self.total
-        varies = np.abs(influence).max(initial=0.0) > 1e-13 * scale
-        return effective_tasks_of(influence, self.count) if varies else 0.0
+        rounding = 1e-13 * (float(np.abs(self.sums).max(initial=0.0)) / self.total)
+        return effective_tasks_of(influence, self.count, rounding)
 
 
-def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
+def effective_tasks_of(influence: FloatArray, count: IntArray, rounding: float = 0.0) -> float:
     """Effective number of units for an error, n over the kurtosis of their influences (m,); 0 without variance."""
     largest = float(np.abs(influence).max(initial=0.0))
-    if largest == 0:
+    if not largest > rounding:
         return 0.0
     square = (influence / largest) ** 2
     return float((count * square).sum()) ** 2 / float((count * square**2).sum())

@@ -176,16 +176,13 @@ class SeededModels:
         """Effective number of tasks or clusters for the error of a value, see ``effective_tasks_of``."""
         return effective_tasks_of(self._influence[:, model], self.units.count)
 
-    def mean(self, model: int, level: float) -> SeededEstimate:
-        """Value of one model; the interval is for new seeds and new tasks."""
-        return self._estimate((model,), float(self.value[model]), self._influence[:, model], level)
+    def estimate(self, level: float, *models: int) -> SeededEstimate:
+        """Value of one model, or difference of two; the interval is for new seeds and new tasks.
 
-    def difference(self, a: int, b: int, level: float) -> SeededEstimate:
-        """Difference of models a and b; if either has a single run, only tasks are regarded as random."""
-        paired = self._influence[:, a] - self._influence[:, b]
-        return self._estimate((a, b), float(self.value[a] - self.value[b]), paired, level)
-
-    def _estimate(self, models: tuple[int, ...], value: float, influence: FloatArray, level: float) -> SeededEstimate:
+        If either of two has a single run, only tasks are regarded as random.
+        """
+        value = float(np.subtract.reduce(self.value[list(models)]))
+        influence = np.subtract.reduce(self._influence.T[list(models)])
         sizes = tuple(self.sizes[i] for i in models)
         known = models if min(sizes) > 1 else ()
         of_tasks = self.units.factor * float((self.units.count * influence**2).sum())
