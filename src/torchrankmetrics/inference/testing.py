@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
-from torchrankmetrics.inference.standard_errors import Units, effective_tasks_of, student_interval, units_of
+from torchrankmetrics.inference.standard_errors import Units, bisected, effective_tasks_of, student_interval, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import used
@@ -55,15 +55,9 @@ def clopper_pearson(hits: float, size: float, level: float) -> tuple[float, floa
 def tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, float]:
     """Tango's score interval of the difference of two paired shares."""
     z = float(stats.norm.ppf((1 + level) / 2))
-    ends = []
-    for limit in (-1.0, 1.0):
-        inside, outside = (only_a - only_b) / n, limit
-        for _ in range(50):
-            middle = (inside + outside) / 2
-            near = _score(only_a, only_b, n, middle) <= z
-            inside, outside = (middle, outside) if near else (inside, middle)
-        ends.append(outside)
-    return ends[0], ends[1]
+    start = (only_a - only_b) / n
+    low, high = (bisected(lambda delta: _score(only_a, only_b, n, delta) > z, end, start, 50) for end in (-1.0, 1.0))
+    return low, high
 
 
 def _score(only_a: float, only_b: float, n: float, delta: float) -> float:

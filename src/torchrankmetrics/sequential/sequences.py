@@ -6,7 +6,7 @@ of the values is weighted by size. The derivations are in docs/mathematics.md, "
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.inference.standard_errors import bisected
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.validation import check_int, one_number, shorten
@@ -97,13 +98,11 @@ def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
 def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
     """Return the means that no bet has refuted at any draw so far: an anytime-valid interval of level 1 - alpha."""
     (low, high), bar = drawn.certain, math.log(2 / alpha)
-    ends = []
-    for above, out, inside in ((True, low, high), (False, high, low)):
-        for _ in range(_STEPS):
-            middle = (out + inside) / 2
-            refuted = log_capital(drawn, middle, above=above, bar=bar).max(initial=-np.inf) >= bar
-            out, inside = (middle, inside) if refuted else (out, middle)
-        ends.append(out)  # refuted, or the end of what is possible
+
+    def refuted(above: bool, mean: float) -> bool:
+        return bool((log_capital(drawn, mean, above=above, bar=bar) >= bar).any())
+
+    ends = [bisected(partial(refuted, True), low, high, _STEPS), bisected(partial(refuted, False), high, low, _STEPS)]
     return min(ends), max(ends)
 
 

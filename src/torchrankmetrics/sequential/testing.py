@@ -277,7 +277,7 @@ class SequentialTest:
         return SequentialResult(*found, *about, *sizes, table, baseline)
 
 
-class SequentialEvaluation(SequentialTest):
+class SequentialEvaluation:
     """Test which of two models is better, or estimate the metric of one, from as few queries as necessary.
 
     ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the hypothesis. The test is
@@ -331,7 +331,17 @@ class SequentialEvaluation(SequentialTest):
         other = None if baseline is None else Ranked.of(baseline, len(own))
         most = other.most_candidates if num_candidates is None and other is not None else num_candidates
         hypothesis = Hypothesis(metric, alpha, other is not None, threshold, half_width, most)
-        super().__init__(own, hypothesis, other, seed, process_group)
+        self._test = SequentialTest(own, hypothesis, other, seed, process_group)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is decided, or the ranks of the other model end."""
+        return self._test.is_over
+
+    @property
+    def decision(self) -> SequentialResult:
+        """The result so far."""
+        return self._test.decision
 
     def batches(self, batch_size: int, *, complete: bool = False) -> Iterator[Tensor]:
         """Yield indices (m,) int64 of the tasks to rank next, until it is decided; call ``update`` with their ranks.
@@ -341,8 +351,9 @@ class SequentialEvaluation(SequentialTest):
             complete (bool, default False): if the answer is True, continue to all tasks, so that they can be the next
                 baseline.
         """
-        for places in self.rounds(check_int("batch_size", batch_size, 1), complete):
-            yield torch.from_numpy(np.concatenate([self.order.of(place, place + 1) for place in places]))
+        order = self._test.order
+        for places in self._test.rounds(check_int("batch_size", batch_size, 1), complete):
+            yield torch.from_numpy(np.concatenate([order.of(place, place + 1) for place in places]))
 
     def update(
         self,
@@ -371,4 +382,4 @@ class SequentialEvaluation(SequentialTest):
                 the tasks of the other model have other candidates, sides or groups.
         """
         facts = TaskFacts(side, group, sample_id=sample_id)
-        self.add(make_block(preds, target, exclude, facts, backend=backend))
+        self._test.add(make_block(preds, target, exclude, facts, backend=backend))
