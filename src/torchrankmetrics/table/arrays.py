@@ -1,8 +1,6 @@
 """Rows as plain arrays by name, and from columns of text."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np

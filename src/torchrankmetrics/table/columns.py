@@ -264,7 +264,8 @@ def combined(*columns: Table) -> Table:
 def _terms(rows: Columns[Table]) -> Table:
     """Term of each answer in the name of its query, from its sample id or, without one, from its ranks and gain."""
     # group and weight, which others may give to a table later, distinguish queries by themselves
-    marks, absent = (rows.side_and_flags & _MARKS) | rows.side, rows.sample_id == ABSENT
+    marks = (rows.side_and_flags & _MARKS) | rows.side
+    absent: Table = rows.sample_id == ABSENT
     about = (rows.optimistic, rows.pessimistic, rows.num_candidates, marks, rows.gain_bits - ONE)
     return combined(rows.sample_id, rows.side) * ~absent + combined(*about) * absent
 
