@@ -84,6 +84,8 @@ def num_stored_rows(path: Source) -> int:
     if _is_csv(path, content):
         return max(sum(bool(line.strip()) for line in content.splitlines()) - 1, 0)
     with _members(content, path, MAX_BYTES) as (archive, members):
+        if "optimistic" not in members:
+            raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
         return len(_array(archive, "optimistic", members["optimistic"]))
 
 
@@ -167,9 +169,8 @@ def _members(content: bytes, path: Source, max_bytes: int) -> Iterator[tuple[Zip
             # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
             if len(listed) != len(members) or any(_ENTRY in info.extra + info.comment for info in listed):
                 raise ValueError("its directory is damaged")
-            for name in (VERSION_FIELD, "optimistic"):
-                if name not in members:
-                    raise ValueError(f"it has no {name!r}; it has {truncate(', '.join(members)) or 'nothing'}")
+            if VERSION_FIELD not in members:
+                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {truncate(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             _check_size(path, sum(info.file_size for info in listed), max_bytes)
             yield archive, members
