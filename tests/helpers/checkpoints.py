@@ -22,7 +22,7 @@ class Model(random_graphs.Model):
         noise[0, h, r, t] += skill
         noise[1, t, r, h] += skill
         super().__init__(noise)
-        self.both = self.tails, self.heads
+        self.noise, self.both = noise, (self.tails, self.heads)
 
 
 def full(model):

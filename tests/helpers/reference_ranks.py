@@ -45,13 +45,15 @@ class Graph:
         query, own = split(triple, side)
         return 1 + sum(1 for e in candidates if e != own and e not in self.answers(side, query))
 
-
     def lines(self, triples, row_of, candidates):
         """The ranks of the tails of triples, then of their heads: ``row_of(side, query)`` scores all entities."""
-        tasks = [(side, *split(triple, side)) for side in ("tail", "head") for triple in triples]
-        rows = [row_of(side, query) for side, query, _ in tasks]
-        gone = [self.answers(side, query) | {*range(len(row))} - {*candidates} for (side, query, _), row in zip(tasks, rows)]
-        return [rank(row, own, out)[:3] for (_, _, own), row, out in zip(tasks, rows, gone)]
+        found = []
+        for side in ("tail", "head"):
+            for query, own in (split(triple, side) for triple in triples):
+                row = row_of(side, query)
+                gone = self.answers(side, query) | {*range(len(row))} - {*candidates}
+                found.append(rank(row, own, gone)[:3])
+        return found
 
 
 def split(triple, side):
