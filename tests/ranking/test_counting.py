@@ -252,12 +252,12 @@ def test_blocks_are_counted_as_one_row_is(backend, seed, width, block, limit, th
         counter = choose_intervals(cells, backend).counter((row, low, high), limit)
         for left in range(0, width, block):
             counter.add(cells[:, left : left + block].contiguous(), left)
-        found = counter.found()
-    assert found.above.tolist() == [int((cells[row[i]] > high[i]).sum()) for i in range(tasks)]
-    assert found.inside.tolist() == [len(columns) for columns in inside]
+        above, counts, task, column = counter.found()
+    assert above.tolist() == [int((cells[row[i]] > high[i]).sum()) for i in range(tasks)]
+    assert counts.tolist() == [len(columns) for columns in inside]
     listed = [[] for _ in range(tasks)]
-    for task, column in zip(found.task.tolist(), found.column.tolist(), strict=True):
-        listed[task].append(column)
+    for i, j in zip(task.tolist(), column.tolist(), strict=True):
+        listed[i].append(j)
     for i, columns in enumerate(listed):
         assert sorted(columns) == (sorted(inside[i]) if len(inside[i]) <= limit else [])
 

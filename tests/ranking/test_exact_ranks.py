@@ -162,9 +162,9 @@ def test_biases_that_vanish_in_float64_are_distinguished_for_queries_of_zeros():
 def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     requested = []
-    score = pairs.RationalScores.score
+    score = pairs.rational_score
     monkeypatch.setattr(pairs, "_LOOK", 100)
-    monkeypatch.setattr(pairs.RationalScores, "score", lambda self, *given: requested.append(1) or score(self, *given))
+    monkeypatch.setattr(pairs, "rational_score", lambda *given: requested.append(1) or score(*given))
     queries, candidates = torch.randn(200, 64, generator=generator), torch.randn(3000, 64, generator=generator)
     target = torch.arange(200)
     half = candidates.clone()
@@ -195,7 +195,7 @@ def test_products_of_reduced_precision_are_not_trusted():
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert FLOAT32 not in rank.precisions(64, 2000, 1 << 30, on_cpu=True, compiled=False)
+        assert FLOAT32 not in rank.precisions(64, 2000, 1 << 30, compiled=False)
         assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
     finally:
         torch.set_float32_matmul_precision(before)
