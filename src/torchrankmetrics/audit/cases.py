@@ -104,10 +104,11 @@ def _filter() -> list[Case]:
     small = tasks(([0.5, 0.9, 0.1], [0], [1]), ([0.5, 0.9, 0.7], [0], [1]))
     small += tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], []))
     wide = ranked([2], 40)
-    above = wide.scores > wide.scores.gather(1, wide.target[:, None])
-    lowest = torch.zeros_like(above).index_fill_(1, torch.tensor([0]), True)
-    excluded = ((above, "the best of all excluded"), (lowest, "the worst of all excluded"))
-    return [*small, *(replace(wide, exclude=mask, note=note) for mask, note in excluded)]
+    excluded = {"best": wide.scores == wide.scores.max(), "worst": torch.arange(40)[None] == 0}
+    return [
+        *small,
+        *(replace(wide, exclude=mask, note=f"the {name} of all excluded") for name, mask in excluded.items()),
+    ]
 
 
 def _ties() -> list[Case]:
@@ -133,11 +134,7 @@ def _several() -> list[Case]:
     return [cases[0], different, *cases[1:]]
 
 
-def _repeated_rows() -> list[Case]:
-    rows = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
-    return [stack(rows[0], rows[2], rows[2]), stack(*rows, rows[0], rows[0], rows[0])]
-
-
+_ROWS = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
 ORDINARY = ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")  # the last is neither first nor last
 
 
@@ -204,7 +201,7 @@ CASES = {  # small ones first
         ranked([1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, f"{size} tasks without ties")
         for size in (3, 5, 33, 65, 129, 257, 1027)
     ],
-    "padded_repeats": _repeated_rows(),
+    "padded_repeats": [stack(_ROWS[0], _ROWS[2], _ROWS[2]), stack(*_ROWS, *_ROWS[:1] * 3)],
     "integer_overflow": [
         *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),
         Case(torch.arange(7e4)[None], torch.tensor([2000]), note="70000 candidates, all but 2000 above the true one"),
