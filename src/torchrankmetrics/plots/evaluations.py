@@ -13,10 +13,10 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation, known_measure
 from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.metrics.registry import MetricLike
+from torchrankmetrics.metrics.registry import MetricLike, base_definition
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
-from torchrankmetrics.validation import check_choice, check_int
+from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
@@ -132,7 +132,9 @@ def ties(models: draw.Models, metric: str = "mrr", *, ax: "Axes | None" = None) 
     >>> from torchrankmetrics import Ranks
     >>> fig, ax = ties({"model": Ranks([1, 2], [3, 2], 14)})
     """
-    definition = draw.definition_of_ranks(metric)
+    definition = base_definition(metric)
+    if definition.aggregation in ("count", "tie_rate"):
+        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shorten(metric)}")
     samples = draw.samples_of(models)
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if definition.has_expected:
@@ -199,18 +201,16 @@ def forest(
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
     fig, ax = draw.canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
-    rows = range(len(lines))
+    rows, number, labels = range(len(lines)), f"{'+' * bool(differences)}.4f", []
     centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
     ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
-    number, labels = f"{'+' * bool(differences)}.4f", []
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
-        text = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]"
-        parts = [paper_name(row.metric), name]
+        text, pair = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]", ""
         if isinstance(row, Comparison):
             text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
-            parts.insert(1, " − ".join(row.models or ()))
-        labels.append(" ".join(filter(None, parts)))
+            pair = " − ".join(row.models or ())
+        labels.append(" ".join(filter(None, (paper_name(row.metric), pair, name))))
         draw.beside(ax, y, text)
     measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
     levels = {one.confidence_level for one in measured}

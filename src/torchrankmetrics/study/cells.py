@@ -173,8 +173,8 @@ def _cell(
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
 
 
-def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str], float]:
-    """P-values of all runs by (model, seed); upper bounds where these are at most ``enough``: tails are slow."""
+def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str, str], float]:
+    """P-values of all runs (model, seed, dataset); upper bounds where these are at most ``enough``: tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
     if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
@@ -184,5 +184,5 @@ def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tu
         p = 1 / (1 + z * z) if z > 0 else 1.0  # Cantelli 1928
         if p > enough:
             p = p_value.value_or_nan(run.analysis)
-        found[run.run.model, run.run.seed] = 1.0 if math.isnan(p) else p
+        found[run.run.model, run.run.seed, run.run.dataset] = 1.0 if math.isnan(p) else p
     return found

@@ -249,12 +249,12 @@ class RankStudy:
         measures = measures_of(metrics, view, self._foreign)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
-        results, p_random, facts, warnings = {}, {}, {}, {}
-        alpha = 1 - confidence_level
+        results, facts, warnings, alpha = {}, {}, {}, 1 - confidence_level
+        p_random: dict[str, dict[tuple[str, str, str], float]] = {one.key: {} for one in measures}
         for name in self.datasets:
             for one in measures:
                 results[one.key, name] = self._result(name, one, confidence_level, cluster)
-                p_random[one.key, name] = against_random(*self._part(name, one), alpha / len(self.runs))
+                p_random[one.key] |= against_random(*self._part(name, one), alpha / len(self.runs))
             facts[name] = self.dataset(name).facts
             warnings[name] = [note for part in self._parts(name).values() for note in part.notes(self.seeds)]
         cells, names = marked_cells(measures, results, p_random, alpha), (tuple(self.models), tuple(self.datasets))
