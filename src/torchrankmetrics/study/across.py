@@ -15,7 +15,7 @@ from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.study.cells import DatasetResult
+from torchrankmetrics.study.cells import DatasetResult, Difference
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.validation import shorten
 
@@ -198,6 +198,7 @@ class DatasetDifference(NamedTuple):
     low: float
     high: float
     standard_error: float
+    freedom: float
     p_value: float
     p_adjusted: float
 
@@ -240,7 +241,7 @@ class Differences(Rendered):
         """Columns, cells and notes."""
         values = (Column(name, name, metric=self.metric) for name in ("difference", "low", "high"))
         columns = [Column("dataset", key=True), *values, Column("p"), Column("p_adjusted")]
-        rows = [(*row[:4], *row[5:]) for row in (*self.rows, self.here)]
+        rows = [(*row[:4], *row[6:]) for row in (*self.rows, self.here)]
         notes = [
             f"{self.about} p_adjusted: Holm's method over the datasets.",
             f"{_HERE}: mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets.",
@@ -254,29 +255,25 @@ def differences(
     a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], confidence_level: float
 ) -> Differences:
     """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
-    pairs = {}
+    pairs = dict[str, Difference]()
     for name, result in results.items():
         if (a, b) in result.pairs:
             pairs[name] = result.pairs[a, b]
         elif (b, a) in result.pairs:
-            value, low, high, *rest = result.pairs[b, a]
-            pairs[name] = (-value, -high, -low, *rest)
+            value, low, high, error, freedom, p = result.pairs[b, a]
+            pairs[name] = -value, -high, -low, error, freedom, p
     if not pairs:
-        needed = "runs on the same tasks, and a metric that is a mean over tasks with a direction"
-        raise ValueError(
-            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: it needs {needed}"
-        )
+        needed = "it needs runs on the same tasks, and a metric that is a mean over tasks with a direction"
+        raise ValueError(f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}")
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
-    rows = tuple(
-        DatasetDifference(name, value, low, high, error, p, p_adjusted)
-        for (name, (value, low, high, error, _, p)), p_adjusted in zip(pairs.items(), adjusted, strict=True)
-    )
+    named = zip(pairs.items(), adjusted, strict=True)
+    rows = tuple(DatasetDifference(name, *pair, p_adjusted) for (name, pair), p_adjusted in named)
     mean = DatasetDifference(_HERE, *_mean_of(list(pairs.values()), confidence_level), math.nan)
     left_out = tuple(name for name in results if name not in pairs)
     return Differences(a, b, one.key, rows, mean, confidence_level, bool(one.higher_is_better), left_out)
 
 
-def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[float, float, float, float, float]:
+def _mean_of(pairs: list[Difference], confidence_level: float) -> Difference:
     """Mean over fixed datasets, its interval, error and p: variances add up, Welch-Satterthwaite degrees of freedom.
 
     If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of them.
@@ -286,7 +283,7 @@ def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[f
     error = math.sqrt(variance) / len(pairs)
     if error == 0:
         is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
-        return mean, mean, mean, 0.0, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
+        return mean, mean, mean, 0.0, math.inf, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
     freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
     ends = student_interval(mean, error, freedom, confidence_level)
-    return mean, *ends, error, float(2 * student.sf(abs(mean) / error, freedom))
+    return mean, *ends, error, freedom, float(2 * student.sf(abs(mean) / error, freedom))

@@ -54,18 +54,21 @@ class Cell:
     is_better_than_random: bool | None = None
 
 
+Difference = tuple[float, float, float, float, float, float]
+"""Difference a - b of two models, low, high, standard error, degrees of freedom, p."""
+
+
 class DatasetResult(NamedTuple):
     """A measure on a dataset: cells by model, and ``chance``, the expectation under random ranking.
 
-    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ. ``pairs`` are
-    differences a - b as (difference, low, high, standard error, degrees of freedom, p).
+    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ.
     """
 
     cells: Mapping[str, Cell]
     chance: float
     tested: tuple[str, ...]
     remark: str
-    pairs: Mapping[tuple[str, str], tuple[float, ...]]
+    pairs: Mapping[tuple[str, str], Difference]
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -86,7 +89,7 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         aligned = aligned if measure.view == "base" else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
-    cells, pairs = dict[str, Cell](), dict[tuple[str, str], tuple[float, ...]]()
+    cells, pairs = dict[str, Cell](), dict[tuple[str, str], Difference]()
     for model, runs in dataset.models.items():
         place = (models, tested.index(model)) if models is not None and model in tested else None
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)

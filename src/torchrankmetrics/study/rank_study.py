@@ -102,12 +102,7 @@ class RankStudy:
         measure = value_measure(metric, ())
         run = Run(str(model), str(dataset), str(seed), None, None, len(values), {measure.key: values})
         value_rows([values], [f"values of {run.label}"])
-        known = self.runs.get((run.model, run.dataset, run.seed))
-        if known is not None and known.values and measure.key not in known.values:
-            known.values[measure.key] = values
-            self._forget(run.dataset)
-        else:
-            self._add(run)
+        self._add(run)
         if known_measure(metric) is None:
             self._foreign.add(measure.key)
 
@@ -141,8 +136,10 @@ class RankStudy:
         if not run.num_rows:
             raise ValueError(f"the ranks of {run.label} have no ranking tasks")
         key = (run.model, run.dataset, run.seed)
-        if key in self.runs:
-            raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+        if (known := self.runs.get(key)) is not None:
+            if not known.values or run.values.keys() <= known.values.keys():
+                raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+            run = replace(known, values=known.values | run.values)
         if any(one.dataset == run.dataset and bool(one.values) != bool(run.values) for one in self.runs.values()):
             raise ValueError(f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the other kind")
         self.runs[key] = run
