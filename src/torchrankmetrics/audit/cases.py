@@ -34,10 +34,9 @@ class Case:
     @cached_property
     def ranks(self) -> Ranks:
         """The right ranks. A NaN candidate counts as better than the target, a NaN target ranks last."""
-        own = self.scores.gather(1, self.target[:, None])
+        own, nan = self.scores.gather(1, self.target[:, None]), self.scores.isnan()
         others = torch.ones_like(self.scores, dtype=torch.bool) if self.exclude is None else ~self.exclude
         others = others.scatter(1, self.target[:, None], False)
-        nan = self.scores.isnan()
         optimistic = 1 + (((self.scores > own) | nan) & others).sum(1)
         pessimistic = optimistic + ((self.scores == own) & others).sum(1)
         count = 1 + others.sum(1)
@@ -187,13 +186,11 @@ CASES = {  # small ones first
     # 1.001 is 1 in bfloat16, the next number is 1.0078125
     "bfloat16_ties": tasks(([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16),
     "permuted_candidates": _permuted(),
-    "own_target_in_filter": [
-        one([0.5, 0.9, 0.1], target, columns) for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2]))
-    ],
-    "filter_by_finite_values": [
-        *tasks(([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1])),
-        one([-2e30, -3e30, -1e30, -4e30], 0, [1]),
-    ],
+    "own_target_in_filter": tasks(
+        *(([0.5, 0.9, 0.1], [target], columns) for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2])))
+    ),
+    "filter_by_finite_values": tasks(([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1]))
+    + tasks(([-2e30, -3e30, -1e30, -4e30], [0], [1])),
     "several_answers": _several(),
     "single_candidate": [one([0.5], 0), stack(one([0.5], 0), one([0.5], 0)), one([0.5, 0.9, 0.1], 0, [1, 2])],
     "k_above_candidates": tasks(([0.5, 0.9], [1, 0])),

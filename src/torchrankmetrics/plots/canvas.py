@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
 
+    Drawing = tuple[Figure, Axes]
 
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
 
-Models = Evaluation | Mapping[str, Evaluation]
-"""One evaluation, or several by name."""
-
+Models = Evaluation | Mapping[str, Evaluation]  # one, or several by name
 
 # Color, line and marker of a series; any two of them suffice. The colors are ordered from dark to light, so that they
 # stay apart in gray, and their hues stay apart for color-blind readers (Okabe and Ito).
@@ -68,7 +67,7 @@ def beside(ax: "Axes", y: float, text: str) -> None:
     ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
 
 
-def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
+def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "Drawing":
     """Return axes to draw on with their figure: the given ones (TypeError for other objects), or new ones in inches."""
     if ax is None:
         (ax,) = new_axes(width, height)
@@ -142,9 +141,8 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
-        fig.savefig(
-            content, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None}
-        )
+        metadata = dict.fromkeys(("Date", "Creator"))
+        fig.savefig(content, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)
     plt.close(fig)
     text = re.sub(r"\A.*?(?=<svg)|<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{prefix}-', text)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,6 @@ from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import check_choice, check_int, shorten
 
-if TYPE_CHECKING:
-    from torchrankmetrics.plots.canvas import Axes, Figure
-
-
 Ends = tuple[float, float, float]
 
 
@@ -32,8 +28,8 @@ def intervals_by_dataset(
     metric: str,
     *,
     chance: Mapping[str, float] | None = None,
-    ax: "Axes | None" = None,
-) -> "tuple[Figure, Axes]":
+    ax: "draw.Axes | None" = None,
+) -> "draw.Drawing":
     """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
 
     Args:
@@ -70,8 +66,8 @@ def intervals_by_dataset(
 
 
 def differences(
-    rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: "Axes | None" = None
-) -> "tuple[Figure, Axes]":
+    rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: "draw.Axes | None" = None
+) -> "draw.Drawing":
     """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
 
     Args:
@@ -102,7 +98,7 @@ def differences(
     return fig, ax
 
 
-def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "draw.Axes | None" = None) -> "draw.Drawing":
     """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
 
     Args:
@@ -150,8 +146,8 @@ def by_dataset(
     metric: str = "mrr",
     *,
     confidence_level: float = 0.95,
-    ax: "Sequence[Axes] | None" = None,
-) -> "tuple[Figure, list[Axes]]":
+    ax: "Sequence[draw.Axes] | None" = None,
+) -> "tuple[draw.Figure, list[draw.Axes]]":
     """Draw base value, adjusted index and z-score of a metric by dataset.
 
     Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
@@ -196,7 +192,7 @@ def by_dataset(
     draw.check_series(models)
     if ax is not None and (hasattr(ax, "get_xlim") or len(ax) != 3):
         raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}")
-    axes: list[Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
+    axes: list[draw.Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
     fig, _ = draw.canvas(axes[0])
     x, step = np.arange(len(table)), 0.62 / len(models)
     found = [[_interval(definition, samples.get(m), confidence_level) for samples in table.values()] for m in models]
@@ -241,7 +237,7 @@ def _interval(definition: RankDefinition, sample: RankSample | None, confidence_
     return [math.nan if sample is None else definition.value(sample), *ends]
 
 
-def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "draw.Axes | None" = None) -> "draw.Drawing":
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:

@@ -54,8 +54,8 @@ class Cell:
     is_better_than_random: bool | None = None
 
 
+# difference a - b of two models, low, high, standard error, degrees of freedom, p
 Difference = tuple[float, float, float, float, float, float]
-"""Difference a - b of two models, low, high, standard error, degrees of freedom, p."""
 
 
 class DatasetResult(NamedTuple):

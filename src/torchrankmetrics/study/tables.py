@@ -5,19 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.plots import canvas
 from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import Cell, DatasetResult
 from torchrankmetrics.study.runs import Facts
 from torchrankmetrics.validation import check_choice
-
-if TYPE_CHECKING:
-    from torchrankmetrics.plots.canvas import Axes, Figure
 
 EQUAL, RANDOM = "†", "‡"
 _STARS = (0.05, 0.01, 0.001)
@@ -29,7 +27,6 @@ Rows = Literal["models", "datasets"]
 Pair = tuple[str, str]
 Results = Mapping[Pair, DatasetResult]  # by key of the metric and dataset
 Place = tuple[str, str, str]  # key of the metric, model and dataset
-Cells = dict[Place, Cell]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +47,7 @@ class StudyTable(Rendered):
     measures: tuple[Measure, ...]
     models: tuple[str, ...]
     datasets: tuple[str, ...]
-    cells: Cells
+    cells: dict[Place, Cell]
     results: Results
     facts: Mapping[str, Facts]
     warnings: Mapping[str, Sequence[str]]
@@ -86,7 +83,7 @@ class StudyTable(Rendered):
         """Return the part with some metrics and models, with the marks of the whole table."""
         return replace(self, measures=tuple(measures), models=self.models if models is None else tuple(models))
 
-    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+    def plot(self, metric: str | None = None, ax: "canvas.Axes | None" = None) -> "canvas.Drawing":
         """Draw a metric (its key; default: the first one), see ``plots.intervals_by_dataset``."""
         key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
         cells = {
@@ -215,7 +212,7 @@ def _holm(p: Mapping[Any, float]) -> dict[Any, float]:
 
 def marked_cells(
     measures: Sequence[Measure], results: Results, p_random: Mapping[str, Mapping[Place, float]], alpha: float
-) -> Cells:
+) -> dict[Place, Cell]:
     """Test all pairs of models as one family, and the runs of each metric (model, seed, dataset) against random."""
     p_pairs = _holm(_pairs(results))
     directions = {measure.key: measure.higher_is_better for measure in measures}
@@ -223,7 +220,7 @@ def marked_cells(
     for key, runs in p_random.items():
         for (model, _, data), p in _holm(runs).items():
             better[key, model, data] = p <= alpha and better.get((key, model, data), True)
-    cells: Cells = {}
+    cells: dict[Place, Cell] = {}
     for (key, data), one in results.items():
         adjusted = {pair: p_pairs[key, data, *pair] for pair in one.pairs}
         for model, cell in _ranked(one, adjusted, directions[key], alpha).items():
