@@ -74,9 +74,6 @@ def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
     assert holm([]).shape == (0,)
 
 
-# Mean ranks and Friedman's test, against SciPy and a paper
-
-
 def test_mean_ranks_of_demsars_example():
     """Demsar 2006, section 3.2.2: the mean ranks of four classifiers over 14 data sets differ by Friedman's test."""
     ranks = np.array(
@@ -108,9 +105,6 @@ def test_friedmans_statistic_is_that_of_scipy(datasets, models, seed, higher):
 def test_nan_raises():
     with pytest.raises(ValueError, match=r"without NaN; got \(2, 2\) with 1 NaN"):
         mean_ranks([[1.0, math.nan], [1.0, 2.0]])
-
-
-# clustered_p_value: by hand, its size with dependent tasks, and its errors
 
 
 RANKS, QUERY, ANSWER = [1, 2, 1, 3, 2, 2], [0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3]

@@ -109,9 +109,6 @@ def test_a_metric_plots_its_value_and_a_collection_each_member_or_all_together()
     pyplot.close("all")
 
 
-# Inside what torchmetrics wraps around metrics: arithmetic, windows, bootstraps, trackers, plain collections
-
-
 @every_metric
 def test_differences_and_multiples_are_of_the_values(make: Callable[..., RankMetric]) -> None:
     one, other = make(), MeanReciprocalRank()

@@ -12,18 +12,10 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.wrappers import BootStrapper
 
+import torchrankmetrics as trm
 from bits import bits
 from public_metrics import METRIC_CLASSES, every_kind, expected, scores
-from torchrankmetrics import (
-    HitsAtK,
-    MeanRank,
-    RankCollection,
-    RankMetric,
-    RankMetricWarning,
-    Ranks,
-    evaluate,
-    rank_scores,
-)
+from torchrankmetrics import HitsAtK, MeanRank, RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
 
 PREDS, TARGET = scores(1)
 
@@ -113,7 +105,7 @@ def test_evaluate_of_scores_is_the_metric_without_state() -> None:
     for form in (Tensor.clone, Tensor.numpy, Tensor.tolist):
         assert evaluate(form(PREDS), form(TARGET), names, exclude=exclude.numpy(), **about) == expected
         assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(PREDS, TARGET, ["mr"])
-    assert evaluate(rank_scores(PREDS, TARGET, exclude=exclude), metrics=names, **about) == expected
+    assert evaluate(trm.rank_scores(PREDS, TARGET, exclude=exclude), metrics=names, **about) == expected
 
 
 @pytest.mark.parametrize("make", [MeanRank, lambda: MeanRank(storage="counts"), lambda: RankCollection(["mr"])])

@@ -13,6 +13,7 @@ from torch import distributed as dist
 from torch.utils.data import DistributedSampler
 from torchmetrics import MetricCollection
 
+import torchrankmetrics as trm
 from bits import bits
 from sharding import (
     EMPTY,
@@ -27,15 +28,7 @@ from sharding import (
     shardings,
     update,
 )
-from torchrankmetrics import (
-    MeanRank,
-    MeanReciprocalRank,
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    RankMetricWarning,
-    Ranks,
-)
+from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankDefinition, RankMetric, Ranks
 from worker_pool import WorkerPool
 
 COLLECTIVES = ("barrier", "all_gather", "all_reduce", "all_gather_into_tensor", "all_gather_object", "broadcast")
@@ -148,7 +141,7 @@ def job_of_a_sampler(samples: int, named: bool, epochs: int) -> tuple[list[float
             metric.update(ranks, sample_id=share if named else None)
             values.append(metric.compute().item())
             metric.reset()
-    return values, [str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)]
+    return values, [str(one.message) for one in caught if issubclass(one.category, trm.RankMetricWarning)]
 
 
 @pytest.mark.parametrize("samples", [11, 12])

@@ -27,11 +27,9 @@ def untied(*queries, weight=None):
 @every_metric
 @pytest.mark.parametrize("weight", [(1.0, 1.0, 1.0), (1.0, 0.5, 3.0)])
 def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weight):
-    parts = [
-        np.array([w * float(value(ranks, N)) for ranks in outcomes])
-        for (N, _), outcomes, w in zip(SHAPES, OUTCOMES, weight, strict=True)
-    ]
-    every = parts[0][:, None, None] + parts[1][:, None] + parts[2]
+    every = 0.0
+    for (N, _), outcomes, w in zip(SHAPES, OUTCOMES, weight, strict=True):
+        every = np.add.outer(every, [w * float(value(ranks, N)) for ranks in outcomes])
     sign = 1 if definition.higher_is_better else -1
     random = np.random.default_rng(0)
     for _ in range(6):
@@ -71,9 +69,7 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
 def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(lift):
     """200 queries of 1, 2 and 4 answers: recall in quarters, precision in tenths, success by ones."""
     random = np.random.default_rng(8)
-    queries = [
-        (int(N), int(m)) for N, m in zip(random.integers(300, 900, 200), random.choice([1, 2, 4], 200), strict=True)
-    ]
+    queries = list(zip(random.integers(300, 900, 200).tolist(), random.choice([1, 2, 4], 200).tolist(), strict=True))
     sample = untied(*((N, random.permutation(np.arange(1, int(N / lift) + 1))[:m]) for N, m in queries))
     for definition, distribution, places in (
         (d.recall_at(10), lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]), 4),

@@ -9,17 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+import torchrankmetrics as trm
 from checkpoints import KNOWN, QUIET, TRIPLES, Model, decide, full
-from torchrankmetrics import (
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    Ranks,
-    RankTable,
-    compare,
-    evaluate,
-    rank_triples,
-)
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.cli import main
 from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.queries import QueryDefinition
@@ -74,7 +66,8 @@ def test_where_nothing_stops_it_ranks_and_values_are_those_of_the_whole_evaluati
     own = {"both": model.both, "tails": (model.tails, None), "hrt": (None, None)}[sides]
     hrt = [{"score_hrt": one.hrt} if sides == "hrt" else {} for one in (model, other)]
     whole = [
-        rank_triples(*score, TRIPLES, KNOWN, **QUIET, **extra) for score, extra in zip((own, given), hrt, strict=True)
+        trm.rank_triples(*score, TRIPLES, KNOWN, **QUIET, **extra)
+        for score, extra in zip((own, given), hrt, strict=True)
     ]
     found = rank_sequentially(*own, TRIPLES, KNOWN, baseline=whole[1], alpha=1e-12, batch_size=999, **QUIET, **hrt[0])
     values = [evaluate(table, metrics=["mrr"])["mrr"] for table in whole]
@@ -319,9 +312,6 @@ def test_bad_input_is_rejected_before_anything_is_scored():
         SequentialEvaluation(0, threshold=0.5)
     with pytest.raises(TypeError, match=r"must be a torch\.distributed\.ProcessGroup, got str"):
         SequentialEvaluation(9, threshold=0.5, process_group="all")
-
-
-# --- several processes: all stop at the same batch, with the bits of one ---
 
 
 def job(several):
