@@ -1,7 +1,7 @@
 """Accuracy and time of p-values against independent results.
 
-Enumeration of all ranks (larger exact distributions are in test_significance.py), simulations of a million outcomes over
-420 cells, and the CPU time of cases of realistic sizes on one thread.
+Enumeration of all ranks (larger exact distributions: test_significance.py), simulations of a million outcomes over 420
+cells, and the CPU time of cases of realistic sizes on one thread.
 
 Run: python tests/null/p_value_table.py --json tests/null/p_value_table.json
 """
