@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from html_pages import Page
 from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.rendering.tabular import page
+from torchrankmetrics.rendering.tabular import render
 
 NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
 TABLE = Tabular.named(
@@ -192,7 +192,7 @@ def test_a_notebook_shows_the_first_rows_of_a_long_table_with_a_note_and_a_page_
     assert "".join(rows[-1]) == "the first 100 of 1000 rowssquares"
     assert len(parsed(Long().to_html())) == 1 + 1000 + 1
     assert len(Long().to_csv().splitlines()) == 1001
-    text = page("A & <b>", PAPER)
+    text = render("rendering/page.html", title="A & <b>", table=PAPER)
     assert "<title>A &amp; &lt;b&gt;</title>" in text
     body = text.replace("<!DOCTYPE html>", "").replace('<meta charset="utf-8">', "")
     assert parsed(body)[1][:2] == ["Hits@10", "ours"]

@@ -11,7 +11,7 @@ import typer
 
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular
-from torchrankmetrics.rendering.tabular import page
+from torchrankmetrics.rendering.tabular import render
 from torchrankmetrics.validation import check_choice, shorten
 from torchrankmetrics.version import __version__
 
@@ -68,7 +68,7 @@ def emit(
     elif form == "csv":
         text = str(table.to_csv())
     elif form == "html" and title:
-        text = page(title, table)
+        text = render("rendering/page.html", title=title, table=table) + "\n"
     elif form == "table":  # only a terminal breaks wide tables into blocks
         narrow = printed and sys.stdout is not None and sys.stdout.isatty()
         text = table.to_text(shutil.get_terminal_size().columns if narrow else None) + "\n"
