@@ -125,9 +125,9 @@ def test_a_query_without_relevant_items_warns_and_is_not_counted():
     relevant[1] = False
     expected = evaluate(SCORES[[0, 2]], RELEVANT[[0, 2]], metrics=["ap"])
     flat = {"scores": SCORES.flatten(), "target": relevant.flatten(), "indexes": np.repeat(range(3), 4)}
-    for given in (flat, *({"scores": SCORES, "target": target} for target in (relevant, [[0, 2], [], {0, 1, 3}]))):
+    for known in (flat, *({"scores": SCORES, "target": target} for target in (relevant, [[0, 2], [], {0, 1, 3}]))):
         with pytest.warns(RankMetricWarning, match="without a relevant item"):
-            assert evaluate(**given, metrics=["ap"]) == expected
+            assert evaluate(**known, metrics=["ap"]) == expected
 
 
 def test_flat_scores_take_group_weight_and_ids_of_each_score():
