@@ -141,8 +141,6 @@ def test_models_that_cannot_be_compared_raise(call, error, message):
         call(models())
 
 
-# --- values of queries that other tools computed ---
-
 QUERIES = [f"q{i:03}" for i in range(150)]
 
 
@@ -177,17 +175,13 @@ def test_values_give_the_results_of_the_ranks_they_come_from():
     assert (share.test, share.metric) == ("exact McNemar", "success_at_3")
 
 
-def test_queries_are_aligned_by_name_and_counted_as_queries():
+def test_queries_are_aligned_by_name_and_counted_as_queries_with_the_direction_of_the_metric():
     _, values = systems()
     shuffled = dict(sorted(values["theirs"].items(), key=lambda item: item[1]))
     found = compare(values["ours"], shuffled)
     assert found.difference == compare(values["ours"], values["theirs"]).difference
     assert (found.metric, found.unit) == ("value", "queries")
     assert str(found).endswith(f"; {len(QUERIES)} queries")
-
-
-def test_the_direction_is_that_of_the_metric():
-    _, values = systems()
     assert compare(values, "mr", baseline="best").rows[0].models[0] == "old"
     assert compare(values, "BERTScore", baseline="best").rows[0].models[0] == "ours"
     assert compare(values, "BERTScore").rows[0].metric == "BERTScore"
@@ -211,8 +205,6 @@ def test_bad_values_raise(a, b, options, error, message):
     with pytest.raises(error, match=message):
         compare(a, b, **options)
 
-
-# --- equivalence: against the interval that it inverts, and enumeration ---
 
 few = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 

@@ -22,17 +22,12 @@ def test_sign_flip_is_the_studentised_test_enumerated(differences):
     """All flips in Fractions, ordered by Student's t squared with the variance of each flip."""
 
     def t_squared(values):
-        n, total = len(values), sum(values, Fraction(0))
-        spread = sum(x**2 for x in values) - total**2 / n
-        if spread == 0:
-            return math.inf if total else 0
-        return total**2 / spread
+        total = sum(values, Fraction(0))
+        spread = sum(x**2 for x in values) - total**2 / len(values)
+        return total**2 / spread if spread else math.inf if total else 0
 
-    values = [Fraction(x) for x in differences]
-    flips = [
-        [s * x for s, x in zip(signs, values, strict=True)] for signs in itertools.product((1, -1), repeat=len(values))
-    ]
-    expected = Fraction(sum(t_squared(flip) >= t_squared(values) for flip in flips), len(flips))
+    flips = list(itertools.product(*((x, -x) for x in map(Fraction, differences))))
+    expected = Fraction(sum(t_squared(flip) >= t_squared(flips[0]) for flip in flips), len(flips))
     assert sign_flip_p_value(np.array(differences, dtype=np.float64)) == pytest.approx(float(expected))
 
 
@@ -74,21 +69,15 @@ def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
     assert holm([]).shape == (0,)
 
 
-# Mean ranks and Friedman's test, against SciPy and a paper
-
-
 def test_mean_ranks_of_demsars_example():
     """Demsar 2006, section 3.2.2: the mean ranks of four classifiers over 14 data sets differ by Friedman's test."""
-    ranks = np.array(
-        """4 3 2 1|1 2 3 4|4 1 2 3|4 1 3 2|4 2 3 1|1 2.5 4 2.5|3 2 4 1|2.5 2.5 4 1|4 3 2 1|2.5 2.5 2.5 2.5|4 2.5 1 2.5
-        |3 2 4 1|4 1 2 3|3 1 4 2""".replace("\n", "")
-        .replace("|", " ")
-        .split(),
-        dtype=np.float64,
-    ).reshape(14, 4)
-    found = mean_ranks(ranks, higher_is_better=False)
+    rows = "4 3 2 1|1 2 3 4|4 1 2 3|4 1 3 2|4 2 3 1|1 2.5 4 2.5|3 2 4 1|2.5 2.5 4 1|4 3 2 1|2.5 2.5 2.5 2.5|4 2.5 1 2.5"
+    rows += "|3 2 4 1|4 1 2 3|3 1 4 2"
+    found = mean_ranks([list(map(float, row.split())) for row in rows.split("|")], higher_is_better=False)
     assert found.mean == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
     assert found.critical_difference == pytest.approx(1.25, abs=0.005)
+    with pytest.raises(ValueError, match=r"without NaN; got \(2, 2\) with 1 NaN"):
+        mean_ranks([[1.0, math.nan], [1.0, 2.0]])
 
 
 @given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 2**32 - 1), st.booleans())
@@ -103,14 +92,6 @@ def test_friedmans_statistic_is_that_of_scipy(datasets, models, seed, higher):
         means = [found.mean[i] for i in clique]
         assert max(means) - min(means) <= found.critical_difference + 1e-12
         assert len(clique) > 1
-
-
-def test_nan_raises():
-    with pytest.raises(ValueError, match=r"without NaN; got \(2, 2\) with 1 NaN"):
-        mean_ranks([[1.0, math.nan], [1.0, 2.0]])
-
-
-# clustered_p_value: by hand, its size with dependent tasks, and its errors
 
 
 RANKS, QUERY, ANSWER = [1, 2, 1, 3, 2, 2], [0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3]
@@ -136,12 +117,9 @@ def test_it_is_students_t_of_the_mean_with_clustered_errors():
     )
 
 
-@pytest.mark.parametrize("metric", ["count", "median_rank", "ndcg", "rank_std"])
-def test_metrics_that_are_not_means_of_f_raise(metric):
-    with pytest.raises(ValueError, match=r"metric must be a function of a mean of f .*, got"):
-        clustered_p_value(Ranks(RANKS, None, 9), metric, cluster=QUERY)
-
-
-def test_one_cluster_raises():
+def test_metrics_that_are_not_means_of_f_and_one_cluster_raise():
+    for metric in ("count", "median_rank", "ndcg", "rank_std"):
+        with pytest.raises(ValueError, match=r"metric must be a function of a mean of f .*, got"):
+            clustered_p_value(Ranks(RANKS, None, 9), metric, cluster=QUERY)
     with pytest.raises(ValueError, match="at least 2"):
         clustered_p_value(Ranks(RANKS, None, 9), "mrr", cluster=[0] * 6)

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchrankmetrics import (
-    HitsAtK,
-    MeanReciprocalRank,
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    Ranks,
-    RankTable,
-    evaluate,
-)
+import torchrankmetrics as trm
+from torchrankmetrics import HitsAtK, MeanReciprocalRank, RankCollection, RankDefinition, RankMetric, Ranks, evaluate
 from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Runs
@@ -151,7 +143,7 @@ def test_names_replace_the_ids_of_groups():
 @pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_groups_that_a_process_never_saw():
     """A replaced gather stands for the other processes: one with another group, one without data."""
-    other = RankTable.from_ranks(Ranks([2, 2], None, 4), group=torch.tensor([1, 9]))
+    other = trm.RankTable.from_ranks(Ranks([2, 2], None, 4), group=torch.tensor([1, 9]))
     parts = [other.rows, torch.empty(0, 10, dtype=torch.int64)]
     options = {"dist_sync_fn": lambda x, group=None: [x, *parts], "distributed_available_fn": lambda: True}
     collection = RankCollection(["mrr"], **options)

@@ -8,18 +8,10 @@ import torch
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+import torchrankmetrics as trm
 from bits import bits
 from public_metrics import scores
-from torchrankmetrics import (
-    MeanRank,
-    MeanReciprocalRank,
-    RankCollection,
-    RankCount,
-    RankMetric,
-    Ranks,
-    RankTable,
-    rank_scores,
-)
+from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankCount, RankMetric, Ranks, RankTable
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
@@ -52,7 +44,7 @@ def test_members_that_compute_or_synchronise_otherwise_go_their_own_way():
 
 
 def test_a_table_is_taken_with_all_that_its_rows_say():
-    ranks, later = (rank_scores(*scores(seed)) for seed in (0, 1))
+    ranks, later = (trm.rank_scores(*scores(seed)) for seed in (0, 1))
     about = {
         "side": "head",
         "group": torch.arange(7) % 2,
@@ -134,9 +126,6 @@ def test_a_change_of_the_rows_drops_the_values(name):
     arguments, value = CHANGES[name]
     getattr(metric.rows, name)(*arguments)
     assert str(metric.compute().item()) == value
-
-
-# A metric that a RankCollection holds is updated by it alone; copies, and what another one took over, are free
 
 
 HELD = "is in a RankCollection.* update the collection"

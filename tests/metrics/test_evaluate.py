@@ -6,16 +6,8 @@ import math
 import pytest
 import torch
 
-from torchrankmetrics import (
-    MeanRank,
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    RankMetricWarning,
-    Ranks,
-    compare,
-    evaluate,
-)
+import torchrankmetrics as trm
+from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetricWarning, Ranks, compare, evaluate
 from torchrankmetrics.rendering import Rendered, paper_name
 
 
@@ -57,7 +49,7 @@ def test_summary_has_the_values_of_compute_by_side():
 
 def test_summary_takes_each_metric_with_its_own_rank_type_and_average():
     collection = RankCollection(
-        {"a": RankMetric(RankDefinition("x"), rank_type="expected"), "b": "hmr", "c": MeanRank(average="macro")}
+        {"a": trm.RankMetric(RankDefinition("x"), rank_type="expected"), "b": "hmr", "c": MeanRank(average="macro")}
     )
     collection.update(Ranks([1, 2, 3], [1, 2, 9], 9), group=[0, 0, 1])
     values = collection.compute()

@@ -33,7 +33,7 @@ def median(values):
 @given(SHAPES)
 @example([(1, 1), (6, 1), (6, 1), (6, 1)])  # a variable with p = 1/2 at the point -1 of the contour
 def test_moments_of_the_median_are_those_of_all_outcomes(shapes):
-    """Those of the mean are among the others of test_queries_moments.py."""
+    """Those of the mean are among the others of test_queries_null.py."""
     firsts = [[min(ranks) for ranks in exact.outcomes(N, m)] for N, m in shapes]
     counts = [{r: ranks.count(r) for r in ranks} for ranks in firsts]
     distribution = {}  # of the value, from the counts of first ranks

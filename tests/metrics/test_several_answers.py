@@ -7,17 +7,9 @@ import pytest
 import torch
 
 import reference_queries
+import torchrankmetrics as trm
 from bits import bits
-from torchrankmetrics import (
-    AveragePrecision,
-    RankCollection,
-    RankMetricWarning,
-    Ranks,
-    RankTable,
-    compare,
-    evaluate,
-    rank_scores,
-)
+from torchrankmetrics import AveragePrecision, RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.table.columns import Columns
 
 pytestmark = [
@@ -236,7 +228,7 @@ def test_base_values_need_no_numbers_of_candidates(filtered):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 6, (20, 9), generator=generator).double()
     relevant = torch.rand(20, 9, generator=generator) < 0.4
-    ranks = rank_scores(scores, relevant, exclude=relevant if filtered else None)
+    ranks = trm.rank_scores(scores, relevant, exclude=relevant if filtered else None)
     query = relevant.nonzero()[:, 0]
     unknown = Ranks(ranks.optimistic, ranks.pessimistic, None, filtered=filtered)
     names = ["recall@3", "ap", "ap@3", "ndcg", "ndcg@3", "rr", "precision@3", "r_precision", "first_mr", "success@2"]

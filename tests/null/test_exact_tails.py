@@ -153,9 +153,6 @@ def test_a_perfect_model_has_the_probability_of_its_ranks(definition, counts, we
     assert log_p == pytest.approx(-sum(math.log(n / best) for n in counts), rel=1e-12)
 
 
-# p-values where what matters is narrow beside the range of f: by counting ranks, pairs of ranks, and by simulation
-
-
 SQUARES = d.power_mean_rank(2)
 SIZES = [65_536, 10**6, 10**9]
 SHARES = [1e-6, 0.02, 0.5, 0.9, 0.999]

@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+import torchrankmetrics as trm
 from studies import SIZES, ULTRA, study_of, table_of
-from torchrankmetrics import (
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    RankMetricWarning,
-    Ranks,
-    RankTable,
-    compare,
-    evaluate,
-)
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, RankTable, evaluate
 from torchrankmetrics.definitions import IDENTITY
 from torchrankmetrics.inference import holm
 from torchrankmetrics.inference.standard_errors import units_of
@@ -66,7 +58,7 @@ def test_differences_are_those_of_compare(seeds: int) -> None:
             runs = [[table_of(model, dataset, seed) for seed in range(seeds)] for model in "ab"]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RankMetricWarning)
-                theirs = compare(*(one[0] if seeds == 1 else one for one in runs), metric)
+                theirs = trm.compare(*(one[0] if seeds == 1 else one for one in runs), metric)
             row = found[dataset]
             ours = (row.difference, row.low, row.high, row.p_value)
             assert ours == pytest.approx((theirs.difference, theirs.low, theirs.high, theirs.p_value), rel=1e-9)
@@ -115,9 +107,6 @@ def test_runs_that_differ_on_tasks_and_nowhere_else_have_an_interval() -> None:
     cell = study.table("hits@3").cell("a", "d")
     assert cell.low < 0.5 < cell.high
     assert study.difference("a", "b", "mr")["d"].p_value == 1
-
-
-# --- the best and its equals ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("metric", "top"), [("mrr", max), ("mr", min)])
@@ -206,9 +195,6 @@ def test_metrics_without_direction_have_no_best() -> None:
         study_of().mean_ranks("tie_rate")
 
 
-# --- what does not fit ------------------------------------------------------------------------------------------------
-
-
 def test_missing_cells_are_shown_and_counted() -> None:
     study = study_of()
     study.add(table_of("a", "small", 0), model="d", dataset="small")
@@ -286,9 +272,6 @@ def test_runs_of_a_model_on_other_tasks_have_the_interval_of_their_seeds() -> No
     cell = study.table("mrr").cell("a", "d")
     assert cell.standard_error == pytest.approx(np.std(values, ddof=1) / 3**0.5)
     assert cell.seed_share == 1
-
-
-# --- where runs come from ---------------------------------------------------------------------------------------------
 
 
 def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Rows as plain arrays by name, and from columns of text."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -157,15 +155,17 @@ def of_text(values: Array, column: str) -> Array:
         words, hint = SIDE_WORDS, ", or head and tail"
     elif column in _FLAGS:
         words, hint = {"true": 1, "false": 0}, ", or true and false"
-    if words:
-        text = np.array([str(words.get(word, word)) for word in text.tolist()], dtype=str)
-    for dtype in (np.int64, np.float64):
-        with suppress(ValueError, OverflowError):
-            numbers: Array = text.astype(dtype)
-            break
-    else:
-        row = next((i for i, word in enumerate(text.tolist()) if not _is_number(word)), 0)
-        raise ValueError(f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}")
+    for word, number in words.items():
+        text = np.where(text == word, str(number), text)
+    try:
+        numbers: Array = text.astype(np.int64)
+    except (ValueError, OverflowError):
+        numbers = np.empty(len(text))
+        for row, word in enumerate(text.tolist()):
+            try:
+                numbers[row] = float(word)
+            except ValueError:
+                raise ValueError(f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}") from None
     if column not in _FLOATS and numbers.dtype == np.float64:
         wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
         if wrong.any():
@@ -176,9 +176,3 @@ def of_text(values: Array, column: str) -> Array:
         _refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
         return numbers.astype(bool)
     return numbers
-
-
-def _is_number(word: str) -> bool:
-    with suppress(ValueError):
-        return math.isfinite(float(word))
-    return False

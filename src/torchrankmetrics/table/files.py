@@ -64,15 +64,14 @@ def read(path: Source, max_bytes: int) -> Tensor:
         return read_parquet(path, max_bytes)
     content = _content(path, max_bytes)
     if content.startswith(_MAGIC):
-        return _decoded([(path, _opened(path, content, max_bytes))], max_bytes)
+        return _decoded([(path, content)], max_bytes)
     return (_read_csv if _is_csv(path, content) else _read_npz)(content, path, max_bytes)
 
 
 def read_parquet(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
     """Read the rows of Parquet files and directories, in their order; errors as ``RankTable.from_parquet``."""
     max_bytes = check_int("max_bytes", max_bytes, 1)
-    parts = _parts(source)
-    return _decoded(((path, _opened(path, _content(path, max_bytes), max_bytes)) for path in parts), max_bytes)
+    return _decoded(((path, _content(path, max_bytes)) for path in _parts(source)), max_bytes)
 
 
 def num_stored_rows(path: Source) -> int:
@@ -84,10 +83,9 @@ def num_stored_rows(path: Source) -> int:
         return int(_opened(path, content, MAX_BYTES).metadata.num_rows)
     if _is_csv(path, content):
         return max(sum(bool(line.strip()) for line in content.splitlines()) - 1, 0)
-    with _members(content, path) as (archive, members):
+    with _members(content, path, MAX_BYTES) as (archive, members):
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
-        _check_size(path, members["optimistic"].file_size, MAX_BYTES)
         return len(_array(archive, "optimistic", members["optimistic"]))
 
 
@@ -151,18 +149,17 @@ def _smallest(array: Array) -> Array:
 
 
 def _read_npz(content: bytes, path: Source, max_bytes: int) -> Tensor:
-    with _members(content, path) as (archive, members):
-        needed = sum(info.file_size for info in members.values())
-        _check_size(path, needed, max_bytes)  # before anything is decompressed
+    with _members(content, path, max_bytes) as (archive, members):
         arrays = {name: _array(archive, name, info) for name, info in members.items()}
+        needed = sum(info.file_size for info in members.values())
         _check_size(path, needed + 8 * WIDTH * max(array.size for array in arrays.values()), max_bytes)
         check_version(str(arrays.pop(VERSION_FIELD)), arrays)
         return from_arrays(arrays)
 
 
 @contextmanager
-def _members(content: bytes, path: Source) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open an .npz and check its directory; errors name its path."""
+def _members(content: bytes, path: Source, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open an .npz and check its directory, before anything is decompressed; errors name its path."""
     with _naming_errors(path, "RankTable file"):
         if not content.startswith(b"PK"):
             raise ValueError(f"it is not an .npz, it starts with {shorten(content[:8])}" if content else "it is empty")
@@ -175,6 +172,7 @@ def _members(content: bytes, path: Source) -> Iterator[tuple[ZipFile, dict[str, 
             if VERSION_FIELD not in members:
                 raise ValueError(f"it has no {VERSION_FIELD!r}; it has {truncate(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
+            _check_size(path, sum(info.file_size for info in listed), max_bytes)
             yield archive, members
 
 
@@ -277,11 +275,11 @@ def _names(parquet: Any) -> list[str]:  # pandas and Dask write indices under na
     return [name for name in parquet.schema_arrow.names if not name.startswith("__")]
 
 
-def _decoded(files: Iterable[tuple[Source, Any]], max_bytes: int) -> Tensor:
-    """Read the rows of Parquet files that ``_opened`` checked, in batches."""
+def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
+    """Read the rows of Parquet files, in batches."""
     opened, number, largest = [], 0, 0
-    for path, parquet in files:
-        opened.append((path, parquet))
+    for path, content in files:
+        opened.append((path, parquet := _opened(path, content, max_bytes)))
         about = parquet.metadata
         number += max(about.num_rows, 0)
         largest = max([largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))])
@@ -309,7 +307,8 @@ def _values(name: str, column: Any) -> Array:
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
     values: Array = column.to_numpy(zero_copy_only=False)
-    if values.dtype.kind not in "biuf" and name != "side":
-        hint = "number names from 0 on, the same in all files"
-        raise ValueError(f"{name} must contain numbers, got {column.type}: {hint}")
+    if name != "side" and values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must contain numbers, got {column.type}: number names from 0 on, the same in all files"
+        )
     return values if values.dtype.kind in "biuf" else of_text(values, name)

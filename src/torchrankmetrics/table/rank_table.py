@@ -315,14 +315,14 @@ class RankTable(HasRows):
             metric (str, QueryDefinition or RankMetric): a metric in its base view, such as "ndcg@10", of one side.
         """
         from torchrankmetrics.metrics.registry import as_measure
-        from torchrankmetrics.table.queries import of_side, queries_of
+        from torchrankmetrics.table.queries import queries_of, used_queries
 
         measure, rows = as_measure(metric), self._analysis().table_rows
         definition: Any = measure.definition
         if measure.view != "base" or definition.entries_are_rows:
             raise ValueError(f"metric must be a metric of queries in its base view, got {measure.key!r}")
         queries = definition.read(queries_of(rows))
-        chosen = definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, measure.side)
+        chosen = used_queries(definition, queries, measure.side)
         names = Columns(rows).query[queries.row[chosen]]
         if (names < 0).any() or len(np.unique(names)) < len(names):
             raise ValueError("query must name every query: pass query= to every update, and a metric of one side")
