@@ -93,10 +93,10 @@ def report(
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
-    shown, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
+    listed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
     cells, rows = dict[str, Sequence[Cell]](), list[Sequence[Cell]]()
     notes, failed, tasks = list[str](), list[str](), 0
-    for path, name in zip(paths, shown, strict=True):
+    for path, name in zip(paths, listed, strict=True):
         table = load(path)
         check_complete(table, path)
         analysis, chosen = Analysis([table.rows]), measures
@@ -123,7 +123,7 @@ def report(
         failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
     result = Tabular.named(["file"] * several + list(cells), rows, notes, keys=1 + several)
     return emit(
-        result, form, output, "Rank metrics", failed, files=shown, tasks=tasks, confidence_level=confidence_level
+        result, form, output, "Rank metrics", failed, files=listed, tasks=tasks, confidence_level=confidence_level
     )
 
 
@@ -252,7 +252,7 @@ def _failure(row: Any, rule: Rule) -> str | None:
     from torchrankmetrics.metrics.registry import as_measure
 
     if rule == "not-equivalent":
-        return None if row.equivalent else f"a is not shown to be equivalent to b in {row.metric}"
+        return None if row.equivalent else f"a is not listed to be equivalent to b in {row.metric}"
     higher = as_measure(row.metric).higher_is_better
     if higher is None:
         raise ValueError(f"--fail-if needs metrics that have a better direction, got {row.metric}")
