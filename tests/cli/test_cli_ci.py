@@ -29,8 +29,7 @@ COMMANDS = [
 def check(value, schema):
     """Validate the part of JSON schema that the docs use."""
     kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    assert isinstance(value, tuple(TYPES[kind] if kind != "number" else (int, float) for kind in kinds)), value
+    assert any(isinstance(value, TYPES[kind]) for kind in ([kinds] if isinstance(kinds, str) else kinds)), value
     if isinstance(value, list):
         for item in value:
             check(item, schema["items"])
@@ -70,15 +69,9 @@ def models(tmp_path, monkeypatch):
         ("compare bad.npz good.npz -m mr,mrr --fail-if worse", "b in mr: a - b = +2.0000 [+2.0000, +2.0000]; a is"),
         ("compare good.npz bad.npz -m mrr,mr --fail-if worse", None),
         ("compare good.npz same.npz --fail-if not-better", "a is not significantly better than b in mrr"),
-        (
-            "compare good.npz bad.npz --fail-if not-equivalent --margin 0.1",
-            "a is not shown to be equivalent to b in mrr",
-        ),
+        ("compare good.npz bad.npz --fail-if not-equivalent --margin 0.1", "a is not shown to be equivalent to b in"),
         ("report good.npz --fail-under mrr=0.7,amri=0.5", None),
-        (
-            "report good.npz bad.npz -m mr --fail-under mrr=0.5,hits@1=.4",
-            "bad.npz: mrr is 0.291667, below 0.5; bad.npz: h",
-        ),
+        ("report good.npz bad.npz -m mr --fail-under mrr=0.5,hits@1=.4", "mrr is 0.291667, below 0.5; bad.npz: hits"),
     ],
 )
 def test_a_gate_exits_with_1_and_one_line(command, reason, models, capsys):

@@ -15,13 +15,6 @@ COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "metri
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
 
 
-def run_module(arguments, **environment):
-    command = [sys.executable, "-m", "torchrankmetrics", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80", **environment}
-    )
-
-
 def test_commands_that_only_print_import_no_heavy_library():
     """Torch takes two seconds to import, rich half of one; NumPy reads the counts of datasets."""
     arguments = [["--help"], ["--version"], *([name, "-h"] for name in COMMANDS), ["metrics"], ["datasets", "nations"]]
@@ -46,13 +39,19 @@ def test_the_short_and_the_long_word_show_the_same_help():
         assert " ".join(["  torchrankmetrics", *command]) in example
 
 
-def test_shells_complete_commands_options_and_formats():
-    first = run_module([], _TORCHRANKMETRICS_COMPLETE="complete_bash", COMP_WORDS="torchrankmetrics c", COMP_CWORD="1")
-    assert first.stdout.split() == ["compare"]
-    words = {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"}
-    assert run_module([], _TORCHRANKMETRICS_COMPLETE="complete_bash", **words).stdout.split() == ["--format"]
-    of_zsh = {"_TYPER_COMPLETE_ARGS": "torchrankmetrics report -f "}
-    assert '"latex"' in run_module([], _TORCHRANKMETRICS_COMPLETE="complete_zsh", **of_zsh).stdout
+@pytest.mark.parametrize(
+    ("shell", "variables", "completion"),
+    [
+        ("bash", {"COMP_WORDS": "torchrankmetrics c", "COMP_CWORD": "1"}, "compare\n"),
+        ("bash", {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"}, "--format\n"),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "torchrankmetrics report -f "}, '"latex"'),
+    ],
+)
+def test_shells_complete_commands_options_and_formats(shell, variables, completion):
+    environment = {**os.environ, "_TORCHRANKMETRICS_COMPLETE": f"complete_{shell}", **variables}
+    command = [sys.executable, "-m", "torchrankmetrics"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+    assert printed == completion if shell == "bash" else completion in printed
 
 
 @pytest.mark.parametrize(("width", "number"), [(40, 7), (80, 3), (200, 1)])
@@ -65,7 +64,7 @@ def test_a_terminal_breaks_wide_tables_and_shortens_no_name(width, number, monke
     blocks = [block for block in text.split("\n\n") if "fb15k237" in block]
     assert len(blocks) == number
     for block in blocks:
-        assert re.search(r"(?m)^fb15k237 +test +both +all +train\+valid\+test", block)
-        assert re.search(r"(?m)^wn18rr +test +both +all +train\+valid\+test", block)
+        for name in ("fb15k237", "wn18rr"):
+            assert re.search(rf"(?m)^{name} +test +both +all +train\+valid\+test", block)
     for head in ("dataset", "entities_known", "relations", "tasks", "distinct", "min", "mean", "max"):
         assert re.search(rf"\b{head}\b", text)

@@ -9,9 +9,7 @@ def score(query, candidate, bias, similarity):
     if similarity == "cosine":
         product = total([times(q, e) for q, e in zip(query, candidate, strict=True)])
         square = total([times(e, e) for e in candidate])
-        if square == 0 or isinstance(
-            square, float
-        ):  # x / 0 and inf / inf; finite / inf is not reached: inf e is NaN or inf
+        if square == 0 or isinstance(square, float):  # x / 0 and inf / inf; finite / inf is not reached
             return math.nan
         return product if isinstance(product, float) else product * abs(product) / square
     if similarity == "l2":
@@ -57,7 +55,5 @@ def in_order(row):
 def matrix(queries, candidates, bias, similarity):
     """Rows of floats in the order of the scores, of tensors."""
     bias = [0.0] * len(candidates) if bias is None else bias.double().tolist()
-    return [
-        in_order([score(q, e, b, similarity) for e, b in zip(candidates.double().tolist(), bias, strict=True)])
-        for q in queries.double().tolist()
-    ]
+    biased = [*zip(candidates.double().tolist(), bias, strict=True)]
+    return [in_order([score(q, e, b, similarity) for e, b in biased]) for q in queries.double().tolist()]

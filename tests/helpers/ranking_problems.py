@@ -6,6 +6,8 @@ import hypothesis.strategies as st
 import numpy as np
 import torch
 from scipy.sparse import csr_array
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from reference_ranks import lines
 from torchrankmetrics.kg.known_answers import KnownAnswers
@@ -79,6 +81,22 @@ def as_exclude(kind, pairs, tasks, B, N):
     # a tensor of pairs with the shape of the scores, or of one column per row, would be ambiguous
     clear = kind == "pairs" and (B != 2 or both.shape[1] not in (1, N))
     return (both if clear else (both[0], both[1])), by_row.__getitem__
+
+
+class Allocations(TorchDispatchMode):
+    """The bytes of the largest storage that torch allocates, operator by operator."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        given, new = (
+            [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+            for tree in ((args, kwargs), result)
+        )
+        known = {storage.data_ptr() for storage in given}
+        self.largest = max([self.largest, *(part.nbytes() for part in new if part.data_ptr() not in known)])
+        return result
 
 
 KINDS = ["none", "pairs", "tuple", "mask", "lists", "sparse", "index", "restriction"]

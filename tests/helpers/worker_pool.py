@@ -9,21 +9,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 # a server that has imported torch forks each worker in milliseconds; where there is none, workers start from scratch
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-_PRELOAD = [
-    "torchrankmetrics.metrics.collection",
-    "torchrankmetrics.inference.compare",
-    "torchrankmetrics.kg.triples",
-    "torch.distributed",
-    "hypothesis",
-    "pytest",
-    "pytorch_lightning",
-    "numba",
-]
+_PRELOAD = [f"torchrankmetrics.{name}" for name in ("metrics.collection", "inference.compare", "kg.triples")]
+_PRELOAD += ["torch.distributed", "hypothesis", "pytest", "pytorch_lightning", "numba"]
 
 
 def server() -> Any:
@@ -84,7 +77,6 @@ class WorkerPool:
         return results
 
     def close(self, *, kill: bool = False) -> None:
-        """End the processes."""
         for process, pipe in self._workers:
             pipe.close()
             if kill:
@@ -110,7 +102,7 @@ def _serve(pipe: Connection, collective_timeout: float) -> None:
             torch.distributed.init_process_group(
                 "gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=collective_timeout)
             )
-            result = _find(name)(*arguments)
+            result = attrgetter(name[1])(importlib.import_module(name[0]))(*arguments)
             torch.distributed.barrier()  # nobody leaves while another still talks to it
         except Exception:
             error = traceback.format_exc()
@@ -118,11 +110,3 @@ def _serve(pipe: Connection, collective_timeout: float) -> None:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
         pipe.send((result, error))
-
-
-def _find(name: tuple[str, str]) -> Callable[..., Any]:
-    job: Any = importlib.import_module(name[0])
-    for part in name[1].split("."):
-        job = getattr(job, part)
-    found: Callable[..., Any] = job
-    return found

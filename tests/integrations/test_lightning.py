@@ -18,8 +18,11 @@ from worker_pool import WorkerPool
 
 pytest.importorskip("pytorch_lightning", reason="needs the extra 'lightning'")
 
+import pytorch_lightning as pl
+
 import lightning_jobs
 from lightning_jobs import EPOCHS, NAMES, SAMPLES, TARGET, score_table
+from torchrankmetrics.integrations.early_stopping import EarlyStopping
 
 Results = dict[str, Any]
 
@@ -45,7 +48,6 @@ def results() -> dict[str, list[Results]]:
 
 
 def direct(epoch: int, prefix: str = "val/") -> dict[str, float]:
-    """The values without Lightning: all samples in one update."""
     metrics = RankCollection(list(NAMES), prefix=prefix)
     metrics.update(score_table()[epoch], TARGET, side="tail")
     return {key: value.item() for key, value in metrics.compute().items()}
@@ -63,20 +65,14 @@ def test_native_logging_is_bit_identical(results: dict[str, list[Results]], how:
 
 def test_forward_logs_the_epoch_beside_the_step(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "forward"):
-        assert len(history) == 2
-        for epoch, found in enumerate(history):
-            expected = direct(epoch)
+        for found, expected in zip(history, (direct(0), direct(1)), strict=True):
             assert {key: found[key] for key in expected} == expected
-            assert {
-                key.removesuffix("_epoch"): value for key, value in found.items() if key.endswith("_epoch")
-            } == expected
+            assert {f"{key}_epoch": value for key, value in expected.items()}.items() <= found.items()
 
 
 def test_several_dataloaders_with_a_clone_each(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "loaders"):
-        assert len(history) == 2
-        for epoch, found in enumerate(history):
-            assert found == {**direct(epoch, prefix="val_0/"), **direct(epoch, prefix="val_1/")}
+        assert history == [direct(epoch, prefix="val_0/") | direct(epoch, prefix="val_1/") for epoch in range(2)]
 
 
 def test_validate_and_test_log_without_fit(results: dict[str, list[Results]]) -> None:
@@ -113,9 +109,8 @@ def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]
     for found in (results["one"][0]["callbacks"], results["two"][0]["callbacks"]):
         lines = list(csv.DictReader(io.StringIO(found["csv"])))
         assert set(direct(0)) <= set(lines[0])
-        assert [float(line["val/mrr"]) for line in lines] == pytest.approx(
-            [direct(epoch)["val/mrr"] for epoch in range(best + 3)]
-        )
+        logged = [direct(epoch)["val/mrr"] for epoch in range(best + 3)]
+        assert [float(line["val/mrr"]) for line in lines] == pytest.approx(logged)
 
 
 def test_resume_from_a_checkpoint_of_a_validation(results: dict[str, list[Results]]) -> None:
@@ -127,9 +122,7 @@ def test_resume_from_a_checkpoint_of_a_validation(results: dict[str, list[Result
 
 @cases(60, 2000)
 @given(size=st.integers(1, 60), batch_size=st.integers(1, 9), processes=st.integers(1, 8))
-def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(
-    size: int, batch_size: int, processes: int
-) -> None:
+def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(size, batch_size, processes) -> None:
     def sampler(rank: int) -> UnpaddedBatchSampler:
         return UnpaddedBatchSampler(range(size), batch_size, num_replicas=processes, rank=rank)
 
@@ -167,3 +160,70 @@ def test_a_sampler_from_before_the_process_group_counts_its_processes() -> None:
     pool.close()
     assert length == other_length == len(mine) == len(others) == 2
     assert sorted(sample for batch in mine + others for sample in batch) == list(range(SAMPLES))
+
+
+class TwoTower(pl.LightningModule):
+    """A recommender of items, which stops early on recall@10."""
+
+    def __init__(self):
+        super().__init__()
+        self.users, self.items = torch.nn.Embedding(30, 8), torch.nn.Embedding(40, 8)
+        self.metrics = RankCollection(["recall@10", "ndcg@10", "mr"], prefix="val/")
+
+    def forward(self, user):
+        return self.users(user) @ self.items.weight.T
+
+    def training_step(self, batch, batch_idx):
+        user, item = batch
+        return torch.nn.functional.cross_entropy(self(user), item)
+
+    def validation_step(self, batch, batch_idx):
+        user, item = batch
+        self.metrics.update(self(user), item)
+
+    def on_validation_epoch_end(self):
+        self.log_dict(self.metrics)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.05)
+
+
+def fit_two_tower(callback):
+    torch.manual_seed(0)
+    users, items = torch.arange(30).repeat(4), torch.randint(40, (120,))
+    data = [torch.utils.data.TensorDataset(users[part], items[part]) for part in (slice(90), slice(90, None))]
+    names = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    options = dict.fromkeys(names, False) | {"num_sanity_val_steps": 0, "max_epochs": 4, "callbacks": [callback]}
+    model, trainer = TwoTower(), pl.Trainer(accelerator="cpu", **options)
+    trainer.fit(model, *(torch.utils.data.DataLoader(part, batch_size=16) for part in data))
+    with torch.no_grad():
+        top = model(users[90:]).topk(10).indices
+    return trainer, (top == items[90:, None]).any(1).double().mean()
+
+
+@pytest.mark.trains
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "key"), [("val/recall@10", "val/recall_at_10"), ("mr", "val/mr")])
+def test_any_name_stops_in_its_direction(name, key):
+    stop = EarlyStopping(monitor=name, patience=1)
+    trainer, recall = fit_two_tower(stop)
+    assert (stop.monitor, stop.mode) == (key, "min" if name == "mr" else "max")
+    assert torch.isclose(trainer.callback_metrics["val/recall_at_10"].double(), recall, atol=1e-6)
+    assert torch.isfinite(stop.best_score)
+    state = stop.state_dict()
+    stop.setup(trainer, trainer.lightning_module, "test")
+    assert stop.state_dict() == state
+
+
+@pytest.mark.trains
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("val/recal@10", {}, "write one of val/recall_at_10, val/ndcg_at_10, val/mr"),
+        ("mr", {"mode": "max"}, "mode must be 'min' for 'val/mr'"),
+    ],
+)
+def test_a_wrong_name_or_mode_is_an_error_before_training(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        fit_two_tower(EarlyStopping(monitor=name, **options))

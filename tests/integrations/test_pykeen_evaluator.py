@@ -88,9 +88,7 @@ def test_restriction_to_some_entities(nations):
     assert_parity(theirs, ours)
     assert ours.table.ranks.num_candidates.max() <= len(entities)
     test = splits_of(nations)[2]
-    with pytest.raises(
-        ValueError, match="restrict_entities_to must contain the head of every evaluated triple; 1 is missing"
-    ):
+    with pytest.raises(ValueError, match="must contain the head of every evaluated triple; 1 is missing"):
         evaluator.evaluate(Lookup(nations), test, restrict_entities_to=[0, 13], do_time_consuming_checks=False, **QUIET)
     assert_parity(*(result for result, _ in both(nations)))
 
@@ -122,22 +120,17 @@ def test_evaluators_without_ranks_raise(nations):
 
 def test_known_triples_are_those_of_all_sources_without_inverses(nations):
     train, valid, test = splits_of(nations)
+    ids = {"entity_to_id": nations.entity_to_id, "relation_to_id": nations.relation_to_id}
+    inverse = TriplesFactory.from_labeled_triples(nations.training.triples, **ids, create_inverse_triples=True)
     for sources, splits in (
         ((nations,), (train, valid, test)),
         ((nations.training, nations.validation), (train, valid)),
         ((nations.training,), (train,)),
+        ((inverse,), (train,)),
     ):
         expected = KnownTriples(*splits, num_entities=14)
         for side in ("head", "tail"):
             assert known_triples(*sources).num_candidates(test, side).equal(expected.num_candidates(test, side))
-    inverse = TriplesFactory.from_labeled_triples(
-        nations.training.triples,
-        entity_to_id=nations.entity_to_id,
-        relation_to_id=nations.relation_to_id,
-        create_inverse_triples=True,
-    )
-    expected = KnownTriples(train, num_entities=14)
-    assert known_triples(inverse).num_candidates(test, "tail").equal(expected.num_candidates(test, "tail"))
 
 
 def test_sources_that_number_differently_raise(nations):
@@ -198,11 +191,7 @@ BAD = [
     (lambda _: rank_table(ClassificationEvaluator()), TypeError, "a RankBasedEvaluator or .*, got ClassificationEval"),
     (lambda _: known_triples(), ValueError, "sources is empty"),
     (lambda d: known_triples(d.training.mapped_triples), TypeError, "sources must be triples factories .*, got Tensor"),
-    (
-        lambda d: RankCollectionEvaluator(known=d.training.mapped_triples),
-        TypeError,
-        "sources must be triples factories",
-    ),
+    (lambda d: RankCollectionEvaluator(known=d.training.mapped_triples), TypeError, "sources must be triples fact"),
     (lambda d: RankCollectionEvaluator(filtered=False, known=d), ValueError, "known must be None if filtered is False"),
     (lambda d: sampled(d, num_negatives=15), ValueError, r"must be in \[1, num_entities\] = \[1, 14\], got 15"),
     (lambda d: sampled(d, num_negatives=0), ValueError, "got 0"),
@@ -228,11 +217,9 @@ def test_macro_average_is_by_query_as_in_pykeen(nations):
     assert assert_parity(theirs, result) == 9 * 20
     micro = evaluated(nations, RankCollectionEvaluator())
     assert abs(micro.get_metric("mrr") - result.get_metric("mrr")) > 1e-3
-    test = splits_of(nations)[2]
-    queries = {*map(tuple, test[:, [0, 1]].tolist())}
-    assert len(result.table.select(side="tail").group.unique()) == len(queries)
-    both = len(queries) + len({*map(tuple, test[:, [1, 2]].tolist())})
-    assert len(result.table.group.unique()) == both
+    tails, heads = (len(splits_of(nations)[2][:, columns].unique(dim=0)) for columns in ([0, 1], [1, 2]))
+    assert len(result.table.select(side="tail").group.unique()) == tails
+    assert len(result.table.group.unique()) == tails + heads
 
 
 def test_sampled_evaluation_has_the_values_of_pykeen(nations):
@@ -255,10 +242,8 @@ def test_sampled_evaluation_has_the_values_of_pykeen(nations):
 
 def one_candidate(evaluator):
     """An evaluation with zero variance under the null."""
-    triples = torch.zeros(4, 3, dtype=torch.int64)
     for side in ("head", "tail"):
-        scores = torch.zeros(4, 1)
-        evaluator.process_scores_(triples, side, scores, scores, torch.zeros(4, 1))
+        evaluator.process_scores_(IDS[:4], side, *torch.zeros(3, 4, 1))
     return evaluator.finalize()
 
 

@@ -64,8 +64,7 @@ def test_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) -> N
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"torchrankmetrics"}
     assert "torchrankmetrics/py.typed" in names
-    package = ROOT / "src" / "torchrankmetrics"
-    files = {path.relative_to(package.parent).as_posix() for path in package.rglob("*") if path.is_file()}
+    files = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*") if path.is_file()}
     assert {name for name in files if "__pycache__" not in name} <= names
     core = [line for line in re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE) if "extra ==" not in line]
     assert {Requirement(line) for line in core} == {Requirement(line) for line in PROJECT["dependencies"]}

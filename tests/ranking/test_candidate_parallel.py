@@ -1,9 +1,11 @@
-"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting."""
+"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting;
+and the cases of a second device."""
 
 import os
 import re
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import exact_scores
 import reference_ranks as reference
 from default_device import LibraryOn
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
+from scripts import forked
 from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings, tuned
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
 from torchrankmetrics.kg import EmbeddingScorer
@@ -361,3 +364,12 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
     assert message
     assert when == "dies" or re.search("(?i)timed? ?out", message)
     assert seconds < 30  # that of the pool is 60
+
+
+def test_every_case_holds_on_a_second_device() -> None:
+    # in a process of its own: hosts would pick a registered device up elsewhere
+    cases = Path(__file__).with_name("second_device_cases.py")
+    result = forked("-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases), cwd=cases.parents[2])
+    assert result.returncode == 0, result.stdout[-6000:]
+    if not re.search(r"\d+ passed", result.stdout):
+        pytest.skip(result.stdout[-500:])  # the reason

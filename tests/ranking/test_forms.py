@@ -7,10 +7,11 @@ import torch
 from hypothesis import given
 from scipy.sparse import coo_matrix, csr_array, csr_matrix
 
+import reference_queries
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import flagged_lines
-from torchrankmetrics import RankCollection, evaluate, rank_embeddings, rank_scores
+from torchrankmetrics import RankCollection, RankTable, evaluate, rank_embeddings, rank_scores
 from torchrankmetrics.ranking import RankAccumulator
 
 N = 5
@@ -145,3 +146,32 @@ def test_weights_and_groups_of_pairs_are_of_tasks_and_of_labels_of_rows():
         assert RankCollection(["count"])(scores, target, weight=[1.0, 2.0, 2.0])["count"] == 3
         with pytest.raises(ValueError, match=r"weight must be \(tasks,\) = \(3,\)"):
             RankCollection(["count"]).update(scores, target, weight=weight)
+
+
+METRICS = ["ap", *(name for name in list(reference_queries.NAMES)[::3] if name != "ap")]
+
+
+@pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
+@pytest.mark.parametrize("form", ["lists", "pairs", "bool"])
+def test_ranks_of_embeddings_and_chunks_carry_their_queries(form):
+    generator = torch.Generator().manual_seed(0)
+    questions = torch.randint(-4, 5, (12, 3), generator=generator).float()  # exact products, many ties
+    passages = torch.randint(-4, 5, (40, 3), generator=generator).float()
+    relevant = torch.rand(12, 40, generator=generator) < 0.1
+    relevant[:, 3] = True
+    lists = [row.nonzero()[:, 0].tolist() for row in relevant]
+    target = {"lists": lists, "pairs": relevant.nonzero().T, "bool": relevant}[form]
+    scores = questions @ passages.T
+    expected = evaluate(scores, relevant, [*METRICS, "mrr"])
+    queries = [(row, answers, (), 1.0) for row, answers in zip(scores.tolist(), lists, strict=True)]
+    assert expected["ap"] == pytest.approx(reference_queries.mean("ap", queries), abs=1e-12)
+
+    chunked = RankAccumulator(scores[relevant], target, (12, 40))
+    for part in scores.split(7, dim=1):
+        chunked.update(part)
+    for ranks in (rank_embeddings(questions, passages, target), rank_scores(scores, target), chunked.compute()):
+        assert evaluate(ranks, metrics=[*METRICS, "mrr"]) == expected
+        assert evaluate(RankTable.from_ranks(ranks), metrics=METRICS) == {key: expected[key] for key in METRICS}
+        collection = RankCollection([*METRICS, "mrr"], storage="counts")
+        collection.update(ranks)
+        assert {key: value.item() for key, value in collection.compute().items()} == expected

@@ -62,7 +62,7 @@ def test_no_key_and_no_number_is_shortened_at_any_width(width, blocks):
         for key in ("FB15k-237 <&> 50%", "a_b|c", "日本語", r"é\n\x1b[31m"):
             assert key in block
     for cell in ("mrr", "x" * 30, "0.00012", "-1.5000", "2.2500", "40932", "2.58e-869", "exact"):
-        assert text.count(cell) >= 1
+        assert cell in text
     heads = [name for name in NAMES for block in parts if re.search(rf"  {name}( |\n)", block)]
     assert sorted(heads) == sorted(NAMES)  # every column is in one block
     for block in parts[:blocks]:  # one column fits next to the keys, or it has a block of its own
@@ -80,17 +80,16 @@ def test_styles_and_headings_above_headings_in_text():
     )
 
 
-@given(
-    st.lists(st.tuples(WORDS, st.floats(allow_nan=False), st.none() | st.integers(), WORDS), max_size=5),
-    st.integers(1, 120),
-)
+CELLS = st.tuples(WORDS, st.floats(allow_nan=False), st.none() | st.integers(), WORDS)
+
+
+@given(st.lists(CELLS, max_size=5), st.integers(1, 120))
 def test_whatever_the_cells_hold_every_form_has_a_row_for_each(rows, width):
     table = Tabular.named(["key", "x|y", "n&m", "<text>"], rows, ["a note"])
     assert table.to_text().count("\n") == 2 + len(rows)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", table.to_text(width) + table.to_markdown() + table.to_latex())
-    assert [len(re.split(r"(?<!\\)\|", line)) for line in table.to_markdown().splitlines()[: 2 + len(rows)]] == [6] * (
-        2 + len(rows)
-    )
+    lines = table.to_markdown().splitlines()[: 2 + len(rows)]
+    assert [len(re.split(r"(?<!\\)\|", line)) for line in lines] == [6] * (2 + len(rows))
     check_latex(table.to_latex(), 4)
     assert len(parsed(table.to_html())) == 2 + len(rows)
     read = list(csv.reader(io.StringIO(table.to_csv(), newline="")))
@@ -161,13 +160,9 @@ def test_latex_has_booktabs_spans_and_minus_signs():
     assert r"ours & \textbf{0.4762} & 12.3 & 0.355 [0.350, 0.360]\textsuperscript{\dag{}} & x \\" in source
     assert "$-$1.5000" in TABLE.to_latex()
     assert "FB15k-237" in TABLE.to_latex()  # a hyphen in a name is none
-    assert STYLED.to_latex(caption="Results & more", label="tab:results").splitlines()[1:6] == [
-        r"\begin{table}",
-        r"\centering",
-        r"\caption{Results \& more}",
-        r"\label{tab:results}",
-        r"\begin{tabular}{lrrrl}",
-    ]
+    head = [r"\begin{table}", r"\centering", r"\caption{Results \& more}", r"\label{tab:results}"]
+    lines = STYLED.to_latex(caption="Results & more", label="tab:results").splitlines()
+    assert lines[1:6] == [*head, r"\begin{tabular}{lrrrl}"]
     check_latex(TABLE.to_latex(), 9)
 
 
