@@ -57,10 +57,12 @@ def runs(results: dict[str, list[Results]], scenario: str) -> list[Any]:
     return [found[scenario] for name in ("one", "two") for found in results[name]]
 
 
-@pytest.mark.parametrize("how", ["epoch end", "steps"])
+@pytest.mark.parametrize("how", ["epoch end", "steps", "loaders"])
 def test_native_logging_is_bit_identical(results: dict[str, list[Results]], how: str) -> None:
+    prefixes = ["val_0/", "val_1/"] if how == "loaders" else ["val/"]  # two loaders have a clone each
+    expected = [dict(item for one in prefixes for item in direct(epoch, one).items()) for epoch in range(2)]
     for history in runs(results, how):
-        assert history == [direct(epoch) for epoch in range(2)]  # and nothing leaks from the sanity check
+        assert history == expected  # and nothing leaks from the sanity check
 
 
 def test_forward_logs_the_epoch_beside_the_step(results: dict[str, list[Results]]) -> None:
@@ -68,11 +70,6 @@ def test_forward_logs_the_epoch_beside_the_step(results: dict[str, list[Results]
         for found, expected in zip(history, (direct(0), direct(1)), strict=True):
             assert {key: found[key] for key in expected} == expected
             assert {f"{key}_epoch": value for key, value in expected.items()}.items() <= found.items()
-
-
-def test_several_dataloaders_with_a_clone_each(results: dict[str, list[Results]]) -> None:
-    for history in runs(results, "loaders"):
-        assert history == [direct(epoch, prefix="val_0/") | direct(epoch, prefix="val_1/") for epoch in range(2)]
 
 
 def test_validate_and_test_log_without_fit(results: dict[str, list[Results]]) -> None:
@@ -140,13 +137,6 @@ def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(size, batc
     assert len(sampler(0)) <= -(-size // (batch_size * processes))
 
 
-def test_one_of_several_processes_must_have_a_rank() -> None:
-    sampler = UnpaddedBatchSampler(range(SAMPLES), 2, num_replicas=2)  # a group may still come
-    for function in (len, list):
-        with pytest.raises(ValueError, match="rank must be given with num_replicas=2 where there is no process group"):
-            function(sampler)
-
-
 def job_batches(loader: DataLoader) -> tuple[int, list[list[int]]]:
     return len(loader), list(loader.batch_sampler)
 
@@ -155,6 +145,9 @@ def test_a_sampler_from_before_the_process_group_counts_its_processes() -> None:
     data = torch.arange(SAMPLES)
     loader = DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, 4))
     assert job_batches(loader) == (3, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10]])  # alone: all samples
+    for function in (len, list):
+        with pytest.raises(ValueError, match="rank must be given with num_replicas=2 where there is no process group"):
+            function(UnpaddedBatchSampler(data, 4, num_replicas=2))
     pool = WorkerPool(2)
     (length, mine), (other_length, others) = pool.run(job_batches, [(loader,), (loader,)])
     pool.close()

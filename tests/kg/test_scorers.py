@@ -36,10 +36,8 @@ def scorer(kind, side):
 
 def by_hand(kind, side, query, k, test, higher=True, known=True, candidates=None):
     """Candidates in the order of (score, id), without those left out; NaN last, with minus infinity."""
-    own, true = (
-        {t[2 - 2 * side] for t in triples if (t[:2] if side == 0 else t[1:]) == query}
-        for triples in (test, TRIPLES.tolist())
-    )
+    given_ = ("tail", "head")[side], tuple(query)
+    own, true = (reference.Graph(triples).answers(*given_) for triples in (test, TRIPLES.tolist()))
     row = scorer(kind, side)(*torch.tensor([query]).T)[0].tolist()
     gone = true - own if known else set()
     there = [i for i in candidates or range(N) if i not in gone]
