@@ -54,10 +54,9 @@ def test_every_source_is_shipped_and_nothing_else():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_sizes_are_those_published(name):
-    facts, (sizes, triples) = dataset_facts(name), PUBLISHED[name]
-    assert facts.num_entities["all"] == sizes[0]
-    assert sizes[1] in (None, facts.num_relations)
-    assert facts.num_triples == triples
+    facts, ((num_entities, num_relations), triples) = dataset_facts(name), PUBLISHED[name]
+    assert (facts.num_entities["all"], facts.num_triples) == (num_entities, triples)
+    assert num_relations in (None, facts.num_relations)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +87,7 @@ def test_facts_of_a_dataset_agree(name):
     assert all((facts.source, facts.licence, facts.protocol))
     for (split, entities, _), (numbers, count) in facts.histograms.items():
         assert (np.diff(numbers) > 0).all()
-        assert numbers[0] >= 1
-        assert numbers[-1] <= facts.num_entities[entities]
+        assert 1 <= numbers[0] <= numbers[-1] <= facts.num_entities[entities]
         assert count.min() >= 1
         assert count.sum() == facts.num_triples[split] if entities == "all" else count.sum() <= facts.num_triples[split]
     assert candidate_counts(name).num_tasks == 2 * facts.num_triples["test"]

@@ -65,22 +65,20 @@ def as_exclude(kind, pairs, tasks, B, N):
         return None, lambda row: ()
     if kind == "restriction":
         gone = {c for _, c in pairs} - {c for _, c in tasks}
-        mask = torch.zeros(N, dtype=torch.bool)
-        mask[sorted(gone)] = True
-        return mask, lambda row: gone
-    if kind == "mask":
-        mask = torch.zeros(B, N, dtype=torch.bool)
-        mask[both[0], both[1]] = True
-        return mask, by_row.__getitem__
-    if kind == "index":
-        return KnownAnswers(both[0], both[1])(torch.arange(B)), by_row.__getitem__
-    if kind == "lists":
-        return [torch.tensor(sorted(by_row[i]), dtype=torch.int64) for i in range(B)], by_row.__getitem__
-    if kind == "sparse":
-        return csr_array((np.ones(len(pairs)), both.numpy()), shape=(B, N)), by_row.__getitem__
+        return torch.tensor([c in gone for c in range(N)]), lambda row: gone
     # a tensor of pairs with the shape of the scores, or of one column per row, would be ambiguous
     clear = kind == "pairs" and (B != 2 or both.shape[1] not in (1, N))
-    return (both if clear else (both[0], both[1])), by_row.__getitem__
+    exclude = both if clear else (both[0], both[1])
+    if kind == "mask":
+        exclude = torch.zeros(B, N, dtype=torch.bool)
+        exclude[both[0], both[1]] = True
+    elif kind == "index":
+        exclude = KnownAnswers(both[0], both[1])(torch.arange(B))
+    elif kind == "lists":
+        exclude = [torch.tensor(sorted(by_row[i]), dtype=torch.int64) for i in range(B)]
+    elif kind == "sparse":
+        exclude = csr_array((np.ones(len(pairs)), both.numpy()), shape=(B, N))
+    return exclude, by_row.__getitem__
 
 
 class Allocations(TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""Our evaluator against PyKEEN's, alone and in loops and pipelines: names, arguments, ranks, values; NaN never helps."""
+"""Our evaluator against PyKEEN's, alone and in loops and pipelines: names, arguments, values; NaN never helps."""
 
 import json
 import math
@@ -101,17 +101,16 @@ def test_a_diverged_model_ranks_last(nations):
 
 
 def test_evaluators_without_ranks_raise(nations):
-    test = splits_of(nations)[2]
     evaluator = RankBasedEvaluator()
     evaluated(nations, evaluator)
     with pytest.raises(ValueError, match="clear_on_finalize=False"):
         rank_table(evaluator)
     theirs, nan = RankBasedEvaluator(clear_on_finalize=False), Lookup(nations)
     nan.scores[:20] = math.nan
-    theirs.evaluate(nan, test, **QUIET)
+    theirs.evaluate(nan, splits_of(nations)[2], **QUIET)
     assert min(part.min() for part in theirs.ranks["head", "pessimistic"]) == 0  # better than the best
     with pytest.raises(ValueError, match="num_candidates must be at least 1"):
-        rank_table(theirs, test)
+        rank_table(theirs)
 
 
 def test_known_triples_are_those_of_all_sources_without_inverses(nations):
@@ -292,8 +291,7 @@ def test_every_evaluation_of_a_loop_starts_afresh(nations):
         assert evaluator.collection.table().rows.equal(fresh.table.rows)  # readable until the next batch
     with pytest.raises(ValueError, match="no ranks: call evaluate first"):
         evaluator.finalize()
-    triples = splits_of(nations)[2][:5]
-    evaluator.process_scores_(triples, "tail", torch.rand(5, 14), dense_positive_mask=torch.zeros(5, 14))
+    evaluator.process_scores_(IDS[:5], "tail", torch.rand(5, 14), dense_positive_mask=torch.zeros(5, 14))
     assert evaluator.collection.table().num_tasks == 5
     assert evaluator.finalize().get_metric("count") == 5
 

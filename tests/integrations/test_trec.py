@@ -78,10 +78,9 @@ def test_ties_in_the_order_of_trec_eval_have_its_values(seed):
     theirs = trec_eval(qrels, run)
     order = {query: sorted(sorted(found, reverse=True), key=lambda name: -found[name]) for query, found in run.items()}
     broken = {query: {name: -float(place) for place, name in enumerate(names)} for query, names in order.items()}
-    low, high, ours = (
-        evaluate_run(qrels, lists, list(PYTREC.values()), rank_types=kind).values()
-        for lists, kind in ((run, "pessimistic"), (run, "optimistic"), (broken, "realistic"))
-    )
+    forms = (run, "pessimistic"), (run, "optimistic"), (broken, "realistic")
+    found = (evaluate_run(qrels, lists, list(PYTREC.values()), rank_types=kind) for lists, kind in forms)
+    low, high, ours = (one.values() for one in found)
     for name, worst, best, value in zip(PYTREC, low, high, ours, strict=True):
         assert value == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
         assert worst - 1e-12 <= value <= best + 1e-12, name

@@ -161,24 +161,17 @@ def test_batches_of_a_sorted_table_give_its_ranks(rows, size):
     assert torch.equal(RankTable.concatenate(tables).rows, rank_long_table(arrays(rows)).rows)
 
 
-def matrix_and_table():
+def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 6, (20, 15), generator=generator).float()
     target = torch.randint(0, 15, (20,), generator=generator)
     exclude = torch.rand(20, 15, generator=generator) < 0.3
-    rows = torch.arange(20)
-    true = torch.zeros(20, 15, dtype=torch.bool)
-    true[rows, target] = True
-    query, candidate = torch.meshgrid(rows, torch.arange(15), indexing="ij")
-    columns = {"query": query, "candidate": candidate, "score": scores, "true": true, "excluded": exclude}
-    ranks = rank_scores(scores, target, exclude=exclude)
-    return {name: part.flatten().numpy() for name, part in columns.items()}, ranks
-
-
-def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
-    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
-    columns, ranks = matrix_and_table()
-    assert torch.equal(rank_long_table(columns, num_rows=15).ranks.columns, ranks.columns)
+    query, candidate = torch.meshgrid(torch.arange(20), torch.arange(15), indexing="ij")
+    columns = {"query": query, "candidate": candidate, "score": scores, "true": candidate == target[:, None]}
+    columns = {name: part.flatten().numpy() for name, part in (columns | {"excluded": exclude}).items()}
+    expected = rank_scores(scores, target, exclude=exclude).columns
+    assert torch.equal(rank_long_table(columns, num_rows=15).ranks.columns, expected)
     columns["candidate"] = np.array([f"doc{i}" for i in columns["candidate"]])
     columns["side"] = np.array(["head", "tail"])[columns["query"] % 2]
     expected = rank_long_table(columns)

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-import exact_scores
 import reference_ranks as reference
 from random_graphs import graph
 from torchrankmetrics import KnownTriples, RankTable, rank_triples
@@ -124,7 +123,7 @@ def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
 
     def row_of(side, query):
         requested = {"tail": tails, "head": heads}[side](*torch.tensor([query]).T)
-        return exact_scores.matrix(requested, ENTITIES, stored.bias, options.get("similarity", "dot"))[0]
+        return reference.exact_matrix(requested, ENTITIES, stored.bias, options.get("similarity", "dot"))[0]
 
     expected = reference.Graph(TRIPLES.tolist()).lines(TRIPLES.tolist(), row_of, allowed)
     assert reference.lines(table.ranks) == expected

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import example, given
 
-import exact_scores
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
@@ -105,7 +104,7 @@ def test_ranks_are_those_of_rational_numbers(seed, kind, dtype, similarity, adde
     tasks = list(zip(row, column, strict=True))
     cells = torch.stack([torch.randint(0, size, (2 * N,), generator=generator) for size in (B, N)], 1)
     exclude, gone = as_exclude(out, [tuple(cell) for cell in cells.tolist()], tasks, B, N)
-    expected = reference.ranks(exact_scores.matrix(queries, candidates, bias, similarity), tasks, gone)
+    expected = reference.ranks(reference.exact_matrix(queries, candidates, bias, similarity), tasks, gone)
     backend, ladder = way
     if d == 1:  # torch gives wrong integer products there, which the look at them would find out
         ladder = [dtype for dtype in ladder if dtype != INT8]
