@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ def score_table() -> Tensor:
 
 
 def lightning_model(how: str = "epoch end") -> Any:
-    """A LightningModule that logs a collection in one of several ways."""
     import pytorch_lightning as pl
 
     class Model(pl.LightningModule):
@@ -98,13 +98,10 @@ def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dic
     return pl.Trainer(accelerator="cpu", devices=devices, strategy=strategy, **kwargs), history
 
 
-def fit(how: str) -> Callable[[int, str], Any]:
-    def scenario(devices: int, folder: str) -> Any:
-        trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2, max_epochs=2)
-        trainer.fit(lightning_model(how), PADDED, [PADDED] * 2 if how == "loaders" else PADDED)
-        return history
-
-    return scenario
+def fit(how: str, devices: int, folder: str) -> Any:
+    trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2, max_epochs=2)
+    trainer.fit(lightning_model(how), PADDED, [PADDED] * 2 if how == "loaders" else PADDED)
+    return history
 
 
 def stages(devices: int, folder: str) -> Any:
@@ -114,14 +111,11 @@ def stages(devices: int, folder: str) -> Any:
     return validated, trainer.test(model, PADDED, verbose=False), history
 
 
-def sampled(is_padded: bool) -> Callable[[int, str], Any]:
-    def scenario(devices: int, folder: str) -> Any:
-        trainer, history = trainer_for(devices, folder, use_distributed_sampler=is_padded)
-        in_step = DataLoader(DATA, batch_sampler=UnpaddedBatchSampler(DATA, 5))
-        trainer.validate(lightning_model(), PADDED if is_padded else in_step, verbose=False)
-        return history, trainer.num_val_batches
-
-    return scenario
+def sampled(is_padded: bool, devices: int, folder: str) -> Any:
+    trainer, history = trainer_for(devices, folder, use_distributed_sampler=is_padded)
+    in_step = DataLoader(DATA, batch_sampler=UnpaddedBatchSampler(DATA, 5))
+    trainer.validate(lightning_model(), PADDED if is_padded else in_step, verbose=False)
+    return history, trainer.num_val_batches
 
 
 def trainer_shards(devices: int, folder: str) -> Any:
@@ -190,10 +184,10 @@ def resume(devices: int, folder: str) -> Any:
 
 
 SCENARIOS: dict[str, Callable[[int, str], Any]] = {
-    **{how: fit(how) for how in ("epoch end", "steps", "forward", "loaders")},
+    **{how: partial(fit, how) for how in ("epoch end", "steps", "forward", "loaders")},
     "stages": stages,
-    "padded": sampled(True),
-    "in step": sampled(False),
+    "padded": partial(sampled, True),
+    "in step": partial(sampled, False),
     "trainer shards": trainer_shards,
     "callbacks": callbacks,
     "resume": resume,

@@ -88,12 +88,9 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        given, new = (
-            [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-            for tree in ((args, kwargs), result)
-        )
-        known = {storage.data_ptr() for storage in given}
-        self.largest = max([self.largest, *(part.nbytes() for part in new if part.data_ptr() not in known)])
+        given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if torch.is_tensor(leaf)}
+        new = [leaf.untyped_storage() for leaf in tree_leaves(result) if torch.is_tensor(leaf)]
+        self.largest = max([self.largest, *(part.nbytes() for part in new if part.data_ptr() not in given)])
         return result
 
 

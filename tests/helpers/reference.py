@@ -118,12 +118,8 @@ METRICS: dict[str, Metric] = {
 VIEWS = ("base", "normalized", "adjusted_index", "z_score")
 
 
-def has_view(name: str, view: str) -> bool:
-    """Without a direction there is no best value to adjust by."""
-    return view in ("base", "normalized") or METRICS[name].better is not None
-
-
-METRIC_VIEWS = [(name, view) for name in METRICS for view in VIEWS if has_view(name, view)]
+METRIC_VIEWS = [(name, view) for name in METRICS for view in VIEWS[:2]]  # a direction is needed to adjust by
+METRIC_VIEWS += [(name, view) for name in METRICS for view in VIEWS[2:] if METRICS[name].better is not None]
 
 
 def key(name: str, view: str) -> str:

@@ -51,13 +51,11 @@ def quiet() -> Iterator[None]:
         yield
 
 
-@functools.cache
-def _collection_to_reuse(names: tuple[str, ...], macro: bool) -> RankCollection:
-    return collection(names=names, macro=macro)
+_reused = functools.cache(collection)
 
 
 def of_one_process(batches: Shard, names: Any = NAMES, macro: bool = False) -> dict[str, str]:
-    metrics = _collection_to_reuse(tuple(names), macro)
+    metrics = _reused(names=tuple(names), macro=macro)
     metrics.reset()
     with quiet():
         update(metrics, *batches)

@@ -47,9 +47,7 @@ class WorkerPool:
             there.close()
             self._workers.append((process, here))
 
-    def run(
-        self, job: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, dies: int | None = None
-    ) -> list[Any]:
+    def run(self, job: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, dies: int | None = None) -> Any:
         """Call ``job(*arguments[rank])`` on as many processes as there are arguments; results in the order of ranks.
 
         The job is a function at the top of an importable module; the rank that is expected to die has the result None.
@@ -99,9 +97,8 @@ def _serve(pipe: Connection, collective_timeout: float) -> None:
             os._exit(0)
         result, error = None, None
         try:
-            torch.distributed.init_process_group(
-                "gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=collective_timeout)
-            )
+            timeout = timedelta(seconds=collective_timeout)
+            torch.distributed.init_process_group("gloo", store, timeout, size, rank)
             result = attrgetter(name[1])(importlib.import_module(name[0]))(*arguments)
             torch.distributed.barrier()  # nobody leaves while another still talks to it
         except Exception:

@@ -71,7 +71,7 @@ def test_the_best_are_those_of_plain_sorting(kind, higher, k, batch_size, known,
             assert str([*zip(*columns, strict=True)]) == str([(one, float(s), is_true) for one, s, is_true in expected])
 
 
-def test_names_stand_in_every_table_and_file(tmp_path):
+def test_names_stand_in_every_table_and_file_and_scores_are_not_modified(tmp_path):
     answers = rank_triples(scorer("float", 0), scorer("float", 1), TEST, KNOWN, top_k=3, progress=False).answers
     frame = answers.to_pandas()
     assert list(frame.columns) == ["side", "head", "relation", "tail", "position", "score", "correct"]
@@ -91,9 +91,6 @@ def test_names_stand_in_every_table_and_file(tmp_path):
         answers.named(entities, ["a", "b"]).to_csv()
     with pytest.raises(TypeError, match="entities must be a dict of id -> name"):
         answers.named("abc").to_csv()
-
-
-def test_scores_are_not_modified_and_no_triples_have_no_answers():
     stored = torch.rand(N, N, generator=torch.Generator().manual_seed(2))
     before = stored.clone()
     rank_triples(lambda h, r: stored[h], None, TEST, KNOWN, top_k=3, progress=False)

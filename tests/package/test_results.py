@@ -36,7 +36,6 @@ def test_low_coverage_is_warned_of():
 
 
 def test_a_few_draws_agree_with_the_library():
-    """A cell checks its first samples itself; an interval that differs is an error."""
     rows = calibration.cell("ordinary", 30, 4)
     assert {row["kind"] for row in rows} == {row["kind"] for row in RESULTS["rows"]}
     ranks = np.tile(np.arange(1.0, 21), (3, 1))

@@ -31,7 +31,6 @@ device = pytest.fixture(standin.device, scope="module")
 
 
 def moved(value, device):
-    """Tensors, tuples of them and slices of known answers on the device."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     return tuple(part.to(device) for part in value) if isinstance(value, tuple) else value

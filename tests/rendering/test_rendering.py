@@ -48,10 +48,6 @@ STYLED = Tabular(
 WORDS = st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]), max_size=30)
 
 
-def columns_of(line):
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
-
-
 @pytest.mark.parametrize(("width", "blocks"), [(40, 7), (80, 3), (250, 1)])
 def test_no_key_and_no_number_is_shortened_at_any_width(width, blocks):
     text = TABLE.to_text(width)
@@ -66,7 +62,8 @@ def test_no_key_and_no_number_is_shortened_at_any_width(width, blocks):
     heads = [name for name in NAMES for block in parts if re.search(rf"  {name}( |\n)", block)]
     assert sorted(heads) == sorted(NAMES)  # every column is in one block
     for block in parts[:blocks]:  # one column fits next to the keys, or it has a block of its own
-        assert columns_of(block.splitlines()[0]) <= max(width, 37 + 20)
+        head = block.splitlines()[0]
+        assert len(head) + sum(unicodedata.east_asian_width(c) in "WF" for c in head) <= max(width, 37 + 20)
 
 
 def test_styles_and_headings_above_headings_in_text():
@@ -130,7 +127,7 @@ def check_latex(source, columns):
         assert len(re.findall(r"(?<!\\)(?:\\\\)*&", line)) == columns - 1
 
 
-def test_html_shows_the_texts_of_the_cells():
+def test_html_shows_the_texts_of_the_cells_and_markdown_escapes_them():
     head, *rows = parsed(TABLE.to_html())
     assert head == ["dataset", "model", *NAMES]
     assert rows[0][:2] == ["FB15k-237 <&> 50%", "a_b|c"]
@@ -141,9 +138,6 @@ def test_html_shows_the_texts_of_the_cells():
     assert first == ["ours", "0.4762", "12.3", "0.355 [0.350, 0.360]†", "x"]
     assert "<strong>0.4762</strong>" in STYLED.to_html()
     assert "<sup>†</sup>" in STYLED.to_html()
-
-
-def test_markdown_escapes_cells_and_emphasis():
     lines = TABLE.to_markdown().splitlines()
     assert lines[0].startswith("| dataset | model | metric |")
     assert lines[1].count("---:") == 4
