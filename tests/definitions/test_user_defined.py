@@ -9,17 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchrankmetrics import (
-    MeanAUC,
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    RankMetricWarning,
-    Ranks,
-    adjust,
-    compare,
-    evaluate,
-)
+import torchrankmetrics as trm
+from torchrankmetrics import MeanAUC, RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate
 from torchrankmetrics.datasets import PrecomputedExpectation
 from torchrankmetrics.definitions import MEAN_AUC, WithCandidates, hits_at
 from torchrankmetrics.definitions.transforms import Custom, rank_table
@@ -100,11 +91,11 @@ def test_without_any_task_of_two_candidates_it_is_undefined():
     assert math.isnan(moments.mean)
     assert moments.variance == 0
     with pytest.raises(ValueError, match="at least 2"):
-        adjust(0.5, "auc", [1, 1])
+        trm.adjust(0.5, "auc", [1, 1])
     with pytest.raises(ValueError, match="at least 2 candidates"):
         p_value(MEAN_AUC, 0.5, [1, 1])
     with pytest.raises(ValueError, match="no tasks to compare 'auc' on"):
-        compare(Ranks([1], None, 1), Ranks([1], None, 1), "auc")
+        trm.compare(Ranks([1], None, 1), Ranks([1], None, 1), "auc")
 
 
 def test_a_best_value_that_depends_on_the_candidates_is_rejected():

@@ -9,19 +9,10 @@ import pytest
 import torch
 from torch import distributed as dist, nn
 
+import torchrankmetrics as trm
 from bits import bits
 from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
-from torchrankmetrics import (
-    AveragePrecision,
-    HitsAtK,
-    MeanRank,
-    MeanReciprocalRank,
-    RankCollection,
-    RankMetricWarning,
-    Ranks,
-    RankTable,
-    evaluate,
-)
+from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, RankMetricWarning, Ranks, RankTable
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.columns import Columns
 from worker_pool import WorkerPool
@@ -70,7 +61,9 @@ def test_rows_that_no_update_keeps_are_rejected_before_anything_changes(make: An
 
 
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
-@pytest.mark.parametrize("make", [AveragePrecision, lambda: RankCollection(["mr", "ap"])], ids=["metric", "collection"])
+@pytest.mark.parametrize(
+    "make", [trm.AveragePrecision, lambda: RankCollection(["mr", "ap"])], ids=["metric", "collection"]
+)
 @pytest.mark.parametrize("query", [-5, -6])
 def test_queries_that_no_update_names_are_rejected_where_they_are_counted(make: Any, query: int) -> None:
     """A negative query is a hash of the answers of one row of scores, of which none may be missing."""
@@ -169,6 +162,6 @@ def test_checkpoints_and_files_of_older_versions_load_with_their_values(
             assert bits(metric) != found
     table = RankTable.load(OLD / f"ranks_{version}.npz")
     with pytest.warns(RankMetricWarning, match=f"2 of {nan} ranking tasks have NaN scores"):
-        values = evaluate(table, metrics=names)
+        values = trm.evaluate(table, metrics=names)
     assert {f"val/{key}": value for key, value in values.items()} == pytest.approx(known["collection"], rel=1e-12)
     assert torch.equal(RankTable(state["collection.rows"]).compact().rows, table.compact().rows)

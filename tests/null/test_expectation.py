@@ -170,9 +170,6 @@ def test_integral_of_the_standard_deviation(N, weights):
     check(result, expected.mean, expected.variance, (1e-8, 1e-6))
 
 
-# sets of real size
-
-
 def filtered_counts(distinct, low, high, tasks, seed=0):
     """Candidate counts of the shape of a filtered benchmark: so many distinct ones between two ends."""
     random = np.random.default_rng(seed)
@@ -265,9 +262,6 @@ def test_weights_with_many_values():
     ):
         equal = DEFAULT_EXPECTATION.moments(metric, N)
         check(DEFAULT_EXPECTATION.moments(metric, N, weights), equal.mean, equal.variance, (1e-11, 1e-9))
-
-
-# one task, and few tasks with many candidates, against 50 digits
 
 
 def rank_moments(N):

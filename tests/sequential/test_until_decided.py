@@ -9,17 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+import torchrankmetrics as trm
 from checkpoints import KNOWN, QUIET, TRIPLES, Model, decide, full
-from torchrankmetrics import (
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    Ranks,
-    RankTable,
-    compare,
-    evaluate,
-    rank_triples,
-)
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.cli import main
 from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.queries import QueryDefinition
@@ -34,14 +26,9 @@ DIFFERENCE = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"] - evaluate(WEAK_TABL
 
 
 def rows_by_task(table):
-    columns = table.to_numpy()
-    return {
-        (s, i): (o, p, n)
-        for s, i, o, p, n in zip(
-            *(columns[name].tolist() for name in ("side", "sample_id", "optimistic", "pessimistic", "num_candidates")),
-            strict=True,
-        )
-    }
+    names = ("side", "sample_id", "optimistic", "pessimistic", "num_candidates")
+    rows = zip(*(table.to_numpy()[name].tolist() for name in names), strict=True)
+    return {row[:2]: row[2:] for row in rows}
 
 
 def test_a_clear_difference_is_known_from_a_part_of_the_queries_each_scored_once():
@@ -74,7 +61,8 @@ def test_where_nothing_stops_it_ranks_and_values_are_those_of_the_whole_evaluati
     own = {"both": model.both, "tails": (model.tails, None), "hrt": (None, None)}[sides]
     hrt = [{"score_hrt": one.hrt} if sides == "hrt" else {} for one in (model, other)]
     whole = [
-        rank_triples(*score, TRIPLES, KNOWN, **QUIET, **extra) for score, extra in zip((own, given), hrt, strict=True)
+        trm.rank_triples(*score, TRIPLES, KNOWN, **QUIET, **extra)
+        for score, extra in zip((own, given), hrt, strict=True)
     ]
     found = rank_sequentially(*own, TRIPLES, KNOWN, baseline=whole[1], alpha=1e-12, batch_size=999, **QUIET, **hrt[0])
     values = [evaluate(table, metrics=["mrr"])["mrr"] for table in whole]
@@ -105,10 +93,8 @@ def test_the_other_model_is_scored_as_far_as_it_is_needed_and_then_gives_the_sam
     assert again.num_queries > found.num_queries
     direct = decide(third, baseline=STRONG_TABLE)
     assert (again.answer, again.estimate, again.num_queries) == (direct.answer, direct.estimate, direct.num_queries)
-    hrt = rank_sequentially(
-        None, None, TRIPLES, KNOWN, score_hrt=STRONG.hrt, score_baseline=WEAK.hrt, batch_size=20, **QUIET
-    )
-    assert hrt.answer is True
+    options = {"score_hrt": STRONG.hrt, "score_baseline": WEAK.hrt, "batch_size": 20, **QUIET}
+    assert rank_sequentially(None, None, TRIPLES, KNOWN, **options).answer is True
 
 
 def test_against_a_sample_without_its_scorer_it_ends_undecided_where_the_sample_ends():
@@ -240,8 +226,8 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
     again = RankTable.from_numpy(table.to_numpy())
     for kept in (loaded, joined, again, table.compact(), table.select(side="tail"), table.with_group(3)):
         assert kept.is_partial
-        assert "of a sample of the tasks" in str(kept.summary(["mrr"]))
-        assert "of a sample of the tasks" in str(kept.breakdown(["mrr"]))
+        for shown in (kept.summary(["mrr"]), kept.breakdown(["mrr"])):
+            assert "of a sample of the tasks" in str(shown)
         collection = RankCollection(["mrr"])
         collection.update(kept)
         study = RankStudy()
@@ -254,23 +240,19 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
             lambda kept=kept: compare({"a": WEAK_TABLE, "b": kept}),
             lambda study=study: study.table("mrr"),
         ):
-            with pytest.raises(
-                ValueError, match=r"(sample of a sequential evaluation|sample that a sequential test ended)"
-            ):
+            with pytest.raises(ValueError, match=r"sample (of a sequential evaluation|that a sequential test ended)"):
                 ask()
     assert not WEAK_TABLE.is_partial
 
 
 def test_metrics_that_a_part_cannot_bound_raise_by_name():
+    tenth = WithCandidates(lambda r, n: (r <= 0.1 * n).double(), min_candidates=10)
     for metric, message in (
         ("gmr", "'gmr' is not a mean over tasks"),
         ("adjusted_mrr", "'adjusted_mrr' must be requested in its base view"),
         (RankMetric("mrr", average="macro"), "micro average"),
         ("tail_mrr", "of one side"),
-        (
-            RankDefinition("f", f=WithCandidates(lambda r, n: (r <= 0.1 * n).double(), min_candidates=10)),
-            "depends on the number of candidates",
-        ),
+        (RankDefinition("f", f=tenth), "depends on the number of candidates"),
         (QueryDefinition("own", f=lambda r: 1 / r), "is not a mean over tasks"),
     ):
         with pytest.raises(ValueError, match=message) as reported:
@@ -278,15 +260,15 @@ def test_metrics_that_a_part_cannot_bound_raise_by_name():
         assert "'mrr'" in str(reported.value) or "base view" in message or "side" in message or "micro" in message
     with pytest.raises(ValueError, match=r"'mr' is not bounded.*num_candidates"):
         SequentialEvaluation(9, metric="mr", threshold=5)
-    assert not SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20).is_over
     until = SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20)
+    assert not until.is_over
     with pytest.raises(ValueError, match=re.escape("outside of [1, 20]")):
         until.update(Ranks([21], None, 30), sample_id=torch.tensor([0]))
     assert until.decision.num_tasks == 0
 
 
 def test_bad_input_is_rejected_before_anything_is_scored():
-    model = Model(1.0)
+    model, shifted = Model(1.0), RankTable(WEAK_TABLE.rows + torch.eye(10, dtype=torch.int64)[5] * 9)
     for options, message in (
         ({}, "one of baseline, threshold and half_width"),
         ({"threshold": 0.5, "half_width": 0.1}, "must not both be given"),
@@ -296,10 +278,7 @@ def test_bad_input_is_rejected_before_anything_is_scored():
         ({"threshold": 0.5, "alpha": 5}, "alpha must be in"),
         ({"baseline": WEAK_TABLE.select(side="tail")}, "lacks .* and is not marked as a sample"),
         ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id of baseline .* got none"),
-        (
-            {"baseline": RankTable(WEAK_TABLE.rows + torch.eye(10, dtype=torch.int64)[5] * 9)},
-            "sample_id of baseline must hold the indices",
-        ),
+        ({"baseline": shifted}, "sample_id of baseline must hold the indices"),
         ({"score_baseline": (model.tails, None)}, "the same sides as the model"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -319,9 +298,6 @@ def test_bad_input_is_rejected_before_anything_is_scored():
         SequentialEvaluation(0, threshold=0.5)
     with pytest.raises(TypeError, match=r"must be a torch\.distributed\.ProcessGroup, got str"):
         SequentialEvaluation(9, threshold=0.5, process_group="all")
-
-
-# --- several processes: all stop at the same batch, with the bits of one ---
 
 
 def job(several):

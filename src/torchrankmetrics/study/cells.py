@@ -54,18 +54,21 @@ class Cell:
     is_better_than_random: bool | None = None
 
 
+# difference a - b of two models, low, high, standard error, degrees of freedom, p
+Difference = tuple[float, float, float, float, float, float]
+
+
 class DatasetResult(NamedTuple):
     """A measure on a dataset: cells by model, and ``chance``, the expectation under random ranking.
 
-    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ. ``pairs`` are
-    differences a - b as (difference, low, high, standard error, degrees of freedom, p).
+    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ.
     """
 
     cells: Mapping[str, Cell]
     chance: float
     tested: tuple[str, ...]
     remark: str
-    pairs: Mapping[tuple[str, str], tuple[float, ...]]
+    pairs: Mapping[tuple[str, str], Difference]
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -86,7 +89,7 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         aligned = aligned if measure.view == "base" else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
-    cells, pairs = dict[str, Cell](), dict[tuple[str, str], tuple[float, ...]]()
+    cells, pairs = dict[str, Cell](), dict[tuple[str, str], Difference]()
     for model, runs in dataset.models.items():
         place = (models, tested.index(model)) if models is not None and model in tested else None
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)
@@ -173,8 +176,8 @@ def _cell(
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
 
 
-def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str], float]:
-    """P-values of all runs by (model, seed); upper bounds where these are at most ``enough``: tails are slow."""
+def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str, str], float]:
+    """P-values of all runs (model, seed, dataset); upper bounds where these are at most ``enough``: tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
     if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
@@ -184,5 +187,5 @@ def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tu
         p = 1 / (1 + z * z) if z > 0 else 1.0  # Cantelli 1928
         if p > enough:
             p = p_value.value_or_nan(run.analysis)
-        found[run.run.model, run.run.seed] = 1.0 if math.isnan(p) else p
+        found[run.run.model, run.run.seed, run.run.dataset] = 1.0 if math.isnan(p) else p
     return found
