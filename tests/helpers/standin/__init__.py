@@ -32,7 +32,6 @@ def device() -> torch.device:
 
 
 def waits() -> int:
-    """How often the host has waited for the device so far."""
     return int(_extension().waits())
 
 
