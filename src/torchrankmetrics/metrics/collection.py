@@ -130,10 +130,7 @@ class RankCollection(RowOwner, MetricCollection):
         self._enable_compute_groups = self._groups_checked = True
         self._groups = {0: [str(key) for key in self._modules]}
         self.compute_on_cpu = self._first.compute_on_cpu
-        members_now = self._members()  # the cost of an update does not depend on their number
-        self._has_queries = any(member._has_queries for member in members_now)
-        self._needs_side = next((member._needs_side for member in members_now if member._needs_side), None)
-        self._needs_group = any(member._needs_group for member in members_now)
+        self._require(list(self.measures.values()))  # the cost of an update does not depend on their number
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
@@ -190,7 +187,7 @@ class RankCollection(RowOwner, MetricCollection):
     def reset(self) -> None:
         """Remove all ranking tasks."""
         super().reset()
-        self.rows.empty()  # no member's buffer if other collections updated all members
+        self.rows.clear()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
         """Add the rows of another collection, as if its updates had been made here.
