@@ -213,8 +213,7 @@ class RankDefinition(MetricDefinition):
         return apply_transform(self.f, sample.rank(rank_type), num_candidates=sample.num_candidates)
 
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
-        N = sample.num_candidates
-        f = known(self.f)
+        N, f = sample.num_candidates, known(self.f)
         if self.is_share:
             return 0.0, 1.0
         if not f.smooth or (N is None and (f.uses_candidates or not f.has_limit)):

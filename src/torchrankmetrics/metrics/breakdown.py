@@ -206,7 +206,7 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()
-    cells: list[list[Cell]] = [ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]]
-    cells.append(groups.num_tasks.tolist())
-    cells += [groups.values(measure).tolist() for measure in columns.values()]
-    return Breakdown(("group", "count", *columns), tuple(zip(*cells, strict=True)), tuple(sampled_notes(analysis)))
+    labels = ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]
+    values = (groups.values(measure).tolist() for measure in columns.values())
+    rows = tuple(zip(labels, groups.num_tasks.tolist(), *values, strict=True))
+    return Breakdown(("group", "count", *columns), rows, tuple(sampled_notes(analysis)))

@@ -198,10 +198,8 @@ class RankMetric(RowOwner, Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        self._validate(preds, side, group)
         facts = TaskFacts(side, group, weight, sample_id, query, gain)
-        if isinstance(self, Metric):  # the only kind that a BootStrapper holds
-            _check_resampling(preds, target, exclude, facts, indexes)
+        self._validate(preds, facts, target, exclude, indexes)
         self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend))
 
     @eager
@@ -266,13 +264,14 @@ class RankMetric(RowOwner, Metric):
         """Show the key in ``print(metric)``."""
         return self.measure.key
 
-    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
+    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
         collection = self.rows.collection
         if collection is not None and not collection.is_released:
             raise TorchMetricsUserError(
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
             )
-        super()._validate(preds, side, group)
+        super()._validate(preds, facts)
+        _check_resampling(preds, facts, *others)
 
     def _replace(self, rows: Tensor) -> None:
         if (collection := self.rows.collection) is not None:
@@ -322,7 +321,9 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
     return values
 
 
-def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
+def _check_resampling(
+    preds: object, facts: TaskFacts, target: object = None, exclude: object = None, indexes: object = None
+) -> None:
     """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
     of_tasks = (facts.group, facts.weight, facts.sample_id, facts.gain)
     is_drawable = (

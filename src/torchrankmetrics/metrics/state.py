@@ -16,6 +16,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.table.blocks import TaskFacts
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, canonical_rows, empty_rows
 
 if TYPE_CHECKING:
@@ -178,19 +179,19 @@ class RowOwner(nn.Module):
 
     def _merge(self, rows: Tensor, updates: int = 1) -> None:
         rows = rows.to(self._first.device)
-        self._validate(HasRows(rows), None, None)
+        self._validate(HasRows(rows), TaskFacts())
         self._append(rows, updates)
 
-    def _validate(self, preds: Any, side: str | None, group: Any) -> None:
+    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
         """Raise for an update that does not fit, before anything is ranked."""
         if self._first._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        if self._needs_side and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
+        if self._needs_side and facts.side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
             raise ValueError(
                 "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
                 f"{self._needs_side!r} uses the ranking tasks of one side only"
             )
-        if self._needs_group and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
+        if self._needs_group and facts.group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
             raise ValueError(
                 "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
                 "group the same weight"
