@@ -2,6 +2,10 @@
 
 import copy
 import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ import torchrankmetrics as trm
 from bits import bits
 from public_metrics import scores
 from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankCount, RankMetric, Ranks, RankTable
+from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
@@ -24,18 +29,14 @@ def filled(*seeds, metrics=NAMES, **options):
     return collection
 
 
-class Halved(MeanReciprocalRank):
-    def compute(self):
-        return super().compute() / 2
-
-
 @pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_members_that_compute_or_synchronise_otherwise_go_their_own_way():
-    def twice(rows, group=None):
-        return [rows, rows]
+    class Halved(MeanReciprocalRank):
+        def compute(self):
+            return super().compute() / 2
 
     members = {"halved": Halved(), "mrr": MeanReciprocalRank(), "count": RankCount()}
-    doubled = RankCount(dist_sync_fn=twice, distributed_available_fn=lambda: True)
+    doubled = RankCount(dist_sync_fn=lambda x, group=None: [x, x], distributed_available_fn=lambda: True)
     collection = RankCollection(members | {"doubled": doubled, "alone": RankCount(sync_on_compute=False)})
     collection.update(*scores(0))
     values = collection.compute()
@@ -45,12 +46,8 @@ def test_members_that_compute_or_synchronise_otherwise_go_their_own_way():
 
 def test_a_table_is_taken_with_all_that_its_rows_say():
     ranks, later = (trm.rank_scores(*scores(seed)) for seed in (0, 1))
-    about = {
-        "side": "head",
-        "group": torch.arange(7) % 2,
-        "weight": [1.0, 2, 3, 1, 1, 0, 1],
-        "sample_id": torch.arange(7),
-    }
+    about = {"side": "head", "group": torch.arange(7) % 2, "sample_id": torch.arange(7)}
+    about["weight"] = [1.0, 2, 3, 1, 1, 0, 1]
     metrics = ["mrr", "tail_mr", MeanRank(average="macro", side="head")]
     one, two = RankCollection(metrics), RankCollection([*metrics[:2], MeanRank(average="macro", side="head")])
     one.update(ranks, **about)
@@ -66,9 +63,9 @@ def test_a_table_is_taken_with_all_that_its_rows_say():
     for missing in (RankTable.from_ranks(ranks, side="head"), RankTable.from_ranks(ranks, group=0)):
         with pytest.raises(ValueError, match="or be in every row of its RankTable"):
             two.update(missing)
-    for name, value in (about | {"target": torch.zeros(7), "exclude": torch.zeros(7)}).items():
+    for name in (*about, "target", "exclude"):
         with pytest.raises(ValueError, match=f"{name} must not be given with a RankTable"):
-            two.update(whole, **{name: value})
+            two.update(whole, **{name: about.get(name, torch.zeros(7))})
     assert two.compute() == one.compute()
 
 
@@ -145,7 +142,7 @@ def test_an_update_of_a_member_raises_and_changes_nothing(copied):
     assert bits(metrics) == bits(filled(1, 2, metrics=THREE))
 
 
-every_group = pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
+every_group = pytest.mark.parametrize("compute_groups", [True, False, [THREE]])
 
 
 @every_group
@@ -189,3 +186,54 @@ def test_metrics_updated_separately_warn_and_keep_their_rows():
         metrics.reset()
         metrics.update(*scores(3))
         assert bits(metrics) == bits(filled(3, metrics=THREE))
+
+
+THREADS, UPDATES, TASKS = 8, 60, 64
+
+
+@pytest.fixture
+def _often_merged_and_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1 << 10)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("_often_merged_and_switched")
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        RankCount,
+        lambda **kw: RankCollection(["count", "mr"], **kw),
+        # explicit groups: several first updates at once fail inside torchmetrics, which then looks for groups
+        lambda **kw: MetricCollection(
+            {"count": RankCount(**kw), "mr": MeanRank(**kw)}, compute_groups=[["count", "mr"]]
+        ),
+    ],
+    ids=["metric", "collection", "plain collection"],
+)
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used and copied"])
+def test_threads_lose_no_task(make: Callable[..., Any], storage: str, used: bool) -> None:
+    metric = make(storage=storage)
+    expected = THREADS * UPDATES * TASKS
+    if used:
+        for _ in range(2):
+            metric.reset()
+            metric(Ranks([1] * TASKS, None, 9))
+        expected += TASKS
+        metric = pickle.loads(pickle.dumps(metric.clone()))
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(UPDATES):
+            metric.update(Ranks(torch.randint(1, 1000, (TASKS,), generator=generator), None, 1000))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = metric.compute()
+    assert (found["count"] if isinstance(found, dict) else found) == expected

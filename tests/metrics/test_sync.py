@@ -15,23 +15,10 @@ from torch.utils.data import DistributedSampler
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+import sharding
 import torchrankmetrics as trm
 from bits import bits
-from sharding import (
-    EMPTY,
-    HEAD,
-    MORE,
-    STORAGES,
-    TAIL,
-    Shard,
-    batch,
-    collection,
-    of_one_process,
-    one_by_one,
-    quiet,
-    shardings,
-    update,
-)
+from sharding import EMPTY, HEAD, MORE, STORAGES, TAIL, Shard, batch, collection, of_one_process, update
 from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankDefinition, RankMetric, Ranks
 from worker_pool import WorkerPool
 
@@ -41,10 +28,10 @@ COLLECTIVES = ("barrier", "all_gather", "all_reduce", "all_gather_into_tensor", 
 def job_values(shard: Shard, storage: str, macro: bool) -> list[dict[str, str]]:
     """Values of the collection, of its members one by one, and of a plain collection, on this process."""
     metrics, plain = collection(storage, macro=macro), MetricCollection({"mr": MeanRank(), "mrr": MeanReciprocalRank()})
-    with quiet():
+    with sharding.quiet():
         update(metrics, *shard)
         update(plain, *shard)
-        together, alone = bits(metrics.compute()), one_by_one(metrics)
+        together, alone = bits(metrics.compute()), sharding.one_by_one(metrics)
         assert together == bits(metrics.compute())
         assert metrics.table().num_tasks == 5
         return [together, alone, together | bits(plain.compute())]
@@ -60,7 +47,7 @@ def test_any_sharding_has_the_bits_of_one_process(pool: WorkerPool, storage: str
 
 
 @settings(max_examples=40, deadline=None)
-@given(drawn=shardings(max_size=6), storage=st.sampled_from(STORAGES))
+@given(drawn=sharding.shardings(max_size=6), storage=st.sampled_from(STORAGES))
 def test_any_sharding_has_the_bits_of_one_process_with_a_gather_of_ones_own(
     drawn: tuple[Shard, list[Shard]], storage: str
 ) -> None:
@@ -76,11 +63,11 @@ def test_any_sharding_has_the_bits_of_one_process_with_a_gather_of_ones_own(
 
     for shard in shards:
         single = collection(storage, names=["mr"])
-        with quiet():
+        with sharding.quiet():
             update(single, *shard)
         everybody.append(single["mr"].rows.as_one(torch.device("cpu")))
     metrics = collection(storage, macro=macro, dist_sync_fn=gather, distributed_available_fn=lambda: True)
-    with quiet():
+    with sharding.quiet():
         update(metrics, *shards[-1])
         assert bits(metrics.compute()) == of_one_process(whole, macro=macro)
         assert len(handed) == 1
@@ -189,12 +176,12 @@ def job_life(shard: Shard, later: Shard, storage: str, inside: bool) -> dict[str
     with torch.inference_mode(inside):
         update(metrics, *shard)
         found["first"] = bits(metrics.compute())
-        found["first members"] = one_by_one(metrics)
+        found["first members"] = sharding.one_by_one(metrics)
     found["again"] = bits(metrics.compute())
     update(metrics, *later)
     with torch.inference_mode(inside):
         found["later"] = bits(metrics.compute())
-        found["members"] = one_by_one(metrics)
+        found["members"] = sharding.one_by_one(metrics)
     copy, other = metrics.clone(), pickle.loads(pickle.dumps(metrics))
     found["clone"], found["pickle"] = bits(copy.compute()), bits(other.compute())
     metrics.reset()
@@ -288,7 +275,7 @@ def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
     requested = {"both": both} if rank == 1 else {"within": within, "beside": beside, "both": both}
     for metrics in requested.values():
         update(metrics, BATCHES[rank])
-    return {name: [bits(metrics.compute()), one_by_one(metrics)] for name, metrics in requested.items()}
+    return {name: [bits(metrics.compute()), sharding.one_by_one(metrics)] for name, metrics in requested.items()}
 
 
 def test_each_member_gathers_from_its_own_process_group(pool: WorkerPool) -> None:

@@ -182,14 +182,9 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 # in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _product(q, e):
-    total = 0.0
-    for k in range(q.shape[0]):
-        total += np.float64(q[k]) * np.float64(e[k])
-    return total
-
-
-@numba.njit(nogil=True, cache=True)
 def _products(queries, candidates, row, column, out, first, last):
     for i in range(first, last):
-        out[i] = _product(queries[row[i]], candidates[column[i]])
+        q, e, total = queries[row[i]], candidates[column[i]], 0.0
+        for k in range(q.shape[0]):
+            total += np.float64(q[k]) * np.float64(e[k])
+        out[i] = total

@@ -246,10 +246,12 @@ class ExcludedTiles:
         if self._last[0] != tile:
             self._last = tile, self._part.between(tile.start, tile.stop)
         slices, cells, of_all, _ = self._last[1]
-        row = column = rows[:0]
+        row = column = block = rows[:0]
         if slices is not None:
             row, place = slices.entries(rows)
             column = slices.columns[place] - slices.first
+            block, order = (column // BLOCK).int().sort(stable=True)
+            row, column = row[order], column[order]
         if cells is not None:
             cells = cells[rows]
 
@@ -259,7 +261,8 @@ class ExcludedTiles:
             if cells is not None:
                 scores.masked_fill_(cells[:, columns], value)
             if len(row):
-                here = (column >= columns.start) & (column < columns.stop)
+                ends = block.new_tensor([columns.start // BLOCK, -(-columns.stop // BLOCK)])
+                here = slice(*torch.searchsorted(block, ends).tolist())
                 place = row[here] * scores.shape[1] + (column[here] - columns.start)
                 scores.view(-1).index_fill_(0, place, value)
 

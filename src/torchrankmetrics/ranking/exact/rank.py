@@ -91,11 +91,8 @@ class Cascade:
 
     def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
         """Tasks in ascending order, at once as many as the buffer of scores and the lists of open cells hold."""
-        if not len(task):
-            return
-        row, height = self._problem.row[task], max(1, sizes.CELLS // width)
-        chunk = torch.cat([row.new_zeros(1), (row[1:] != row[:-1]).cumsum(0)]) // height
-        for some in torch.split(task, torch.bincount(chunk).tolist()):
+        place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)[1]
+        for some in torch.split(task, torch.bincount(place // max(1, sizes.CELLS // width)).tolist()):
             yield from torch.split(some, max(1, _LISTED // max(limit, 1)))
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Tensor:
