@@ -45,6 +45,16 @@ class Graph:
         query, own = split(triple, side)
         return 1 + sum(1 for e in candidates if e != own and e not in self.answers(side, query))
 
+    def lines(self, triples, row_of, candidates):
+        """The ranks of the tails of triples, then of their heads: ``row_of(side, query)`` scores all entities."""
+        found = []
+        for side in ("tail", "head"):
+            for query, own in (split(triple, side) for triple in triples):
+                row = row_of(side, query)
+                gone = self.answers(side, query) | {*range(len(row))} - {*candidates}
+                found.append(rank(row, own, gone)[:3])
+        return found
+
 
 def split(triple, side):
     h, r, t = triple

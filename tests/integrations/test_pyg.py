@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredRecall
 from torch_geometric.nn.kge import ComplEx, DistMult, RotatE, TransE
 
-from reference_ranks import lines, rank
+from reference_ranks import Graph, lines, rank
 from scripts import EXAMPLES, fork_script
 from torchrankmetrics import KnownTriples, RankCollection, evaluate, rank_scores, rank_triples as kg_rank_triples
 from torchrankmetrics.integrations.pyg import known_triples, rank_triples, ranks_of_predictions
@@ -38,17 +38,12 @@ def test_both_sides_filtered_by_brute_force(triples):
     model.node_emb.weight.data = model.node_emb.weight.data.sign()  # ties
     model.rel_emb.weight.data = model.rel_emb.weight.data.sign()
     table = rank_triples(model, triples, KnownTriples(triples), progress=False)
-    true = {tuple(x) for x in triples.tolist()}
-    expected = []
-    with torch.no_grad():
-        for side in ("tail", "head"):
-            for h, r, t in triples.tolist():
-                own = t if side == "tail" else h
-                put = (lambda e, h=h, r=r: (h, r, e)) if side == "tail" else (lambda e, r=r, t=t: (e, r, t))
-                score = {e: model(*torch.tensor([put(e)]).T).item() for e in range(9)}
-                others = [score[e] for e in range(9) if e != own and put(e) not in true]
-                better = sum(s > score[own] for s in others)
-                expected.append((better + 1, better + 1 + sum(s == score[own] for s in others), 1 + len(others)))
+
+    def row_of(side, query):
+        made = [(*query, e) if side == "tail" else (e, *query) for e in range(9)]
+        return model(*torch.tensor(made).T).tolist()
+
+    expected = Graph(triples.tolist()).lines(triples.tolist(), row_of, range(9))
     assert lines(table.ranks) == expected
     assert any(low < high for low, high, _ in expected)
 

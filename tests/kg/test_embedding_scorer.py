@@ -15,15 +15,10 @@ ENTITIES, RELATIONS = (torch.randn(n, D, generator=GENERATOR) for n in (N, R))
 BIAS = torch.randn(N, generator=GENERATOR)
 TRIPLES = torch.stack([torch.randint(0, n, (60,), generator=GENERATOR) for n in (N, R, N)], 1)
 KNOWN = KnownTriples(TRIPLES, num_entities=N)
-
-
+L2 = {"similarity": "l2"}
 MODELS = {
-    "DistMult": ({}, lambda h, r: ENTITIES[h] * RELATIONS[r], lambda r, t: RELATIONS[r] * ENTITIES[t]),
-    "TransE": (
-        {"similarity": "l2", "bias": BIAS},
-        lambda h, r: ENTITIES[h] + RELATIONS[r],
-        lambda r, t: ENTITIES[t] - RELATIONS[r],
-    ),
+    "DistMult": ({}, None, lambda h, r: ENTITIES[h] * RELATIONS[r], lambda r, t: RELATIONS[r] * ENTITIES[t]),
+    "TransE": (L2, BIAS, lambda h, r: ENTITIES[h] + RELATIONS[r], lambda r, t: ENTITIES[t] - RELATIONS[r]),
 }
 
 
@@ -31,26 +26,23 @@ MODELS = {
 @pytest.mark.parametrize("batch_size", [None, 7])
 @pytest.mark.parametrize("name", MODELS)
 def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
-    options, tails, heads = MODELS[name]
-    options = dict(options)
-    stored = Candidates(ENTITIES, options.pop("bias", None))
+    options, bias, tails, heads = MODELS[name]
+    stored = Candidates(ENTITIES, bias)
     scorers = [EmbeddingScorer(queries, stored, **options) for queries in (tails, heads)]
     allowed = set(range(N)) if candidates is None else {*TRIPLES[:, 0].tolist(), *TRIPLES[:, 2].tolist()} - {N}
     given = None if candidates is None else torch.tensor(sorted(allowed))
     table = rank_triples(*scorers, TRIPLES, KNOWN, candidates=given, batch_size=batch_size, progress=False)
-    graph = reference.Graph(TRIPLES.tolist())
-    expected = []
-    for side, queries in (("tail", tails), ("head", heads)):
-        for triple in TRIPLES.tolist():
-            query, own = reference.split(triple, side)
-            requested = queries(*(torch.tensor([x]) for x in query))
-            (row,) = exact_scores.matrix(requested, ENTITIES, stored.bias, options.get("similarity", "dot"))
-            expected.append(reference.rank(row, own, graph.answers(side, query) | (set(range(N)) - allowed))[:3])
+
+    def row_of(side, query):
+        requested = {"tail": tails, "head": heads}[side](*torch.tensor([query]).T)
+        return exact_scores.matrix(requested, ENTITIES, stored.bias, options.get("similarity", "dot"))[0]
+
+    expected = reference.Graph(TRIPLES.tolist()).lines(TRIPLES.tolist(), row_of, allowed)
     assert reference.lines(table.ranks) == expected
 
 
 def test_functions_facts_and_complex_queries_take_it():
-    translated = EmbeddingScorer(MODELS["TransE"][1], ENTITIES, bias=BIAS, similarity="l1")
+    translated = EmbeddingScorer(MODELS["TransE"][2], ENTITIES, bias=BIAS, similarity="l1")
     by_scores = rank_triples(lambda h, r: translated(h, r), None, TRIPLES, KNOWN, progress=False)
     assert torch.equal(rank_triples(translated, None, TRIPLES, KNOWN, progress=False).rows, by_scores.rows)
     assert not translated.is_exact
@@ -61,11 +53,9 @@ def test_functions_facts_and_complex_queries_take_it():
     same = rank_facts(lambda *ids: score(*(ids)).double(), None, facts, known, progress=False)
     assert torch.equal(table.rows, same.rows)
     requested = EmbeddingScorer(lambda queries: ENTITIES[queries], ENTITIES)
-    hard = [{1, 2}, {4}]
-    assert torch.equal(
-        rank_complex_queries(requested, hard, progress=False).rows,
-        rank_complex_queries(lambda q: requested(q).double(), hard, progress=False).rows,
-    )
+    scorers = requested, lambda q: requested(q).double()
+    table, same = (rank_complex_queries(one, [{1, 2}, {4}], progress=False) for one in scorers)
+    assert torch.equal(table.rows, same.rows)
 
 
 def test_alignments_are_ranked_exactly_or_by_the_product():

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import stat
 import sys
 
@@ -67,6 +68,7 @@ def changed(content, old, new):
     return head + hashlib.sha256(head).digest() + content[HEADER:]
 
 
+PAGES = ("Private_Dirty", "Rss")
 OTHER = "big" if sys.byteorder == "little" else "little"
 FOREIGN = {
     "empty": (lambda c: b"", "it is empty"),
@@ -80,9 +82,8 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_a_damaged_file_raises_when_it_is_opened(kind, path):
-    change, message = FOREIGN[kind]
+@pytest.mark.parametrize(("change", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_a_damaged_file_raises_when_it_is_opened(change, message, path):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"known.bin is not a whole file of known triples: .*{message}"):
         KnownTriples.open(path)
@@ -90,12 +91,12 @@ def test_a_damaged_file_raises_when_it_is_opened(kind, path):
 
 def test_every_damaged_byte_of_the_header_is_seen_when_opened_and_of_the_rest_by_verify(path):
     content = path.read_bytes()
-    for at in (5, 31, 40, 100, 200, HEADER - 40, HEADER - 1):
+    for at in (5, 31, 40, 100, 200, HEADER - 40, HEADER - 1, *range(HEADER, len(content), 7)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.raises(ValueError, match="is not a whole file"):
-            KnownTriples.open(path)
-    for at in range(HEADER, len(content), 7):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        if at < HEADER:
+            with pytest.raises(ValueError, match="is not a whole file"):
+                KnownTriples.open(path)
+            continue
         opened = KnownTriples.open(path)
         for read, arguments in ((opened.verify, ()), (opened.save, (path.with_name("again.bin"),))):
             with pytest.raises(ValueError, match=r"known.bin is damaged: a checksum of the (tail|head) side"):
@@ -163,12 +164,12 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
 def test_verify_checks_the_order_of_look_ups(name, at, value):
     known = KnownTriples(TRIPLES)
     known.verify()
+    head = known._sides["head"]
+    head.index = head.index._replace(longest=head.index.longest + 1)
+    with pytest.raises(ValueError, match="the head side is not sorted, or has ids out of range"):
+        known.verify()
     getattr(known._sides["tail"].index, name)[at] = value
     with pytest.raises(ValueError, match="the index is not a valid index: the tail side is not sorted, or has ids out"):
-        known.verify()
-    known = KnownTriples(TRIPLES)
-    known._sides["head"].index = known._sides["head"].index._replace(longest=known._sides["head"].index.longest + 1)
-    with pytest.raises(ValueError, match="the head side is not sorted, or has ids out of range"):
         known.verify()
 
 
@@ -183,23 +184,16 @@ def test_a_pickle_is_a_path_and_knows_its_file(path):
     assert opened.num_candidates(TRIPLES, "tail").tolist() == [6, 6, 7, 6, 7, 7]  # what is open stays as it was
 
 
-def _pages():
-    """KiB of this process that hold the index and are its own, and those that it shares with others."""
-    with open("/proc/self/smaps", encoding="ascii") as lines:
-        inside, found = False, {"Private_Dirty": 0, "Rss": 0}
-        for line in lines:
-            name, _, rest = line.partition(":")
-            if "-" in name.partition(" ")[0]:
-                inside = line.rstrip().endswith("large.bin")
-                assert not inside or line.split()[1].startswith("r--")  # nobody can write to it
-            elif inside and name in found:
-                found[name] += int(rest.split()[0])
-    return found
-
-
 def _look_up(known):
+    """Answers, and KiB of this process that hold the index: its own, and those that it shares with others."""
     known.verify()
-    return known.tails(torch.tensor([0]), torch.tensor([0])).pairs()[1].tolist(), _pages()
+    answers = known.tails(torch.tensor([0]), torch.tensor([0])).pairs()[1].tolist()
+    with open("/proc/self/smaps", encoding="ascii") as file:
+        maps = re.findall(r"^\w+-\w+ (\S+) .*large\.bin\n((?:\w+: .*\n)+)", file.read(), re.MULTILINE)
+    assert maps
+    assert all(rights.startswith("r--") for rights, _ in maps)  # nobody can write to it
+    sizes = {name: [re.search(rf"^{name}: +(\d+)", text, re.MULTILINE)[1] for _, text in maps] for name in PAGES}
+    return answers, {name: sum(map(int, found)) for name, found in sizes.items()}
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="/proc/self/smaps is Linux's")

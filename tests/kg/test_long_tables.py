@@ -13,34 +13,25 @@ from torchrankmetrics.kg import rank_long_table, rank_long_tables
 from torchrankmetrics.ranking import flags
 
 SCORES = st.sampled_from([0.0, 0.5, 1.0, 2.0, math.inf, -math.inf, math.nan])
-TABLE = {
-    "query": [7, 7, 7, 3, 3],
-    "candidate": [0, 1, 2, 0, 1],
-    "score": [0.1, 0.9, 0.5, 1.0, 1.0],
-    "true": [False, False, True, True, False],
-}
+TABLE = {"query": [7, 7, 7, 3, 3], "candidate": [0, 1, 2, 0, 1], "score": [0.1, 0.9, 0.5, 1.0, 1.0]}
+TABLE |= {"true": [False, False, True, True, False]}
 
 
 @st.composite
 def long_tables(draw):
     """Rows of queries with an answer at least, in any order."""
-    rows = []
+    rows, rest = [], st.tuples(st.booleans(), st.integers(0, 2))
     for query in draw(st.lists(st.integers(0, 9), unique=True, max_size=4)):
         candidates = draw(st.lists(st.integers(0, 9), unique=True, min_size=1, max_size=6))
         true = draw(st.sampled_from(candidates))
-        rows += [
-            (query, c, draw(SCORES), c == true or draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 2)))
-            for c in candidates
-        ]
+        rows += [(query, c, draw(SCORES), c == true or draw(st.booleans()), *draw(rest)) for c in candidates]
     return draw(st.permutations(rows))
 
 
 def arrays(rows):
     dtypes = {"query": "i4", "candidate": "i8", "score": "f4", "true": "?", "excluded": "?", "group": "i8"}
-    columns = zip(*rows, strict=True) if rows else [[]] * 6
-    return {
-        name: np.array(list(column), dtype=dtype) for (name, dtype), column in zip(dtypes.items(), columns, strict=True)
-    }
+    records = np.array(rows, dtype=[*dtypes.items()])
+    return {name: np.ascontiguousarray(records[name]) for name in dtypes}
 
 
 def looped(rows):
@@ -87,10 +78,8 @@ def matrix_and_table():
     true[rows, target] = True
     query, candidate = torch.meshgrid(rows, torch.arange(15), indexing="ij")
     columns = {"query": query, "candidate": candidate, "score": scores, "true": true, "excluded": exclude}
-    return (
-        {name: part.flatten().numpy() for name, part in columns.items()},
-        rank_scores(scores, target, exclude=exclude),
-    )
+    ranks = rank_scores(scores, target, exclude=exclude)
+    return {name: part.flatten().numpy() for name, part in columns.items()}, ranks
 
 
 def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
@@ -130,6 +119,5 @@ def test_a_query_that_is_split_is_rejected_where_it_can_be_seen():
     with pytest.raises(ValueError, match="query 7 of partition 2 was in an earlier partition"):
         list(rank_long_tables([TABLE, {**TABLE, "query": [4] * 3 + [5] * 2}, both], continued=True))
     heads, tails = ({**TABLE, "side": [side] * 5} for side in (1, 2))
-    assert (
-        len(RankTable.concatenate([*rank_long_tables([heads, tails])])) == 4
-    )  # other queries: those of the other side
+    both_sides = RankTable.concatenate([*rank_long_tables([heads, tails])])
+    assert len(both_sides) == 4  # the queries of the other side are others

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 
 from fuzzing import cases
-from pykeen_lookup import Lookup, splits_of
+from pykeen_lookup import Lookup, evaluated, splits_of
 from random_graphs import graph, integers
 from reference_ranks import lines, rank
 from torchrankmetrics import KnownTriples, evaluate, rank_triples
@@ -23,24 +23,14 @@ def test_restrictions_are_those_of_pykeen(nations):
     splits, num_entities = splits_of(nations), nations.num_entities
     model, test = Lookup(nations), splits[2]
     evaluator = RankBasedEvaluator(clear_on_finalize=False)
-    evaluator.evaluate(
-        model,
-        test,
-        batch_size=64,
-        use_tqdm=False,
-        restrict_entities_to=entities,
-        restrict_relations_to=relations,
-        pre_filtered_triples=False,
-        additional_filter_triples=splits[:2],
-    )
+    restrictions = {"restrict_entities_to": entities, "restrict_relations_to": relations}
+    evaluated(nations, evaluator, model, pre_filtered_triples=False, **restrictions)
     of_interest = torch.isin(test[:, [0, 2]], torch.tensor(entities)).all(1)
     of_interest &= torch.isin(test[:, 1], torch.tensor(relations))
     assert 20 < of_interest.sum() < len(test)
-    known = KnownTriples(*splits, num_entities=num_entities)
-    triples = test[of_interest]
-    table = rank_triples(
-        lambda h, r: model.scores[r, h], lambda r, t: model.scores[r, :, t], triples, known, candidates=entities
-    )
+    known, triples = KnownTriples(*splits, num_entities=num_entities), test[of_interest]
+    scorers = lambda h, r: model.scores[r, h], lambda r, t: model.scores[r, :, t]
+    table = rank_triples(*scorers, triples, known, candidates=entities)
     for side in ("tail", "head"):
         ranks = table.select(side=side).ranks
         for rank_type in ("optimistic", "pessimistic", "realistic"):
@@ -65,11 +55,9 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
     scores = torch.rand(len(queries), E, generator=generator)  # no ties: they have no rule of theirs
     logs = {}
     for i in range(len(queries)):
-        order = scores[i].argsort(descending=True).tolist()
-        ranks = [
-            1 + sum(x not in hard[i] | easy[i] for x in order[: order.index(answer)]) for answer in sorted(hard[i])
-        ]
-        logs.setdefault(pattern[i], []).append(np.mean([1 / rank for rank in ranks]))
+        order, true = scores[i].argsort(descending=True).tolist(), hard[i] | easy[i]
+        before = [sum(x not in true for x in order[: order.index(answer)]) for answer in hard[i]]
+        logs.setdefault(pattern[i], []).append(np.mean([1 / (1 + number) for number in before]))
 
     def given_as(sets):
         pairs = [(i, a) for i, part in enumerate(sets) for a in sorted(part)]

@@ -7,13 +7,11 @@ import math
 import pytest
 import torch
 
+from random_graphs import graph
 from torchrankmetrics import KnownTriples, RankTable, rank_triples
 
 N, R = 12, 3
-generator = torch.Generator().manual_seed(0)
-TRIPLES = torch.unique(
-    torch.stack([torch.randint(0, high, (60,), generator=generator) for high in (N, R, N)], 1), dim=0
-)
+TRIPLES = graph(n=60, columns=(N, R, N))
 TEST = TRIPLES[::3]
 KNOWN = KnownTriples(TRIPLES, num_entities=N)
 
@@ -48,9 +46,7 @@ def by_hand(kind, side, query, k, test, higher=True, known=True, candidates=None
     ("k", "batch_size", "known", "candidates"),
     [(1, None, True, None), (4, 7, True, None), (N + 5, None, False, None), (5, None, True, list(range(1, N)))],
 )
-def test_the_best_are_those_of_plain_sorting_among_the_candidates_of_the_ranks(
-    kind, higher, k, batch_size, known, candidates
-):
+def test_the_best_are_those_of_plain_sorting(kind, higher, k, batch_size, known, candidates):
     options = {"batch_size": batch_size, "higher_is_better": higher, "candidates": candidates, "progress": False}
     test = TEST if candidates is None else TEST[(TEST[:, [0, 2]] > 0).all(1)]
     given = scorer(kind, 0), scorer(kind, 1), test, KNOWN if known else None
@@ -66,10 +62,9 @@ def test_the_best_are_those_of_plain_sorting_among_the_candidates_of_the_ranks(
         assert found.ids.shape == found.scores.shape == found.correct.shape == (len(found.queries), k)
         for i, query in enumerate(found.queries.tolist()):
             expected = by_hand(kind, side, query, k, test.tolist(), higher, known, candidates)
-            number = len(expected)
-            assert found.ids[i].tolist() == [one for one, _, _ in expected] + [-1] * (k - number)
-            assert str(found.scores[i].tolist()) == str([float(s) for _, s, _ in expected] + [math.nan] * (k - number))
-            assert found.correct[i].tolist() == [c for _, _, c in expected] + [False] * (k - number)
+            expected += [(-1, math.nan, False)] * (k - len(expected))
+            columns = (part[i].tolist() for part in (found.ids, found.scores, found.correct))
+            assert str([*zip(*columns, strict=True)]) == str([(one, float(s), is_true) for one, s, is_true in expected])
 
 
 def test_names_stand_in_every_table_and_file(tmp_path):

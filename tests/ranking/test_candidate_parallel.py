@@ -14,11 +14,10 @@ import exact_scores
 import reference_ranks as reference
 from default_device import LibraryOn
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
-from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings
+from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings, tuned
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
 from torchrankmetrics.kg import EmbeddingScorer
 from torchrankmetrics.ranking import Candidates, RankAccumulator, embeddings as chunks
-from torchrankmetrics.ranking.exact import pairs, problem, rank, rank as cascade
 from worker_pool import WorkerPool
 
 EXPLORE = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
@@ -89,23 +88,18 @@ def job_exact(first: int, cases: int) -> None:
         exclude, gone = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
         backend, ladder = draw.one_of(WAYS)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
-            patch.setattr(problem, "CELLS", draw.one_of([1 << 20, 7]))
-            patch.setattr(cascade, "_LEAST", draw.one_of([0, 1, 16]))
-            patch.setattr(pairs, "_LOOK", draw.one_of([0, 1 << 10]))
-            given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "backend": backend}
-            given |= {"chunk_size": draw.one_of([None, 1, 5]), "arithmetic": "exact"}
-            target = as_target(form, tasks)
+        constants = {"CELLS": draw.one_of([1 << 20, 7]), "_LEAST": draw.one_of([0, 1, 16])}
+        with tuned(ladder, **constants, _LOOK=draw.one_of([0, 1 << 10])):
+            given = {"similarity": similarity, "exclude": exclude, "backend": backend, "arithmetic": "exact"}
+            given["chunk_size"], target = draw.one_of([None, 1, 5]), as_target(form, tasks)
             alone = rank_embeddings(queries, candidates, target, bias=bias, **given)
             if dist.get_rank() == 0:
                 scores = exact_scores.matrix(queries, candidates, bias, similarity)
                 assert flagged_lines(alone) == reference.ranks(scores, tasks, gone), seed
-            bias = None if bias is None else bias[mine]
+            candidates, bias = candidates[mine], None if bias is None else bias[mine]
             if draw.integer(0, 1):
-                ranks = rank_embeddings(queries, Candidates(candidates[mine], bias), target, **given, **options)
-            else:
-                ranks = rank_embeddings(queries, candidates[mine], target, bias=bias, **given, **options)
+                candidates, bias = Candidates(candidates, bias), None
+            ranks = rank_embeddings(queries, candidates, target, bias=bias, **given, **options)
         assert fields_of(ranks) == fields_of(alone), seed
 
 
@@ -123,8 +117,8 @@ def job_product(first: int, cases: int) -> None:
         form, tasks = draw.tasks(B, N)
         exclude, _ = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
-        given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "arithmetic": "product"}
-        given |= {"chunk_size": draw.one_of([None, 1, 5])}
+        given = {"similarity": similarity, "exclude": exclude, "chunk_size": draw.one_of([None, 1, 5])}
+        given["arithmetic"] = "product"
         with pytest.MonkeyPatch.context() as patch:
             for name, product in chunks._PRODUCTS.items():
 
@@ -153,16 +147,14 @@ def job_chunks(first: int, cases: int) -> None:
         scores = wide.to(dtype)
         form, tasks = draw.tasks(B, N)
         target = as_target(form, tasks)
-        kind = draw.one_of(KINDS)
-        exclude, gone = as_exclude(kind, draw.cells(B, N), tasks, B, N)
+        exclude, gone = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
-        given: dict[str, Any] = {"exclude": exclude}
-        alone = rank_scores(scores, target, **given)
+        alone = rank_scores(scores, target, exclude=exclude)
         assert flagged_lines(alone) == reference.ranks(wide.tolist(), tasks, gone), seed
         rows, columns = (torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2))
         stored = (columns >= mine.start) & (columns < mine.stop)
         true = torch.where(stored, wide[rows, columns], 3.0).to(dtype)  # of others: anything
-        accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), **given, **options)
+        accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), exclude=exclude, **options)
         for chunk in scores[:, mine].split(draw.integer(1, 5), dim=1):
             accumulator.update(chunk)
         assert fields_of(accumulator.compute()) == fields_of(alone), seed
@@ -190,11 +182,9 @@ def job_triples(seed: int) -> None:
         if kind == "matrix":  # of integers: the product of a slice is that of the whole
             rounded = entities.round()
             return [lambda h, r: (rounded[h] + r[:, None]) @ rounded[mine].T, None]
-        arithmetic = None if kind == "exact" else "product"
-        made = Candidates(entities[mine].round() if kind == "product" else entities[mine], bias[mine].round())
-        options: dict[str, Any] = {"similarity": "l2", "arithmetic": arithmetic}
-        embedded = entities.round() if kind == "product" else entities
-        moved = relations.round() if kind == "product" else relations
+        embedded, moved = (x.round() if kind == "product" else x for x in (entities, relations))
+        made = Candidates(embedded[mine], bias[mine].round())
+        options = {"similarity": "l2", "arithmetic": None if kind == "exact" else "product"}
         return [
             EmbeddingScorer(lambda h, r: embedded[h] + moved[r], made, **options),
             EmbeddingScorer(lambda r, t: embedded[t] - moved[r], made, **options),
@@ -203,10 +193,9 @@ def job_triples(seed: int) -> None:
     for number, kind in enumerate(["exact", "product", "matrix"]):
         draw = Drawn(seed + number)
         mine, options = draw.place(ENTITIES)
-        given: dict[str, Any] = {"batch_size": draw.one_of([None, 7]), "progress": False}
+        given = {"batch_size": draw.one_of([None, 7]), "progress": False}
         if number == 0:
-            used = torch.cat([triples[:, 0], triples[:, 2]]).unique()
-            given["candidates"] = used
+            given["candidates"] = triples[:, [0, 2]].unique()
         alone = rank_triples(*scorers(kind, whole), triples, known, **given)
         table = rank_triples(*scorers(kind, mine), triples, known, **given, **options)
         assert torch.equal(table.rows, alone.rows), (kind, seed)
@@ -237,8 +226,8 @@ def job_two_by_two() -> list[tuple[int, dict[str, float]]]:
     place, data = me // 2, torch.arange(me // 2, len(triples), 2)
     mine = [slice(0, 5), slice(5, ENTITIES)][me % 2]
     score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities[mine])
-    given: dict[str, Any] = {"progress": False, "process_group": candidate_groups[place]}
-    table = rank_triples(score, None, triples[data], known, **given)
+    group = candidate_groups[place]
+    table = rank_triples(score, None, triples[data], known, progress=False, process_group=group)
     assert len(table) == len(data)
     found = []
     # once for each half; or on all processes, where the same id counts once
@@ -302,6 +291,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             on(2, candidates=candidates[:, :2], queries=queries[:, :2]),
             "candidates must be the same on all processes of process_group, but process 0 has (torch.float32",
         ),
+        "scorer": (scored((lambda h, r: fails()) if me == 1 else (lambda h, r: torch.ones(1, 4))), "no such entity"),
         "bias": (on(1, bias=torch.ones(4)), "bias must be the same on all processes"),
         "negated queries": (
             ranked(queries=queries.double() * (-1 if me == 1 else 1), candidates=candidates.double()),
@@ -312,10 +302,6 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             "exclude must be the same on all processes",
         ),
         "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
-        "scorer": (
-            scored((lambda h, r: fails()) if me == 1 else (lambda h, r: torch.ones(1, 4))),
-            "no such entity",
-        ),
         "scores": (scored(lambda h, r: torch.ones(1 + (me == 2), 4)), "score_tails must return scores (1, N)"),
         "columns": (chunked(4 - (me == 1)), "compute needs all 4 columns; update has been given 3"),
     }
@@ -353,8 +339,7 @@ def job_dies(me: int, when: str) -> tuple[str, float]:
         os._exit(1)
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1), dist.group.WORLD)  # from here on: it may start slowly
     accumulator.update(torch.ones(1, 2))
-    begin = time.monotonic()
-    message = ""
+    begin, message = time.monotonic(), ""
     try:
         accumulator.compute()
     except RuntimeError as error:

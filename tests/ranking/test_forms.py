@@ -17,9 +17,7 @@ N = 5
 ENTRY_POINTS = {
     "rank_scores": lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude),
     "rank_embeddings": lambda scores, target, exclude: rank_embeddings(scores, torch.eye(N), target, exclude=exclude),
-    "RankAccumulator": lambda scores, target, exclude: RankAccumulator(
-        scores[:, 0], target, tuple(scores.shape), exclude=exclude
-    ),
+    "RankAccumulator": lambda x, target, exclude: RankAccumulator(x[:, 0], target, tuple(x.shape), exclude=exclude),
     "evaluate": lambda scores, target, exclude: evaluate(scores, target, ["mr"], exclude=exclude),
     "update": lambda scores, target, exclude: RankCollection(["mr"]).update(scores, target, exclude=exclude),
 }
@@ -92,20 +90,15 @@ def test_integers_that_could_be_labels_or_pairs_or_columns_raise_for_every_batch
 @pytest.mark.parametrize("point", ENTRY_POINTS)
 def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
     scores, target = torch.rand(B, N), torch.zeros(B, dtype=torch.int64)
-    bad = {
-        "one column per row": (torch.ones(B, dtype=torch.int64), TypeError, "exclude as a mask must be bool"),
-        "list of columns": ([1] * B, TypeError, "exclude as a mask must be bool"),
-        "floating mask": (torch.zeros(B, N), TypeError, "exclude as a mask must be bool"),
-        "bools in lists": (
-            [[True, False]] * B,
-            TypeError,
-            r"columns of every row, got \[True.*torch.tensor\(exclude\)",
-        ),
-        "list too long": ([[1]] * (B + 1), ValueError, f"exclude as a list must have one entry for each of {B} rows"),
-        "tuple of three": (([0], [1], [2]), ValueError, r"exclude as a tuple must be \(rows, columns\)"),
-        "sparse of other shape": (csr_array((B, N + 1)), ValueError, "exclude as a sparse matrix must be"),
-    }
-    for values, error, message in bad.values():
+    for values, error, message in (
+        (torch.ones(B, dtype=torch.int64), TypeError, "exclude as a mask must be bool"),
+        ([1] * B, TypeError, "exclude as a mask must be bool"),
+        (torch.zeros(B, N), TypeError, "exclude as a mask must be bool"),
+        ([[True, False]] * B, TypeError, r"columns of every row, got \[True.*torch.tensor\(exclude\)"),
+        ([[1]] * (B + 1), ValueError, f"exclude as a list must have one entry for each of {B} rows"),
+        (([0], [1], [2]), ValueError, r"exclude as a tuple must be \(rows, columns\)"),
+        (csr_array((B, N + 1)), ValueError, "exclude as a sparse matrix must be"),
+    ):
         with pytest.raises(error, match=message):
             ENTRY_POINTS[point](scores, target, values)
 
@@ -144,9 +137,8 @@ def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
 
 
 def test_weights_and_groups_of_pairs_are_of_tasks_and_of_labels_of_rows():
-    scores, weight = torch.rand(2, N), [1.0, 2.0]
+    scores, weight, mask = torch.rand(2, N), [1.0, 2.0], mask_of([[0], [1, 2]])
     three = (torch.tensor([0, 1, 1]), torch.tensor([0, 1, 2]))
-    mask = mask_of([[0], [1, 2]])
     for target in ([[0], [1, 2]], mask, mask.float(), csr_array(mask)):
         assert RankCollection(["count"])(scores, target, weight=weight)["count"] == 3
     for target in (three, torch.stack(three)):

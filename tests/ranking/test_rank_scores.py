@@ -12,9 +12,7 @@ from allocations import Allocations
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_scores
-from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.tasks import read_exclude
 
@@ -70,15 +68,10 @@ def test_nothing_of_the_graph_is_kept():
 def test_the_scores_are_never_copied(kind, layout):
     # 32 MiB of scores; an operator may allocate the tile and what grows with the tasks or with N alone
     B, N = 256, 1 << 15
-    scores = lay_out(torch.zeros(B, N), layout)
-    target: object = torch.arange(B)
-    exclude = {
-        "pairs": torch.stack([torch.arange(B), torch.arange(B) + 1]),
-        "mask": torch.zeros(B, N, dtype=torch.bool),
-        "restriction": torch.zeros(N, dtype=torch.bool),
-    }.get(kind)
-    if kind == "several":
-        target = (torch.arange(2 * B) // 2, torch.arange(2 * B))
+    scores, mask = lay_out(torch.zeros(B, N), layout), torch.zeros(B, N, dtype=torch.bool)
+    target = (torch.arange(2 * B) // 2, torch.arange(2 * B)) if kind == "several" else torch.arange(B)
+    excludes = {"pairs": torch.stack([torch.arange(B), torch.arange(B) + 1]), "mask": mask, "restriction": mask[0]}
+    exclude = excludes.get(kind)
     with Allocations() as seen:
         rank_scores(scores, target, exclude=exclude, backend="torch")
     assert 0 < seen.largest <= 2 << 20
@@ -90,21 +83,3 @@ def test_the_scores_are_never_copied(kind, layout):
         assert max(seen.largest, tracemalloc.get_traced_memory()[1]) <= 2 << 20
     finally:
         tracemalloc.stop()
-
-
-class TestAcceleratorPaths:
-    """What only an accelerator takes, run on the CPU: no device is at hand in every test run."""
-
-    def test_nothing_waits_for_the_device(self, monkeypatch):
-        # a meta tensor has no values: code that reads one (item, bool, nonzero, a shape from data) fails
-        monkeypatch.setattr(torch.Tensor, "is_meta", property(lambda _: False))
-        scores = torch.empty(4, 9, device="meta")
-        target = torch.empty(4, dtype=torch.int64, device="meta")
-        pairs = torch.empty(2, 6, dtype=torch.int64, device="meta")
-        known = KnownAnswers([0, 0, 1], [1, 2, 3]).to("meta")(target)
-        excludes = (None, pairs, known, scores > 0, scores[0] > 0)
-        for exclude in excludes:
-            for tasks in (target, pairs):
-                ranks = rank_scores(scores, tasks, exclude=exclude)
-                assert ranks.optimistic.shape == ranks.flags.shape == (tasks.shape[-1],)
-        rank_dense(scores, target, Excluded(slices=known, columns=scores[0] > 0))

@@ -213,7 +213,7 @@ class PairedSource(NamedTuple):
         self, definition: "QueryDefinition", side: Side, average: Average
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
-        from torchrankmetrics.table.queries import of_side, queries_of
+        from torchrankmetrics.table.queries import queries_of, used_queries
 
         differing = ValueError(
             "the models differ in which tasks are relevant items of one query: rank the same queries with both, in the "
@@ -241,8 +241,8 @@ class PairedSource(NamedTuple):
         for other in found[1:]:
             if not np.array_equal(other.count, first.count) or not np.array_equal(other.num_answers, first.num_answers):
                 raise differing
-        used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
-        return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
+        chosen = used_queries(definition, first, side)
+        return [query_sample_of(queries.take(chosen), average) for queries in found], weighed[first.row[chosen]]
 
 
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
