@@ -252,7 +252,7 @@ def _failure(row: Any, rule: Rule) -> str | None:
     from torchrankmetrics.metrics.registry import as_measure
 
     if rule == "not-equivalent":
-        return None if row.equivalent else f"a is not listed to be equivalent to b in {row.metric}"
+        return None if row.equivalent else f"a is not shown to be equivalent to b in {row.metric}"
     higher = as_measure(row.metric).higher_is_better
     if higher is None:
         raise ValueError(f"--fail-if needs metrics that have a better direction, got {row.metric}")

@@ -176,7 +176,7 @@ class FirstReciprocal(_Reciprocal):
         o, b, t = _first_blocks(sample)
         one = (t == 1) | (t == b)  # the place is uniform, or known
         result = np.empty(len(o))
-        result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one])
+        result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one], sample.num_candidates[one])
         result[~one] = self._sums(o[~one], b[~one], t[~one])
         return result
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, changes
 from torchrankmetrics.definitions.protocol import Side
-from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import (
@@ -22,16 +22,15 @@ from torchrankmetrics.table.columns import (
     canonical_rows,
     combined,
     gains,
-    has_unknown,
     num_copies,
     sorted_rows,
     weights,
 )
 
 
-def used_queries(definition: QueryDefinition, queries: QuerySample, side: Side) -> npt.NDArray[np.bool_]:
+def used_queries(definition: Any, queries: QuerySample, side: Side) -> npt.NDArray[np.bool_]:
     """Which queries are of a side and have a value of a metric, (q,)."""
-    chosen = definition.used(queries)
+    chosen: npt.NDArray[np.bool_] = definition.used(queries)
     return chosen if side == "both" else chosen & (queries.side == SIDE_CODES[side])
 
 
@@ -75,7 +74,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
 def check_queries(block: Tensor) -> None:
     """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
     columns = Columns(block)
-    if block.is_cpu and (columns.query != ABSENT).any() and not has_unknown(columns.num_candidates):
+    if block.is_cpu and (columns.query != ABSENT).any() and (columns.num_candidates != fault.UNKNOWN).all():
         rows = block[columns.weight_bits != 0].numpy()
         if (columns.sample_id != ABSENT).any():  # repeats
             rows = canonical_rows(rows)[0]
