@@ -302,14 +302,12 @@ def test_views_are_against_the_chance_that_the_models_expect():
     twice, half = PrecomputedExpectation([120] * 5), PrecomputedExpectation([30] * 5)
     mixed = [RankMetric("mrr", expectation=twice), RankMetric("amri", expectation=half)]
     a, b = (RankCollection(mixed).clone() for _ in range(2))
-    a.update(Ranks(A, None, 60))
-    b.update(Ranks(B, None, 60))
+    ranks = [Ranks(x, None, 60) for x in (A, B)]
+    a.update(ranks[0])
+    b.update(ranks[1])
     for name, expected in (("adjusted_mrr", twice), ("amri", half), ("adjusted_hits_at_3", twice)):
         found = compare(a, b, name)
-        values = [evaluate(Ranks(x, None, 60), metrics=name, expectation=expected)[name] for x in (A, B)]
-        assert (found.a, found.b) == tuple(values)
-        assert found.difference != compare(Ranks(A, None, 60), Ranks(B, None, 60), name).difference
-        everyone = compare({"a": Ranks(A, None, 60), "b": b}, name)
-        assert everyone.rows[0].difference == found.difference
-    own = compare(a, b, RankMetric("amri"))
-    assert own.difference == compare(Ranks(A, None, 60), Ranks(B, None, 60), "amri").difference
+        assert (found.a, found.b) == tuple(evaluate(x, metrics=name, expectation=expected)[name] for x in ranks)
+        assert found.difference != compare(*ranks, name).difference
+        assert compare({"a": ranks[0], "b": b}, name).rows[0].difference == found.difference
+    assert compare(a, b, RankMetric("amri")).difference == compare(*ranks, "amri").difference

@@ -151,7 +151,6 @@ QUERIES = [f"q{i:03}" for i in range(150)]
 
 
 def systems():
-    """Ranks of models by name, and their reciprocals by query."""
     ranks = {name: one.optimistic.numpy() for name, one in models(tasks=150).items()}
     ranks["new"] = models(tasks=150, seed=1)["old"].optimistic.numpy()
     return ranks, {name: dict(zip(QUERIES, (1 / r).tolist(), strict=True)) for name, r in ranks.items()}

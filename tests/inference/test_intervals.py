@@ -59,9 +59,7 @@ def test_a_task_of_no_weight_is_not_drawn_nor_counted():
     ranks, counts = torch.tensor(RANKS), torch.tensor(COUNTS)
     whole.update(Ranks(ranks, None, counts), weight=weight, sample_id=ids, side="head")
     part.update(Ranks(ranks[kept], None, counts[kept]), weight=weight[kept], sample_id=ids[kept], side="head")
-    keys = ids % 5
-    of_whole = whole.confidence_intervals(cluster=keys[kept])  # as table() shows the rows
-    of_part = part.confidence_intervals(cluster=keys[kept])
+    of_whole, of_part = (one.confidence_intervals(cluster=ids[kept] % 5) for one in (whole, part))  # as in table()
     assert of_whole == of_part
     assert of_whole.num_tasks == 8
 
@@ -164,7 +162,6 @@ def test_counted_shuffled_and_scaled_tasks_give_the_same(entries, scale):
 @pytest.mark.parametrize("count", [[1, 1, 1, 1], [1, 2, 1]])
 @pytest.mark.parametrize("cluster", [None, [0, 1, 1, 2]])
 def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
-    """The distribution of the median over all resamples, enumerated."""
     rank = np.array([1, 3, 7, 20][: len(count)], dtype=np.int64)
     keys = None if cluster is None else np.array(cluster[: len(count)], dtype=np.int64)
     sample = RankSample(rank, rank, np.full_like(rank, 20), count=np.array(count, dtype=np.int64))
@@ -183,7 +180,6 @@ def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
 
 
 def test_studentised_interval_is_efron_and_tibshiranis():
-    """Against a plain loop over all resamples of five tasks."""
     x, w = np.array([1.0, 2.0, 4.0, 9.0, 30.0]), np.array([1.0, 1.0, 2.0, 1.0, 1.0])
 
     def mean_and_error(i):

@@ -35,7 +35,6 @@ def queries(draw, most=5):
 
 
 def batch(rows, form):
-    """Preds, target and keywords of an update with these queries."""
     scores = torch.tensor([row for row, _, _ in rows]).float()
     relevant = torch.zeros(len(rows), N, dtype=torch.bool)
     excluded = torch.zeros(len(rows), N, dtype=torch.bool)

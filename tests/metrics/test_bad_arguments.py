@@ -175,26 +175,17 @@ def test_one_number_is_of_python_numpy_or_a_tensor_without_dimensions():
 SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4]])
 TARGET = torch.tensor([1, 2])
 
+THIRD = torch.tensor([False, False, True, False])
+NO_LIST = "preds must be a torch.Tensor or an array of scores .* got list: pass torch.tensor"
+OUTSIDE = "target must be a candidate.* column 2"
 BAD_UPDATES = {
-    # scores and targets
     "target beyond N": (IndexError, "target must lie in .*4", lambda m: m.update(SCORES, torch.tensor([1, 4]))),
     "target missing": (ValueError, "target is missing", lambda m: m.update(SCORES)),
-    "scores of another type": (
-        TypeError,
-        "preds must be a torch.Tensor or an array of scores .* got list: pass torch.tensor",
-        lambda m: m.update(SCORES.tolist(), TARGET),
-    ),
-    # exclusion
+    "scores of another type": (TypeError, NO_LIST, lambda m: m.update(SCORES.tolist(), TARGET)),
     "excluded column beyond N": (IndexError, "exclude must", lambda m: m.update(SCORES, TARGET, exclude=([0], [4]))),
-    "target outside the restriction": (
-        ValueError,
-        "target must be a candidate.* column 2",
-        lambda m: m.update(SCORES, TARGET, exclude=torch.tensor([False, False, True, False])),
-    ),
-    # ranks
+    "target outside": (ValueError, OUTSIDE, lambda m: m.update(SCORES, TARGET, exclude=THIRD)),
     "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
     "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
-    # columns of the tasks
     "side unknown": (ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'", {"side": "both"}),
     "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
     "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),

@@ -160,7 +160,6 @@ def test_files_have_version_2_only_where_there_are_queries(tmp_path):
 
 
 def drawn(boost):
-    """Three parts of 20 queries: scores and relevant items."""
     generator = torch.Generator().manual_seed(1)
     for _ in range(3):
         relevant = torch.rand(20, 15, generator=generator) < 0.15
@@ -178,7 +177,6 @@ def filled(boost, *known):
 
 
 def per_query(boost):
-    """Average precision of every query, from plain loops."""
     pairs = [pair for scores, relevant in drawn(boost) for pair in zip(scores.tolist(), relevant, strict=True)]
     ap = reference_queries.ap
     return np.array([reference_queries.value(ap, None, row, own.nonzero()[:, 0].tolist()) for row, own in pairs])
@@ -251,7 +249,6 @@ SHAPES = st.lists(st.integers(1, 8).flatmap(lambda N: st.tuples(st.just(N), st.i
 @given(SHAPES)
 @example([(1, 1), (6, 1), (6, 1), (6, 1)])  # a variable with p = 1/2 at the point -1 of the contour
 def test_moments_of_the_median_are_those_of_all_outcomes(shapes):
-    """Those of the mean are among the others of test_queries_null.py."""
     firsts = [[min(ranks) for ranks in exact.outcomes(N, m)] for N, m in shapes]
     counts = [{r: ranks.count(r) for r in ranks} for ranks in firsts]
     distribution = {}  # of the value, from the counts of first ranks

@@ -236,7 +236,6 @@ def test_even_median_of_equal_counts(n, N):
 
 
 def test_standard_deviation_routes_meet(monkeypatch):
-    """By its first moments and by the double integral, where both are good."""
     counts = filtered_counts(40, 300, 500, 700)
     by_moments = rank_standard_deviation(d.RANK_STANDARD_DEVIATION, counts)
     monkeypatch.setattr("torchrankmetrics.null.expectation.variance._CONCENTRATED", 0.0)
@@ -265,12 +264,10 @@ def test_weights_with_many_values():
 
 
 def rank_moments(N):
-    """Mean and variance of r uniform on 1..N."""
     return mpmath.mpf(N + 1) / 2, mpmath.mpf(N - 1) * (N + 1) / 12
 
 
 def inverse_moments(N):
-    """Mean and variance of 1/r."""
     harmonic, squares = mpmath.harmonic(N), mpmath.pi**2 / 6 - mpmath.psi(1, mpmath.mpf(N) + 1)
     return harmonic / N, squares / N - (harmonic / N) ** 2
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 import warnings
 from fractions import Fraction
 
@@ -30,8 +31,7 @@ EXTREMES = [d.power_mean_rank(math.inf), d.power_mean_rank(-math.inf)]
 WITHOUT = [d.MEDIAN_RANK, d.RANK_VARIANCE, d.RANK_STANDARD_DEVIATION, d.RANK_COUNT, d.TIE_RATE]
 
 
-def name(definition):
-    return definition.name
+name = operator.attrgetter("name")
 
 
 def values(definition, ranks, weights):
@@ -80,10 +80,8 @@ def test_mean_rank_by_integer_convolution(N):
         exact = logarithm(at_most[j], total)
         assert log_p_value(d.MEAN_RANK, (j + len(N)) / len(N), N) == pytest.approx(exact, rel=1e-8, abs=1e-8)
         # a half-integer sum (ties) is as good as the next worse integer, no better
-        if j:
-            assert log_p_value(d.MEAN_RANK, (j + len(N) - 0.5) / len(N), N) == pytest.approx(
-                logarithm(at_most[j - 1], total), rel=1e-8, abs=1e-8
-            )
+        half = log_p_value(d.MEAN_RANK, (j + len(N) - 0.5) / len(N), N)
+        assert half == (pytest.approx(logarithm(at_most[j - 1], total), rel=1e-8, abs=1e-8) if j else -math.inf)
 
 
 @pytest.mark.parametrize(("N", "k"), [([40943] * 60, 1), ([3, 14, 1, 7, 20] * 12, 3), ([10**6] * 50, 10)], ids=str)
@@ -117,20 +115,18 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
 
-COUNTS = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
-
-
 @pytest.mark.parametrize(
     "definition", [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(3), d.GEOMETRIC_MEAN_RANK], ids=name
 )
 def test_order_and_splitting_of_tasks_do_not_matter(definition):
+    counts = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
     weights = np.repeat([1.0, 2.0, 3.0], 77)
-    ranks = np.random.default_rng(0).integers(1, COUNTS + 1).astype(float)
+    ranks = np.random.default_rng(0).integers(1, counts + 1).astype(float)
     value = float(values(definition, ranks[None], weights)[0])
-    expected = log_p_value(definition, value, COUNTS, weights)
-    order = np.random.default_rng(1).permutation(len(COUNTS))
-    assert log_p_value(definition, value, COUNTS[order], 7 * weights[order]) == pytest.approx(expected, rel=1e-8)
-    split = CandidateCounts.of(np.r_[COUNTS, 99], np.r_[weights, 0.0])
+    expected = log_p_value(definition, value, counts, weights)
+    order = np.random.default_rng(1).permutation(len(counts))
+    assert log_p_value(definition, value, counts[order], 7 * weights[order]) == pytest.approx(expected, rel=1e-8)
+    split = CandidateCounts.of(np.r_[counts, 99], np.r_[weights, 0.0])
     assert log_p_value(definition, value, split) == pytest.approx(expected, rel=1e-8)
 
 
@@ -318,7 +314,7 @@ def test_a_constant_has_p_one(weighted):
     assert math.isnan(values["z_hits_at_10"])
 
 
-@pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(2), d.power_mean_rank(2)], ids=lambda x: x.name)
+@pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(2), d.power_mean_rank(2)], ids=name)
 @pytest.mark.parametrize("n", [8, 30])
 def test_nearly_equal_weights_are_equal(definition, n):
     rng = np.random.default_rng(n)
@@ -354,9 +350,7 @@ def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
     assert log_p_value(d.power_mean_rank(2), value, [N] * n) == pytest.approx(exact, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=lambda x: x.name
-)
+@pytest.mark.parametrize("definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=name)
 @pytest.mark.parametrize("counts", [[40_000] * 500, [100, 40_000] * 50, [183_098] * 3], ids=["equal", "mixed", "few"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_perfect_model_has_the_probability_of_its_ranks(definition, counts, weighted):

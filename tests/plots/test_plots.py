@@ -1,5 +1,6 @@
 """Axes, labels and series of plots; drawn values against counting by hand."""
 
+import itertools
 import re
 import sys
 import warnings
@@ -57,13 +58,10 @@ def chance_at_most(x: float, candidates: list[int]) -> float:
 def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None:
     fig, ax = plots.rank_ecdf(models)
     assert fig is ax.figure
-    assert ax.get_xscale() == "log"
-    assert ax.get_xlabel() == "rank x (realistic)"
+    assert (ax.get_xscale(), ax.get_xlabel(), ax.get_xlim()) == ("log", "rank x (realistic)", (1, 14))
     assert "share of tasks" in ax.get_ylabel()
     assert [line.get_label() for line in ax.lines] == ["a", "b", "chance"]
-    assert ax.get_xlim() == (1, 14)
-    for line in ax.lines:
-        assert line.get_drawstyle() == "steps-post"
+    assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
     for model, line in zip(RANKS, ax.lines, strict=False):
         x, y = line.get_data()
         assert list(x) == sorted(x)
@@ -329,27 +327,23 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
                 assert text.get_fontsize() >= 6.5, (name, text)
                 color = np.mean(matplotlib.colors.to_rgb(text.get_color()))
                 assert abs(color - np.mean(fig.get_facecolor()[:3])) > 0.5, (name, text)
-            labels = list(boxes.items())
-            for i, (text, box) in enumerate(labels):
-                for other, other_box in labels[:i]:
-                    overlap = matplotlib.transforms.Bbox.intersection(box, other_box)
-                    assert overlap is None or min(overlap.width, overlap.height) < 2, (name, text, other)
+            for (text, box), (other, other_box) in itertools.combinations(boxes.items(), 2):
+                overlap = matplotlib.transforms.Bbox.intersection(box, other_box)
+                assert overlap is None or min(overlap.width, overlap.height) < 2, (name, text, other)
 
 
 def test_colors_differ_for_every_kind_of_color_vision() -> None:
     """Seen without one kind of cone (Machado et al. 2009, severity 1): the colors stay apart in red, green, blue."""
-    without = [
-        np.eye(3),
-        np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
-        np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
-        np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
-    ]
     colors = [np.array(matplotlib.colors.to_rgb(color)) for color, _, _ in MARKS]
-    for seen in without:
-        for i, color in enumerate(colors):
-            for other in colors[:i]:
-                linear = [np.clip(seen @ one**2.2, 0, 1) ** (1 / 2.2) for one in (color, other)]
-                assert np.abs(linear[0] - linear[1]).max() > 0.1
+    for seen in (
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+        [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+    ):
+        linear = [np.clip(np.array(seen) @ color**2.2, 0, 1) ** (1 / 2.2) for color in colors]
+        for one, other in itertools.combinations(linear, 2):
+            assert np.abs(one - other).max() > 0.1
 
 
 def test_plots_draw_on_given_axes_and_values_that_are_undefined(models: dict[str, RankCollection]) -> None:

@@ -26,7 +26,6 @@ N = 5
 
 
 def dcg(labels, k=None, gain=float):
-    """Plain DCG of labels in the order of a ranking."""
     return math.fsum(gain(x) / math.log2(2 + i) for i, x in enumerate(labels[:k]))
 
 
@@ -78,7 +77,6 @@ QUERIES = st.lists(
 
 
 def batch(queries, form):
-    """Arguments of an update with these queries."""
     scores = torch.tensor([scores for scores, _ in queries]).float()
     labels = torch.tensor([labels for _, labels in queries]).float()
     row, column = labels.nonzero().T
@@ -296,7 +294,6 @@ def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
-    """Both average over the orders of ties."""
     indexes = torch.arange(5).repeat_interleave(12)
     for seed in range(10):
         scores, labels = random_labels(seed, size=5, candidates=12, share=0.4, ties=ties)

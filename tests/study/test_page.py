@@ -36,7 +36,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(folder: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
     shutil.copytree(folder, tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -84,7 +83,6 @@ def forge(page: Path, manifest: Any) -> None:
 
 
 def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all numbers of a manifest."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from numbers_in(inner, (*path, key))

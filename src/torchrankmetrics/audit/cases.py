@@ -37,23 +37,20 @@ class Case:
         own, nan = self.scores.gather(1, self.target[:, None]), self.scores.isnan()
         others = torch.ones_like(self.scores, dtype=torch.bool) if self.exclude is None else ~self.exclude
         others = others.scatter(1, self.target[:, None], False)
-        optimistic = 1 + (((self.scores > own) | nan) & others).sum(1)
-        pessimistic = optimistic + ((self.scores == own) & others).sum(1)
         count = 1 + others.sum(1)
         if self.has_nan_target:  # not better than the mean rank of equal scores
-            optimistic = torch.maximum(1 + (~nan & others).sum(1), (count + 1) // 2)
-            pessimistic = count
-        return Ranks(optimistic, pessimistic, count)
+            return Ranks(torch.maximum(1 + (~nan & others).sum(1), (count + 1) // 2), count, count)
+        optimistic = 1 + (((self.scores > own) | nan) & others).sum(1)
+        return Ranks(optimistic, optimistic + ((self.scores == own) & others).sum(1), count)
 
     def __str__(self) -> str:
         kind = "" if self.scores.dtype == torch.float32 else f" {str(self.scores.dtype).removeprefix('torch.')}"
         if self.scores.numel() > 24:
             return f"{self.note or 'scores'}: {tuple(self.scores.shape)}{kind}"
         rows = [[f"{x:.6g}" for x in row] for row in self.scores.double().tolist()]
+        columns = [] if self.exclude is None else [row.nonzero().flatten().tolist() for row in self.exclude]
         text = f"scores{kind} {str(rows).replace(chr(39), '')}, target {self.target.tolist()}"
-        if self.exclude is not None:
-            text += f", exclude columns {[row.nonzero().flatten().tolist() for row in self.exclude]}"
-        return text
+        return text + f", exclude columns {columns}" * bool(columns)
 
 
 def one(
@@ -129,8 +126,7 @@ def _permuted() -> list[Case]:
 def _several() -> list[Case]:
     queries = ([0.9, 0.8, 0.1], (0, 1)), ([0.9, 0.8, 0.7, 0.1], (0, 1, 2)), ([0.1, 0.9, 0.5, 0.7], (0, 2))
     cases = [stack(*(one(x, own, [i for i in relevant if i != own]) for own in relevant)) for x, relevant in queries]
-    different = stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2)))
-    return [cases[0], different, *cases[1:]]
+    return [cases[0], stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2))), *cases[1:]]
 
 
 _ROWS = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))

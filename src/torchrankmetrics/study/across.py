@@ -238,10 +238,8 @@ class Differences(Rendered):
         values = (Column(name, name, metric=self.metric) for name in ("difference", "low", "high"))
         columns = [Column("dataset", key=True), *values, Column("p"), Column("p_adjusted")]
         rows = [(*row[:4], *row[6:]) for row in (*self.rows, self.here)]
-        notes = [
-            f"{self.about} p_adjusted: Holm's method over the datasets.",
-            f"{_HERE}: mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets.",
-        ]
+        meaning = "mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets."
+        notes = [f"{self.about} p_adjusted: Holm's method over the datasets.", f"{_HERE}: {meaning}"]
         if self.left_out:
             notes.append(f"not compared on {', '.join(self.left_out)}.")
         return Tabular(columns, rows, notes)

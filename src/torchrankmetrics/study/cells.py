@@ -89,10 +89,9 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         aligned = aligned if measure.view == "base" else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
-    cells, pairs = dict[str, Cell](), dict[tuple[str, str], Difference]()
-    for model, runs in dataset.models.items():
-        place = (models, tested.index(model)) if models is not None and model in tested else None
-        cells[model] = _cell(runs, measure, place, confidence_level, cluster)
+    places = {} if models is None else {model: (models, i) for i, model in enumerate(tested)}
+    cells = {m: _cell(runs, measure, places.get(m), confidence_level, cluster) for m, runs in dataset.models.items()}
+    pairs = dict[tuple[str, str], Difference]()
     if models is not None and measure.higher_is_better is not None:
         # shares of single runs have exact tests
         is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary

@@ -74,7 +74,8 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]) -> 
             raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
     below = [rest.format(**dict(zip(FIELDS, names, strict=True))) for names in runs]
     if len(set(below)) < len(runs):
-        raise ValueError(f"pattern must contain the fields that distinguish the runs, such as {{seed}}; got {pattern}")
+        example = "runs/{dataset}/{model}/{seed}.npz"
+        raise ValueError(f"pattern must contain the fields that distinguish the runs, as {example} does; got {pattern}")
     return [(base / name, name) for name in below]
 
 

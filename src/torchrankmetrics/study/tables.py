@@ -150,8 +150,8 @@ class StudyTable(Rendered):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Reasons why models are not compared, and intervals that rest on too few tasks."""
-        notes = {f"{key} on {data}": one.remark for (key, data), one in self.results.items() if one.remark}
-        remarks = [f"{where}: not compared, as {remark}." for where, remark in notes.items()]
+        results = self.results.items()
+        remarks = [f"{key} on {data}: not compared, as {one.remark}." for (key, data), one in results if one.remark]
         few = [place for place, cell in self.cells.items() if cell.effective_tasks < LEAST_EFFECTIVE_TASKS]
         if few:
             listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
@@ -183,13 +183,12 @@ class StudyTable(Rendered):
             return Styled(self.results[one.key, data].chance, digits=digits)
         if (cell := self.cell(model, data, one.key)) is None:
             return None
-        alpha = 1 - self.confidence_level
         ends = (cell.low, cell.high) if self.intervals else (math.nan, math.nan)
         if self.baseline is None and not self.stars:
-            mark = EQUAL * (not cell.best and cell.p_best > alpha)
+            mark = EQUAL * (not cell.best and cell.p_best > 1 - self.confidence_level)
         else:
             p = cell.p_best if self.baseline is None else self._p_baseline.get((one.key, model, data), math.nan)
-            mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= alpha))
+            mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= 1 - self.confidence_level))
         mark += RANDOM * (cell.is_better_than_random is False)
         return Styled(cell.value, *ends, digits=digits, bold=cell.best, mark=mark)
 
