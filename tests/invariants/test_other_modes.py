@@ -19,7 +19,7 @@ PLACES = ("kg", "metrics", "ranking", "table", "invariants/test_invariants.py", 
 # files that start processes, use NumPy only, or draw many cases
 IGNORED = (
     *("ranking/test_candidate_parallel.py", "ranking/test_exact_ranks.py", "ranking/test_second_device.py"),
-    *("metrics/test_adjust.py", "metrics/test_host_scripts.py", "metrics/test_sync*.py", "metrics/test_values.py"),
+    *("metrics/test_host_scripts.py", "metrics/test_sync*.py", "metrics/test_values.py"),
 )
 
 

@@ -170,9 +170,6 @@ def test_integral_of_the_standard_deviation(N, weights):
     check(result, expected.mean, expected.variance, (1e-8, 1e-6))
 
 
-# sets of real size
-
-
 def filtered_counts(distinct, low, high, tasks, seed=0):
     """Candidate counts of the shape of a filtered benchmark: so many distinct ones between two ends."""
     random = np.random.default_rng(seed)
@@ -239,7 +236,6 @@ def test_even_median_of_equal_counts(n, N):
 
 
 def test_standard_deviation_routes_meet(monkeypatch):
-    """By its first moments and by the double integral, where both are good."""
     counts = filtered_counts(40, 300, 500, 700)
     by_moments = rank_standard_deviation(d.RANK_STANDARD_DEVIATION, counts)
     monkeypatch.setattr("torchrankmetrics.null.expectation.variance._CONCENTRATED", 0.0)
@@ -267,16 +263,11 @@ def test_weights_with_many_values():
         check(DEFAULT_EXPECTATION.moments(metric, N, weights), equal.mean, equal.variance, (1e-11, 1e-9))
 
 
-# one task, and few tasks with many candidates, against 50 digits
-
-
 def rank_moments(N):
-    """Mean and variance of r uniform on 1..N."""
     return mpmath.mpf(N + 1) / 2, mpmath.mpf(N - 1) * (N + 1) / 12
 
 
 def inverse_moments(N):
-    """Mean and variance of 1/r."""
     harmonic, squares = mpmath.harmonic(N), mpmath.pi**2 / 6 - mpmath.psi(1, mpmath.mpf(N) + 1)
     return harmonic / N, squares / N - (harmonic / N) ** 2
 

@@ -212,7 +212,7 @@ class PairedSource(NamedTuple):
         self, definition: "QueryDefinition", side: Side, average: Average
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
-        from torchrankmetrics.table.queries import of_side, queries_of
+        from torchrankmetrics.table.queries import queries_of, used_queries
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
         parts = [run[weighed] for run in self.rows]
@@ -236,8 +236,8 @@ class PairedSource(NamedTuple):
                 "the models differ in which tasks are relevant items of one query: rank the same queries with both, "
                 "in the same form, or name them with query="
             )
-        used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
-        return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
+        chosen = used_queries(definition, first, side)
+        return [query_sample_of(queries.take(chosen), average) for queries in found], weighed[first.row[chosen]]
 
 
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:

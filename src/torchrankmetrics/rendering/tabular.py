@@ -149,6 +149,9 @@ class Rendered(ABC):
         one = self.marked(baseline, stars, names.get(baseline)) if baseline is not None or stars else self
         return (table := one.tabular()), table.printed(**style | {"labels": names})
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     def to_text(self, width: int | None = None) -> str:
         """Write aligned columns; a table wider than ``width`` characters breaks into blocks that repeat the keys."""
         table = self.tabular()
@@ -162,8 +165,6 @@ class Rendered(ABC):
             blocks[-1] = [*blocks[-1], column]
         texts = "\n\n".join(map(_block, blocks))
         return "\n".join([texts, *[""] * (len(blocks) > 1), *map(visible, table.notes)])
-
-    __str__ = to_text
 
     def to_markdown(self, **style: Any) -> str:
         """Write a table in Markdown; headings above headings become their first words."""
@@ -209,8 +210,7 @@ class Rendered(ABC):
     def _repr_html_(self) -> str:
         table = self.tabular()
         if len(table.rows) > 100:
-            notes = f"the first 100 of {len(table.rows)} rows", *table.notes
-            table = Tabular(table.columns, table.rows[:100], notes)
+            table = Tabular(table.columns, table.rows[:100], (f"the first 100 of {len(table.rows)} rows", *table.notes))
         return render("rendering/table.html", table=table, columns=table.printed())
 
     def to_json(self) -> str:
