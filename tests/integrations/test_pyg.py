@@ -118,11 +118,10 @@ def test_top_k_is_a_ranking_with_ties_below(k):
         scores, top, edges = predictions(seed, k=k)
         below = torch.ones_like(scores, dtype=torch.bool).scatter_(1, top, False)
         cut = scores.masked_fill(below, -1).tolist()
-        expected = [
-            rank(cut[row], column, set(edges[1, edges[0] == row].tolist()))[:3] for row, column in edges.T.tolist()
-        ]
-        assert lines(ranks_of_predictions(top, edges, 12)) == expected
-        assert lines(ranks_of_predictions(top, tuple(edges), 12)) == expected
+        gone = [set(edges[1, edges[0] == row].tolist()) for row in range(8)]
+        expected = [rank(cut[row], column, gone[row])[:3] for row, column in edges.T.tolist()]
+        for form in (edges, tuple(edges)):
+            assert lines(ranks_of_predictions(top, form, 12)) == expected
     full = ranks_of_predictions(scores.topk(12, dim=1).indices, edges, 12)
     assert torch.equal(full.columns, rank_scores(scores, edges, exclude=edges).columns)
 
@@ -142,7 +141,7 @@ def test_one_edge_a_source_has_the_numbers_of_pyg(k):
         assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
 
 
-TOP, EDGES = torch.tensor([[0, 1]]), torch.tensor([[0], [1]])
+TOP, EDGES, P = torch.tensor([[0, 1]]), torch.tensor([[0], [1]]), torch.ones(2)
 BAD = {
     "no source": (lambda: known_triples(), ValueError, "sources is empty"),
     "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
@@ -151,17 +150,12 @@ BAD = {
     "listed": (lambda: ranks_of_predictions(TOP, EDGES, 1), IndexError, "pred_index_mat must lie in \\[0, 1\\)"),
     "shape": (lambda: ranks_of_predictions(TOP[0], EDGES, 3), ValueError, "pred_index_mat must be"),
     "edges": (lambda: ranks_of_predictions(TOP, EDGES.T, 3), ValueError, "edge_label_index must be"),
-    "weight": (
-        lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=torch.ones(2)),
-        ValueError,
-        "edge_label_weight must be \\(1,\\)",
-    ),
+    "weight": (lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=P), ValueError, "weight must be \\(1,\\)"),
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_raises(case):
-    call, error, message = BAD[case]
+@pytest.mark.parametrize(("call", "error", "message"), BAD.values(), ids=BAD)
+def test_bad_input_raises(call, error, message):
     with pytest.raises(error, match=message):
         call()
 

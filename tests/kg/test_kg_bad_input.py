@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_long_tables import TABLE
+from test_protocols import TABLE
 
 from random_graphs import graph
 from torchrankmetrics import KnownTriples, rank_triples

@@ -1,19 +1,21 @@
-"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting."""
+"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting;
+and the cases of a second device."""
 
 import os
 import re
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import distributed as dist
 
-import exact_scores
 import reference_ranks as reference
 from default_device import LibraryOn
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
+from scripts import forked
 from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings, tuned
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
 from torchrankmetrics.kg import EmbeddingScorer
@@ -94,7 +96,7 @@ def job_exact(first: int, cases: int) -> None:
             given["chunk_size"], target = draw.one_of([None, 1, 5]), as_target(form, tasks)
             alone = rank_embeddings(queries, candidates, target, bias=bias, **given)
             if dist.get_rank() == 0:
-                scores = exact_scores.matrix(queries, candidates, bias, similarity)
+                scores = reference.exact_matrix(queries, candidates, bias, similarity)
                 assert flagged_lines(alone) == reference.ranks(scores, tasks, gone), seed
             candidates, bias = candidates[mine], None if bias is None else bias[mine]
             if draw.integer(0, 1):
@@ -202,12 +204,12 @@ def job_triples(seed: int) -> None:
 
 
 def job_invariants(cases: int) -> None:
-    first = 10_000 * dist.get_world_size()
+    first, few = 10_000 * dist.get_world_size(), max(1, cases // 10)
     for job in (job_exact, job_product, job_chunks):
         job(first, cases)
         with LibraryOn("meta"), torch.inference_mode():
-            job(first + cases, max(1, cases // 10))
-    for seed in range(first, first + max(1, cases // 10)):
+            job(first + cases, few)
+    for seed in range(first, first + few):
         job_triples(seed)
 
 
@@ -278,10 +280,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
 
     return {
         "overlap": (ranked(offset=[0, 3, 8][me]), "process 0 has [0, 4), process 1 has [3, 7), process 2 has [8, 12)"),
-        "gap": (
-            ranked(offset=[0, 5, 9][me]),
-            "must cover the candidates once, but process 0 has [0, 4), process 1 has [5, 9)",
-        ),
+        "gap": (ranked(offset=[0, 5, 9][me]), "cover the candidates once, but process 0 has [0, 4), process 1 has [5"),
         "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
         "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "target": (ranked(target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
@@ -297,10 +296,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             ranked(queries=queries.double() * (-1 if me == 1 else 1), candidates=candidates.double()),
             "queries must be the same on all processes",
         ),
-        "as many exclusions": (
-            ranked(exclude=(torch.tensor([0]), torch.tensor([[1, 5, 9][me]]))),
-            "exclude must be the same on all processes",
-        ),
+        "as many exclusions": (ranked(exclude=([0], [[1, 5, 9][me]])), "exclude must be the same on all processes"),
         "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
         "scores": (scored(lambda h, r: torch.ones(1 + (me == 2), 4)), "score_tails must return scores (1, N)"),
         "columns": (chunked(4 - (me == 1)), "compute needs all 4 columns; update has been given 3"),
@@ -361,3 +357,12 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
     assert message
     assert when == "dies" or re.search("(?i)timed? ?out", message)
     assert seconds < 30  # that of the pool is 60
+
+
+def test_every_case_holds_on_a_second_device() -> None:
+    # in a process of its own: hosts would pick a registered device up elsewhere
+    cases = Path(__file__).with_name("second_device_cases.py")
+    result = forked("-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases), cwd=cases.parents[2])
+    assert result.returncode == 0, result.stdout[-6000:]
+    if not re.search(r"\d+ passed", result.stdout):
+        pytest.skip(result.stdout[-500:])  # the reason

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import example, given
 
-import exact_scores
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
@@ -105,7 +104,7 @@ def test_ranks_are_those_of_rational_numbers(seed, kind, dtype, similarity, adde
     tasks = list(zip(row, column, strict=True))
     cells = torch.stack([torch.randint(0, size, (2 * N,), generator=generator) for size in (B, N)], 1)
     exclude, gone = as_exclude(out, [tuple(cell) for cell in cells.tolist()], tasks, B, N)
-    expected = reference.ranks(exact_scores.matrix(queries, candidates, bias, similarity), tasks, gone)
+    expected = reference.ranks(reference.exact_matrix(queries, candidates, bias, similarity), tasks, gone)
     backend, ladder = way
     if d == 1:  # torch gives wrong integer products there, which the look at them would find out
         ladder = [dtype for dtype in ladder if dtype != INT8]
@@ -116,10 +115,6 @@ def test_ranks_are_those_of_rational_numbers(seed, kind, dtype, similarity, adde
     with tuned(ladder, **constants, _LOOK=[0, 1 << 10][seed // 2 % 2]):
         ranks = rank_embeddings(queries, Candidates(candidates, bias), target, arithmetic="exact", **options)
     assert flagged_lines(ranks) == expected
-
-
-def same(one, other):
-    return torch.equal(one.columns, other.columns)
 
 
 @cases(8, 250)
@@ -191,12 +186,12 @@ def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
 
 def test_products_of_reduced_precision_are_not_trusted():
     queries, candidates = (torch.randn(n, 64, generator=torch.Generator().manual_seed(n)) for n in (64, 500))
-    expected = rank_embeddings(queries, candidates, torch.arange(64))
+    expected = rank_embeddings(queries, candidates, torch.arange(64)).columns
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
         assert FLOAT32 not in rank.precisions(64, 2000, 1 << 30, compiled=False)
-        assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
+        assert torch.equal(rank_embeddings(queries, candidates, torch.arange(64)).columns, expected)
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -218,8 +213,8 @@ def test_candidates_are_read_once_and_rejected_when_they_have_changed():
     embeddings, bias = torch.randn(50, 8), torch.randn(50)
     stored = Candidates(embeddings, bias)
     queries, target = torch.randn(4, 8), torch.arange(4)
-    first = rank_embeddings(queries, stored, target, similarity="l2")
-    assert same(first, rank_embeddings(queries, embeddings, target, similarity="l2", bias=bias))
+    first = rank_embeddings(queries, stored, target, similarity="l2").columns
+    assert torch.equal(first, rank_embeddings(queries, embeddings, target, similarity="l2", bias=bias).columns)
     assert ("l2", 50, 50) in stored.prepared
     with torch.no_grad():
         embeddings.mul_(2)

@@ -10,6 +10,7 @@ from hypothesis import example, given
 
 import reference_ranks as reference
 from fuzzing import cases
+from ranking_problems import STRIDES, flagged_lines, lay_out
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, evaluate
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import unique_rows
@@ -29,19 +30,34 @@ def test_ranks_of_any_integer_type_become_int64_with_their_mean_and_one_number_s
         assert (len(Ranks(empty, None, 5)), Ranks(empty, None, 5).optimistic.dtype) == (0, torch.int64)
 
 
-@cases(40, 1000)
-@given(st.data(), st.sampled_from(DTYPES), st.booleans())
-def test_ranks_among_negatives_are_those_of_plain_loops(data, dtype, column_major):
-    B, M = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 6))
-    positive, *columns = (data.draw(st.lists(VALUES, min_size=B, max_size=B)) for _ in range(1 + M))
-    negatives = [list(row) for row in zip(*columns, strict=True)] or [[]] * B
-    matrix = torch.tensor(negatives, dtype=dtype).reshape(B, M)
-    matrix = matrix.T.contiguous().T if column_major else matrix
-    ranks = Ranks.from_negatives(torch.tensor(positive, dtype=dtype).requires_grad_(), matrix)
-    expected = [reference.rank([p, *row], 0) for p, row in zip(positive, negatives, strict=True)]
-    parts = (ranks.optimistic, ranks.pessimistic, ranks.num_candidates, ranks.flags == fault.SAMPLED | fault.NAN)
-    assert list(zip(*(part.tolist() for part in parts), strict=True)) == expected
-    assert not any(part.requires_grad for part in parts)
+FORMS = ("matrix", "exclude", "shared", "list", "dict")
+
+
+@cases(60, 1500)
+@given(st.data(), st.sampled_from(FORMS), st.sampled_from(DTYPES), st.sampled_from(STRIDES))
+def test_negatives_of_every_form_are_ranked_as_by_plain_loops(data, form, dtype, strides):
+    positive, M = data.draw(st.lists(VALUES, max_size=5)), data.draw(st.integers(0, 6))
+    negatives = st.lists(VALUES, min_size=M if form == "matrix" else 0, max_size=M)
+    ragged = [data.draw(negatives) for _ in positive]
+    if form == "shared":
+        ragged = [data.draw(negatives)] * len(positive)
+    true = torch.tensor(positive).to(dtype).requires_grad_()
+    owner = torch.tensor([i for i, row in enumerate(ragged) for _ in row], dtype=torch.int64)
+    flat = torch.tensor([score for row in ragged for score in row]).to(dtype)
+    padding = data.draw(VALUES)
+    matrix = torch.tensor([row + [padding] * (M - len(row)) for row in ragged]).reshape(len(true), M).to(dtype)
+    mask = torch.tensor([[j >= len(row) for j in range(M)] for row in ragged], dtype=torch.bool).reshape(len(true), M)
+    order = torch.randperm(len(flat), generator=torch.Generator().manual_seed(0))
+    given_ = {
+        "matrix": (true, lay_out(matrix, strides)),
+        "exclude": (true, lay_out(matrix, strides), mask),
+        "shared": (true, flat[: len(ragged[0]) if ragged else 0]),
+        "list": (true, [torch.tensor(row).to(dtype) for row in ragged]),
+        "dict": ({"y_pred_pos": true, "y_pred_neg": flat[order], "indexes": owner[order]},),
+    }[form]
+    ranks = Ranks.from_negatives(*given_[:2], exclude=(*given_, None, None)[2])
+    assert flagged_lines(ranks) == [reference.rank([p, *row], 0) for p, row in zip(positive, ragged, strict=True)]
+    assert bool((ranks.flags & fault.SAMPLED).all())
 
 
 def samples(scores, m):

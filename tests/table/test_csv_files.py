@@ -69,16 +69,13 @@ def test_wrong_files_name_the_column(lines, message, tmp_path):
         RankTable.load(write(tmp_path / "ranks.csv", *lines))
 
 
-def test_other_objects_than_frames_of_different_columns_are_errors():
+def test_other_objects_than_frames_of_different_columns_and_large_files_are_errors(tmp_path):
     with pytest.raises(TypeError, match=r"frame must be a pandas\.DataFrame, got dict; from_numpy takes a dict"):
         RankTable.from_pandas({"rank": [1]})
     with pytest.raises(ValueError, match="columns must have different names, got rank, rank"):
         RankTable.from_pandas(pandas.DataFrame([[1, 2]], columns=["rank", "rank"]))
-
-
-def test_a_large_file_is_an_error_before_it_is_parsed(tmp_path):
     path = write(tmp_path / "ranks.csv", "rank", *["1"] * 100)
-    with pytest.raises(ValueError, match="is not loaded: it would take 16160 bytes"):
+    with pytest.raises(ValueError, match="is not loaded: it would take 16160 bytes"):  # before it is parsed
         RankTable.load(path, max_bytes=10_000)
 
 

@@ -115,15 +115,12 @@ def tail(ranks, ids, side="tail", group=None):
     return RankTable.from_ranks(Ranks(ranks, None, 20), side=side, sample_id=ids, group=group)
 
 
-def test_the_rows_of_a_side_are_selected():
+def test_the_rows_of_a_side_are_selected_and_groups_are_given_to_a_copy():
     both = RankTable.concatenate([tail([1, 2], [0, 1]), tail([5], [0], side="head")])
     assert both.select(side="tail").num_tasks == 2
     assert torch.equal(both.select().rows, both.rows)
     with pytest.raises(ValueError, match="side must be"):
         both.select(side="both")
-
-
-def test_groups_are_given_to_a_copy():
     one = tail([1, 2, 9], [0, 1, 2], group=[4, 4, 5])
     before = one.rows.clone()
     assert one.with_group(7).group.tolist() == [7, 7, 7]
@@ -189,14 +186,11 @@ def test_bad_arrays_are_named(change, error, message, tmp_path):
         RankTable.load(tmp_path / "a.npz")
 
 
-def test_missing_arrays_are_named():
+def test_faults_of_an_accelerator_are_not_saved_and_missing_arrays_are_named(tmp_path):
     with pytest.raises(ValueError, match="group must not be ragged"):
         RankTable.from_numpy(GOOD | {"group": [[0], [1, 2]]})
     with pytest.raises(ValueError, match="arrays must contain optimistic, got none"):
         RankTable.from_numpy({})
-
-
-def test_faults_of_an_accelerator_are_not_saved(tmp_path):
     table = RankTable(TWO.rows.clone())
     Columns(table.rows).side_and_flags[1] |= flags.TARGET_RANGE << SIDE_BITS
     with pytest.raises(IndexError, match="1 ranking tasks"):
@@ -214,9 +208,9 @@ class Payload:
         return (open, (str(self.path), "w"))
 
 
-def npy(array):
+def saved(save, *arrays, **named):
     with io.BytesIO() as file:
-        np.save(file, array)
+        save(file, *arrays, **named)
         return file.getvalue()
 
 
@@ -229,21 +223,15 @@ def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("optimistic.npy", pickle.dumps(Payload(trap)))
         archive.writestr("readme.txt", "hello")
-
-    def npz(**arrays):
-        with io.BytesIO() as file:
-            np.savez(file, **arrays)
-            return file.getvalue()
-
     files = {
         "it is empty": b"",
-        r"not an .npz, it starts with b'.x93NUMPY": npy(np.arange(3)),
-        "version.*it has a": npz(a=np.arange(3)),
-        r"version is 6; this library reads 1, 2, 3, 4, 5": npz(**{**whole, "rank_table_version": 6}),
-        "version is 1, but files of its columns have at least 4": npz(**whole, gain=[1.0, 2.0]),
-        "version is 1, but files of its columns have at least 5": npz(rank_table_version=1, optimistic=[1, 2]),
-        "got 'extra'": npz(**whole, extra=[1, 2]),
-        "'group' is not a whole array of numbers": npz(**{**whole, "group": pickled}),
+        r"not an .npz, it starts with b'.x93NUMPY": saved(np.save, np.arange(3)),
+        "version.*it has a": saved(np.savez, a=np.arange(3)),
+        r"version is 6; this library reads 1, 2, 3, 4, 5": saved(np.savez, **GOOD, rank_table_version=6),
+        "version is 1, but files of its columns have at least 4": saved(np.savez, **whole, gain=[1.0, 2.0]),
+        "version is 1, but files of its columns have at least 5": saved(np.savez, rank_table_version=1, optimistic=[1]),
+        "got 'extra'": saved(np.savez, **whole, extra=[1, 2]),
+        "'group' is not a whole array of numbers": saved(np.savez, **whole, group=pickled),
         r"not an \.npz, it starts with b'.x80": pickle.dumps(Payload(trap)),
         "it has optimistic, readme.txt": buffer.getvalue(),
     }
@@ -324,8 +312,8 @@ def claimed(path, shape, stored, method=zipfile.ZIP_DEFLATED):
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
     with zipfile.ZipFile(path, "w", method) as archive:
-        archive.writestr("rank_table_version.npy", npy(1))
-        archive.writestr("num_candidates.npy", npy(5))
+        archive.writestr("rank_table_version.npy", saved(np.save, 1))
+        archive.writestr("num_candidates.npy", saved(np.save, 5))
         archive.writestr("optimistic.npy", header.getvalue() + b"\1" * stored)
 
 

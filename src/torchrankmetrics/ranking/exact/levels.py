@@ -175,8 +175,7 @@ class _Int8Level(Level):
         if not 1 / _RANGE < longest < _RANGE or not wide.error < torch.inf:
             return None
         short = scale < longest * _RATIO
-        if bool(short.any()):
-            matrix[short] = 0
+        matrix[short] = 0
         scale, error = torch.where(short, longest, scale), torch.where(short, norm + error, error)
         shift = scale[:0] if tile.bias is None else tile.ordinary(tile.bias / scale)
         return matrix, [part.float() for part in (1 / scale, error / scale * _MORE, norm / scale * _MORE, shift)]

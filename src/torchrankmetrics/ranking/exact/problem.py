@@ -34,9 +34,11 @@ def _parts(vectors: Tensor) -> Sequence[Tensor]:
     return torch.split(vectors, max(1, _NUMBERS // max(vectors.shape[1], 1)))
 
 
-def are_finite(norms: Tensor) -> bool:
-    """Whether all norms (n,) are, which is one read of them."""
-    return not len(norms) or float(norms.amax()) < torch.inf
+def finite_rows(vectors: Tensor, norms: Tensor) -> Tensor:
+    """Whether all numbers of a vector are finite, bool (n,); one read of the norms is enough where all of them are."""
+    if not len(norms) or float(norms.amax()) < torch.inf:
+        return torch.ones_like(norms, dtype=torch.bool)
+    return vectors.double().isfinite().all(1)
 
 
 def lengths(vectors: Tensor) -> Tensor:
@@ -101,9 +103,7 @@ class Tile:
     @cached_property
     def special(self) -> Tensor | None:
         """Columns of the tile, int64, whose scores are not finite for any query; None: no columns."""
-        odd = torch.zeros_like(self.norm, dtype=torch.bool)
-        if not are_finite(self.norm):
-            odd |= ~self.given.double().isfinite().all(1)
+        odd = ~finite_rows(self.given, self.norm)
         if self.similarity == "cosine" and not bool((self.length > 0).all()):
             odd |= ~(self.given != 0).any(1)
         if self._bias is not None:
@@ -284,9 +284,7 @@ class Queries:
     @cached_property
     def finite(self) -> Tensor:
         """Whether all numbers of a query are, bool (B,)."""
-        if are_finite(self.norm):
-            return torch.ones_like(self.norm, dtype=torch.bool)
-        return self.given.double().isfinite().all(1)
+        return finite_rows(self.given, self.norm)
 
     @cached_property
     def wide(self) -> Tensor:

@@ -157,9 +157,8 @@ class Cascade:
         return fill
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
-        column = self._problem.column[task]
-        inside = (column >= tile.left) & (column < tile.right)
-        return (inside & ~self._problem.excluded.own[task]).to(torch.int64)
+        place = self._problem.column[task] - tile.left
+        return ((place >= 0) & (place < len(tile)) & ~self._problem.excluded.own[task]).long()
 
     def _limit(self, tile: Tile) -> int:
         """How many open candidates are compared one by one: from here on another product costs less."""
