@@ -136,24 +136,21 @@ class QueryDefinition(MetricDefinition):
         if not used.any():
             return Moments(math.nan, 0.0, math.nan)
         if not self.is_mean_of_f:
-            return self._median_moments(sample, used)
+            from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
+            from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
+
+            if len(np.unique(sample.weight[used])) > 1:
+                raise ExpectationUnavailableError(
+                    f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
+                )
+            columns = (sample.known_candidates[used], sample.num_answers[used])
+            (N, m), count = distinct_rows(columns, sample.count[used])
+            return Moments(*median_of_first_ranks(N, m, count), 1.0)
         mean, variance, optimum = self.kind.moments(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
         squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
-
-    def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
-        from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
-        from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
-
-        weight = sample.weight[used]
-        if weight.min() != weight.max():
-            raise ExpectationUnavailableError(
-                f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
-            )
-        (N, m), count = distinct_rows((sample.known_candidates[used], sample.num_answers[used]), sample.count[used])
-        return Moments(*median_of_first_ranks(N, m, count), 1.0)
 
     def moments_of_counts(self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any) -> Moments:
         return self.null_moments(QuerySample.of_counts(num_candidates, num_answers, weight))

@@ -81,23 +81,19 @@ def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: i
 
 def _terms(sample: QuerySample, is_graded: bool) -> Terms:
     """Distinct shapes of queries, their distinct weights, and how many have each."""
-    of_gains, gains = _distinct_gains(sample, is_graded)
+    gains: list[FloatArray | None] = [None]
+    of_gains = np.zeros(len(sample), dtype=np.int64)
+    if is_graded:
+        starts, _, gain, number = sample.levels
+        levels = zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)
+        found: dict[bytes, int] = {}
+        of_gains = np.array([found.setdefault(np.repeat(*own).tobytes(), len(found)) for own in levels])
+        gains = [None if (one == 1).all() else one for one in map(np.frombuffer, found)]
     columns = (sample.known_candidates, sample.num_answers, of_gains, in_range(sample.weight))
     (*shape, weight), count = distinct_rows(columns, sample.count)
     first = changes(*shape)
     shapes = [(N, m, gains[i]) for N, m, i in zip(*(column[first].tolist() for column in shape), strict=True)]
     return Terms(shapes, np.cumsum(first) - 1, weight, count)
-
-
-def _distinct_gains(sample: QuerySample, is_graded: bool) -> tuple[IntArray, list[FloatArray | None]]:
-    """The index of the gains of every query, and the distinct ones, each (m,), None for gains of 1."""
-    if not is_graded:
-        return np.zeros(len(sample), dtype=np.int64), [None]
-    starts, _, gain, number = sample.levels
-    gains = [np.repeat(*own) for own in zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)]
-    found: dict[bytes, int] = {}
-    of = np.array([found.setdefault(one.tobytes(), len(found)) for one in gains])
-    return of, [None if (one == 1).all() else one for one in map(np.frombuffer, found)]
 
 
 def _distributions(kind: QueryKind, terms: Terms) -> list[Atoms] | None:

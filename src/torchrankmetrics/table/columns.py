@@ -25,6 +25,10 @@ SIDES_BY_CODE: tuple[TaskSide | None, ...] = (None, *TASK_SIDES)
 SIDE_CODES: dict[TaskSide | None, int] = {side: code for code, side in enumerate(SIDES_BY_CODE)}
 SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}  # as in files and messages
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
+_MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
+_LARGEST = 1 << 62  # key of a row
+# odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
+_FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
 
 
 class HasRows:
@@ -142,9 +146,6 @@ def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -
     return positive if side == "both" else positive & (Columns(rows).side == SIDE_CODES[side])
 
 
-_LARGEST = 1 << 62
-
-
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
     """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
 
@@ -239,11 +240,6 @@ def _pack(columns: Sequence[Rows]) -> Rows | None:
             key += column
             key -= low
     return key
-
-
-_MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
-# odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
-_FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
 
 
 def mixed(x: Table) -> Table:

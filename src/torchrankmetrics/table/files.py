@@ -48,7 +48,6 @@ _MOST = (1 << 62) - 1  # candidates
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _BYTES_OF_LINE = 160  # of CSV: text and ten columns
-
 _MAGIC = b"PAR1"
 _END = 4 + len(_MAGIC)  # bytes after the footer of Parquet: its length in 4 bytes, and the magic bytes
 _MARK = b"torchrankmetrics SHA-256"  # before the digest
