@@ -89,7 +89,7 @@ def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
     interaction = (residual**2).sum() / 399 / 4
     seeds = x.mean(0).var(ddof=1) - interaction / 400
     tasks = x.mean(1).var(ddof=1) - interaction / 5
-    split = models.mean(0, 0.95).split
+    split = models.estimate(0.95, 0).split
     assert (split.seeds, split.tasks, split.interaction) == pytest.approx((seeds / 5, tasks / 400, interaction / 2000))
 
 

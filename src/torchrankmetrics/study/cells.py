@@ -96,7 +96,7 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         # shares of single runs have exact tests
         is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary
         for a, b in combinations(range(len(tested)), 2):
-            found = models.difference(a, b, confidence_level)
+            found = models.estimate(confidence_level, a, b)
             ends, p = (found.low, found.high), found.p_value_of(0.0)
             if is_exact:
                 shares = models.units.discordant(a, b)
@@ -159,7 +159,7 @@ def _cell(
         error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
         low, high = student_interval(cell.value, error, len(values) - 1, level)
         return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
-    models, found = place[0], place[0].mean(place[1], level)
+    models, found = place[0], place[0].estimate(level, place[1])
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
     if definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
