@@ -23,6 +23,7 @@ def test_files_saved_by_a_pattern_are_found_by_it(tmp_path: Path) -> None:
     assert found.table("mrr").to_csv() == before == study.table("mrr").to_csv()
     assert {run.file for run in found.runs.values()} == {run.file for run in study.runs.values()}
     assert "large/a-0.npz" in {run.file for run in found.runs.values()}
+    assert RankStudy.open(tmp_path / "runs" / "small" / "{model}-{seed}.npz", dataset="toy").datasets == ["toy"]
 
 
 @pytest.mark.parametrize(
