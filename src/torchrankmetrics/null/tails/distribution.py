@@ -6,7 +6,6 @@ so that the moments of S up to the third order in the width of a cell are kept.
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -34,13 +33,14 @@ _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _COUNTS = 96, 400  # distinct weights and N; more are condensed
 _CELLS = 1 << 16  # more weights are used where cells are so few
 _FEW = 20  # tasks with narrower cells
+_NARROW, _ROUNDS = (128, 1024), 6  # groups whose ranges are narrowed: always, and if that halves the sum
 
 
 class RankValues:
-    """A transform at integer ranks, times a sign; tabulated unless it has a closed form."""
+    """A transform at integer ranks, tabulated unless it has a closed form."""
 
-    def __init__(self, f: KnownTransform, sign: int, most: int) -> None:
-        self._f, self.sign, self.is_identity = f, sign, f.is_identity
+    def __init__(self, f: KnownTransform, most: int) -> None:
+        self._f, self.is_identity = f, f.is_identity
         self.table: FloatArray | None = None
         self.jumps: IntArray = np.empty(0, dtype=np.int64)
         self.is_step, self.is_monotone = isinstance(f, AtMost), True
@@ -57,10 +57,9 @@ class RankValues:
 
     def __call__(self, ranks: IntArray | FloatArray) -> FloatArray:
         """Values at ranks (m,)."""
-        if self.table is not None:
-            return np.asarray(self.sign * self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1])
-        values: FloatArray = self.sign * apply_transform(self._f, ranks.astype(np.float64))
-        return values
+        if self.table is None:
+            return apply_transform(self._f, ranks.astype(np.float64))
+        return self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1]
 
     def cells(self, ends: IntArray, ratio: float) -> tuple[IntArray, FloatArray]:
         """Boundaries of cells of ranks, ``ends`` among them; size, mean and standard deviation of each cell, (3, m)."""
@@ -86,15 +85,9 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
 
 
 class Summands:
-    """Groups of c independent summands v x with x in cells.
+    """Groups of c independent summands v x with x in the cells (size, mean, deviation) of a segment.
 
-    Args:
-        cells: size, mean and deviation of cells, (3, m).
-        starts: first cells of segments.
-        groups: segment, v, c, best and worst value of each group.
-        low: number of first cells that a group leaves out, if a segment includes the cells of the segments before it;
-            None if each group has its own segment.
-        skewness: bound of the skewness of a cell.
+    If each group leaves out its ``low`` first cells, a segment includes those before it; else it belongs to one group.
     """
 
     moved = 0.0  # how far an atom was moved because its weight was condensed
@@ -111,12 +104,12 @@ class Summands:
         skewness: float,
     ) -> None:
         self.size, self.mean, self.deviation = cells
-        self.segment, self.v, self.c, self.best, self.worst = groups
+        self.segment, self.v, self.c, self.best, self.worst = groups  # all v have one sign
         self.starts, self.low, self.skewness, self.shift = starts, low, skewness, 0.0
         if low is None:  # v (x - best) is in the cells
             length = np.diff(np.r_[starts, len(self.size)])
             v, best = np.repeat(self.v, length), np.repeat(self.best, length)
-            self.mean, self.deviation = v * (self.mean - best), v * self.deviation
+            self.mean, self.deviation = v * (self.mean - best), np.abs(v) * self.deviation
             self.shift = self.total(self.v * self.best)
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
         self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
@@ -139,14 +132,15 @@ class Summands:
         """
         best, key = self.best if t >= 0 else self.worst, self.v
         if share and len(np.unique(key)) > _ROWS:
-            y = 20 * np.abs(t) * self.v * float((self.best - self.worst).max())
+            y = 20 * np.abs(t * self.v) * float(np.abs(self.best - self.worst).max())
             key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1))))
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale
         low: IntArray = np.zeros(len(self.v), dtype=np.int64) if self.low is None else self.low
         _, first, row = np.unique(key + 1j * (scale * (low.max() + 1) + low), return_index=True, return_inverse=True)
         row = row.ravel()
-        anchor = np.full(len(first), -np.inf if t >= 0 else np.inf)
-        (np.maximum if t >= 0 else np.minimum).at(anchor, row, best)
+        rises = t * self.v[0] >= 0
+        anchor = np.full(len(first), -np.inf if rises else np.inf)
+        (np.maximum if rises else np.minimum).at(anchor, row, best)
         size = np.where(np.arange(len(self.size)) < low[first, None], 0.0, self.size)
         return row, np.bincount(row, self.v) / np.bincount(row), anchor, size
 
@@ -190,7 +184,7 @@ class Summands:
         """
         row, weight, anchor, size = self._rows(t, share=False)
         half = math.sqrt(3) * weight[:, None] * self.deviation  # of a uniform distribution
-        wide = half * abs(complex(t, first + step * number)) > _WIDE
+        wide = np.abs(half) * abs(complex(t, first + step * number)) > _WIDE
         block = min(number, max(1, _BLOCK // size.size))
         theta = np.asarray(first + step * np.arange(-(-number // block) * block))
         terms, turns, mass = [], [], np.zeros((len(anchor), len(self.starts)))
@@ -201,7 +195,7 @@ class Summands:
                 end = x + sign * (half - half / math.sqrt(3))
                 # an end may be beyond the largest x of its row; cells that a group leaves out must not overflow
                 at_end = size * np.exp(np.minimum(t * end, 600.0)) * sign / np.where(wide, 2 * half, 1.0)
-                at_mass = np.where(wide & (half * t > _WIDE), at_end / t, e)
+                at_mass = np.where(wide & (np.abs(half) * t > _WIDE), at_end / t, e)
                 x, e = np.where(wide, end, x), np.where(wide, at_end, e)
             mass += self._sums(at_mass)
             terms.append((e * np.exp(1j * (first - step) * x))[:, None])
@@ -245,13 +239,17 @@ class Summands:
         """Log-probability of the largest sum; None if other sums may be within ``short`` of it."""
         return self.total(np.log(self.share)) if (self.gap > short).all() else None
 
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
-        raise NotImplementedError
-
     def condensed(self) -> "Summands":
         """Fewer groups, if they are many; the caller corrects the first cumulants."""
         return self
+
+    def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
+        """P(S >= s) is exp(first) + exp(second) P(third >= s)."""
+        return -math.inf, 0.0, self
+
+    def atoms(self, group: int) -> Atoms:
+        """Values of v (best - x) of a group and their masses."""
+        raise NotImplementedError
 
     def negated(self) -> "Summands":
         """The distribution of -S."""
@@ -263,21 +261,24 @@ class RankSummands(Summands):
 
     def __init__(self, values: RankValues, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
         self.values, self.first, self.N, self.given = values, low, N, v
-        ends, best = np.r_[N, low], values(np.r_[low + 1, N]).reshape(2, -1)
+        ends = values(np.r_[low + 1, N]).reshape(2, -1)
+        self.falls = bool((v * (ends[0] - ends[1]) >= 0).all())
+        groups = v, c, *(ends if self.falls else ends[::-1])
         if values.is_step and len(N) * (len(values.jumps) + 1) <= _CELLS:  # a few atoms for each group
-            stop, cells = values.cells(np.array([N.max()]), 1.0)
-            size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
+            self.stop, cells = values.cells(N.max(keepdims=True), 1.0)
+            size = np.minimum(self.stop[1:], N[:, None]) - np.maximum(self.stop[:-1], low[:, None])
             group, cell = np.nonzero(size > 0)
             starts = np.searchsorted(group, np.arange(len(N)))
             cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
             segment, first = np.arange(len(N)), None
         else:
+            ends = np.r_[N, low]
             if low.any():  # narrow ranges
                 ends = np.r_[ends, np.rint(np.linspace(low.min(), N.max(), _SINGLE)).astype(np.int64)]
-            stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
-            ends, segment = np.unique(np.searchsorted(stop, N), return_inverse=True)
-            cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(stop, low)
-        super().__init__(cells, starts, (segment.ravel(), v, c, best.max(axis=0), best.min(axis=0)), first, RATIO)
+            self.stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
+            ends, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
+            cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(self.stop, low)
+        super().__init__(cells, starts, (segment.ravel(), *groups), first, RATIO)
         self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
         most = int(values.jumps[0]) if values.is_step and len(values.jumps) else 1
         self.gap = np.where(most < N, v * -np.diff(values(np.array([most, most + 1]))), math.inf)
@@ -293,9 +294,41 @@ class RankSummands(Summands):
 
     def negated(self) -> Summands:
         """The distribution of -S."""
-        values = copy(self.values)
-        values.sign = -values.sign
-        return RankSummands(values, self.first, self.N, self.given, self.c)
+        return RankSummands(self.values, self.first, self.N, -self.given, self.c)
+
+    def narrowed(self, s: float, slack: float) -> tuple[float, float, Summands]:
+        """Leave out cells of ranks that reach s by themselves, and cells that rule it out.
+
+        P(S >= s) is exp(first) + exp(second) P(third >= s).
+        """
+        if self.low is None or len(self.c) > _NARROW[1]:
+            return -math.inf, 0.0, self
+        log_reached, log_open, rest = -math.inf, 0.0, self
+        for turn in range(_ROUNDS):
+            if s > rest.top + slack or s <= rest.bottom + slack:
+                break
+            # positions are ranks counted from the best one; ends of cells are their best and worst values
+            ends = np.sign(self.given[0]) * self.values(np.r_[rest.stop[:-1] + 1, rest.stop[1:]]).reshape(2, -1)
+            stop, low, high, last = rest.stop, rest.first, rest.N, rest.stop[-1]
+            if not rest.falls:
+                stop, low, high, ends = last - stop[::-1], last - high, last - low, ends[::-1, ::-1]
+            limits = (s - slack - rest.bottom) / rest.v + rest.worst, (s - slack - rest.top) / rest.v + rest.best
+            alone, possible = (
+                np.clip(stop[np.searchsorted(-end, -np.sign(rest.v) * limit, side="right")], low, high)
+                for end, limit in zip(ends[::-1], limits, strict=True)
+            )
+            if (possible - alone >= (high - low) * (0.9 if turn and len(low) > _NARROW[0] else 1.0)).all():
+                break
+            left = float(self.c @ np.log1p(-(alone - low) / (high - low)))
+            log_reached = float(np.logaddexp(log_reached, log_open + log_complement(left)))
+            log_open += float(self.c @ np.log((possible - alone) / (high - low)))
+            if log_open == -math.inf:
+                break
+            low, high = (alone, possible) if rest.falls else (last - possible, last - alone)
+            rest = RankSummands(self.values, low, high, self.given, self.c)
+        if len(low) > _NARROW[0] and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (self.top - self.bottom):
+            return -math.inf, 0.0, self
+        return log_reached, log_open, rest
 
     def condensed(self) -> Summands:
         """Near N and near weights as one, if they are many; the caller corrects the first cumulants."""
@@ -303,8 +336,9 @@ class RankSummands(Summands):
         many = len(np.unique(self.given)) > rows or len(np.unique(self.N)) > _COUNTS
         if not many or (self.low is None and len(self.c) <= 4 * _STEPS):
             return self
-        spread = float(((self.best - self.worst) * self.v / self.given).max())
-        y = self.given * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
+        weights = np.abs(self.given)
+        spread = float(np.abs((self.best - self.worst) * self.v / weights).max())
+        y = weights * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
         weight = _binned(np.where(y < 1, 2 * np.sqrt(y), y + 1), self.first, rows)
         size = _binned(np.log(self.N), 0 * self.N, _COUNTS)
         _, first, index = np.unique(weight + 1j * size, return_index=True, return_inverse=True)
@@ -364,18 +398,26 @@ def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:
     return _cells(x, mass, begin)
 
 
-def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:
-    """Sums of sign v f(r), or of sign v f(r, N)."""
+def rank_summands(f: KnownTransform, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:
+    """Sums of v f(r), or of v f(r, N); all v have one sign."""
     if f.uses_candidates:
         check_evaluations(f, np.unique(N))
-        functions = {n: RankValues(f.at(n), sign, n) for n in np.unique(N).tolist()}
+        functions = {n: RankValues(f.at(n), n) for n in np.unique(N).tolist()}
     else:
-        shared = RankValues(f, sign, int(N.max()))
+        shared = RankValues(f, int(N.max()))
         if shared.is_monotone:
             return RankSummands(shared, np.zeros_like(N), N, v, c)
         functions = dict.fromkeys(np.unique(N).tolist(), shared)
-    lists = {n: merged(values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
-    return ListedSummands([lists[n] for n in N.tolist()], v, c)
+    sign = np.sign(v[0])
+    lists = {n: merged(sign * values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
+    return ListedSummands([lists[n] for n in N.tolist()], np.abs(v), c)
+
+
+def log_complement(log_q: float) -> float:
+    """Log(1 - q) from log q."""
+    if log_q >= 0:
+        return -math.inf
+    return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))
 
 
 def merged(x: FloatArray, mass: FloatArray) -> Atoms:

@@ -4,14 +4,12 @@ import math
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.null.tails.distribution import Atoms, ComplexArray, RankSummands, Summands, merged
+from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.null.tails.distribution import Atoms, ComplexArray, RankSummands, Summands, log_complement, merged
 
 Bracket = tuple[float, float]  # lower and upper end of log p
 _GOAL = 1e-3  # relative error of p
 _LISTED = 20  # summands whose sums are listed before the series of a lattice is tried
-_FEW = 128  # summands whose ranges are narrowed
-_MOST_NARROWED = 1024  # groups of summands that are narrowed if their sum has half the range then
 _PAIRS = 1 << 20  # sums of two values
 _MOST_TERMS, _WORK = 1 << 14, 5 << 22  # of a series: frequencies, and evaluated cells and groups
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
@@ -42,18 +40,11 @@ def _bracket(sums: Summands, s: float, slack: float) -> Bracket:
         return _log_tail(sums, s, slack, span)
     # P(S >= s) = 1 - P(-S > -s) loses no digits
     low, high = _log_tail(sums.negated(), *((span - s, slack) if span else (-s, -slack)), span)
-    low, high = _log_complement(high), _log_complement(low)
+    low, high = log_complement(high), log_complement(low)
     if high - low > _GOAL:
         direct = _log_tail(sums, s, slack, span)
         low, high = max(low, direct[0]), min(high, direct[1])
     return low, high
-
-
-def _log_complement(log_q: float) -> float:
-    """Log(1 - q) from log q."""
-    if log_q >= 0:
-        return -math.inf
-    return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))
 
 
 def common_span(sums: Summands) -> tuple[float | None, float]:
@@ -61,7 +52,7 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
 
     None if it is too fine. Values may be rounded to float32.
     """
-    weights, steps = np.unique(sums.v), np.ones(1)
+    weights, steps = np.unique(np.abs(sums.v)), np.ones(1)
     if not (isinstance(sums, RankSummands) and sums.values.is_identity):
         steps = np.unique(
             np.abs(np.diff(sums.mean) if sums.low is not None else np.delete(np.diff(sums.mean), sums.starts[1:] - 1))
@@ -80,60 +71,9 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     return (float(span), misfit) if a > least and misfit < 1e-6 * span else (None, 0.0)
 
 
-def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float, Summands]:
-    """Leave out ranks that reach s by themselves, and ranks that rule it out.
-
-    P(S >= s) is exp(first) + exp(second) P(third >= s).
-    """
-    values, low, high, v, c = sums.values, sums.first, sums.N, sums.given, sums.c
-    log_reached, log_open = -math.inf, 0.0
-    falls = bool(values(np.array([1]))[0] >= values(high.max(keepdims=True))[0])
-
-    def reaching(limit: FloatArray) -> IntArray:
-        """How many of the best ranks in each range have v f >= limit."""
-        first, last = low.copy(), high.copy()  # the count is in first..last
-        while (first < last).any():
-            middle = np.maximum((first + last + 1) // 2, low + 1)
-            x = v * values(np.where(falls, middle, low + high + 1 - middle))
-            inside = (first < last) & (x >= limit)
-            first, last = np.where(inside, middle, first), np.where((first < last) & ~inside, middle - 1, last)
-        return first - low
-
-    for _ in range(4):
-        before = high - low
-        ends = v * values(np.r_[low + 1, high]).reshape(2, -1)
-        best, worst = ends.max(axis=0), ends.min(axis=0)
-        top, bottom = float(c @ best), float(c @ worst)
-        if s > top + slack:
-            return log_reached, -math.inf, sums
-        if s <= bottom + slack:
-            return float(np.logaddexp(log_reached, log_open)), -math.inf, sums
-        alone = reaching(s - slack - bottom + worst)
-        if len(c) > _FEW:  # fewer distinct ranges, which share cells
-            alone = np.where(alone > 0, np.exp2(np.floor(4 * np.log2(np.maximum(alone, 1))) / 4).astype(np.int64), 0)
-        if (alone > 0.1 * before).any() if len(c) > _FEW and low.any() else alone.any():
-            left = float(c @ np.log1p(-alone / before)) if (alone < before).all() else -math.inf
-            log_reached = float(np.logaddexp(log_reached, log_open + _log_complement(left)))
-            log_open += left
-            if left == -math.inf:
-                return log_reached, -math.inf, sums
-            low, high = (low + alone, high) if falls else (low, high - alone)
-            continue
-        remaining = reaching(best - (top - s) - slack)
-        if (remaining == before).all():
-            break
-        log_open += float(c @ np.log(remaining / before))
-        low, high = (low, low + remaining) if falls else (high - remaining, high)
-    return log_reached, log_open, RankSummands(values, low, high, v, c) if low.any() or (high < sums.N).any() else sums
-
-
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
-    log_reached, log_open, rest = -math.inf, 0.0, sums
-    if isinstance(sums, RankSummands) and sums.low is not None and len(sums.c) <= _MOST_NARROWED:
-        log_reached, log_open, rest = _narrowed(sums, s, slack)
-        if sums.num > _FEW and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
-            log_reached, log_open, rest = -math.inf, 0.0, sums
+    log_reached, log_open, rest = sums.narrowed(s, slack)
     if log_open == -math.inf or s > rest.top + slack:
         return log_reached, log_reached
     ends = (0.0, 0.0) if s <= rest.bottom + slack else _log_tail_of_all(rest, s, slack, span)
@@ -306,7 +246,7 @@ def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -
     mean = sums.mean[sums.cells_of(int(large[0]))]
     jumps = np.unique(np.abs(np.diff(mean)))
     jumps = jumps[jumps > 1e-9 * jumps[-1:]][-3:]
-    gaps = np.unique(np.r_[width[large], np.multiply.outer(jumps, sums.v[large]).ravel()])
+    gaps = np.unique(np.r_[width[large], np.multiply.outer(jumps, np.abs(sums.v[large])).ravel()])
     for first in (2 * math.pi / gaps[gaps > 0]).tolist():
         begin = math.ceil(least / first)
         number = min(int(most / first) - begin + 1, 2 if len(mean) > 100 else 8)
