@@ -274,7 +274,8 @@ class RankSummands(Summands):
         else:
             ends = np.r_[N, low]
             if low.any():  # narrow ranges
-                ends = np.r_[ends, np.rint(np.linspace(low.min(), N.max(), _SINGLE)).astype(np.int64)]
+                ranges = (low, N) if len(N) <= _FEW else (low.min(), N.max())
+                ends = np.r_[ends, np.rint(np.linspace(*ranges, _SINGLE)).astype(np.int64).ravel()]
             self.stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
             ends, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
             cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(self.stop, low)
