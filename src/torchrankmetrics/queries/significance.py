@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.candidates import (
 )
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.p_values import log_p_value
-from torchrankmetrics.null.tails.distribution import Atoms, ListedSummands
+from torchrankmetrics.null.tails.distribution import Atoms, Summands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
 from torchrankmetrics.queries.sample import QuerySample
@@ -89,7 +89,7 @@ def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: i
     if better < 0:
         atoms = [(-values[::-1], probability[::-1]) for values, probability in atoms]
     of_atoms = [one for one, shape in zip(atoms, shapes, strict=True) for _ in shape.weight]
-    sums = ListedSummands(of_atoms, weight / total, count.astype(np.float64))
+    sums = Summands(of_atoms, weight / total, count.astype(np.float64))
     return log_upper_tail(sums, better * value, slack)[1], 0.0
 
 
@@ -187,7 +187,7 @@ def tilted_tail(kind: QueryKind, shapes: list[Shape], least: float) -> tuple[flo
         lists.append((values[order], weight[order]))
     of = [one for one, shape in zip(lists, shapes, strict=True) for _ in shape.weight]
     share, count = (np.concatenate([shape[i] for shape in shapes]) for i in (3, 4))
-    sums = ListedSummands(of, np.abs(share), count.astype(np.float64))
+    sums = Summands(of, np.abs(share), count.astype(np.float64))
     log_p = log_upper_tail(sums, least, 0.0)[1]
     t, errors = sums.saddlepoint(least), 0.0  # log p moves by K(t) at the saddlepoint
     for (x, w), shape in zip(lists, shapes, strict=True):

@@ -85,17 +85,29 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
 
 
 class Summands:
-    """Groups of c independent summands v x with x in the cells (size, mean, deviation) of a segment.
+    """Groups of c independent summands v x, each x with ascending values and their masses; v > 0.
 
-    If each group leaves out its ``low`` first cells, a segment includes those before it; else it belongs to one group.
+    Values are in cells of a size, mean and deviation. Each group has its own segment of cells; or a segment includes
+    the cells before it, and each group leaves out its ``low`` first cells.
     """
 
     moved = 0.0  # how far an atom was moved because its weight was condensed
-    num_listed: int  # number of values that ``atoms`` of all groups list
-    gap: FloatArray  # of each group, from its largest value to the next one
-    share: FloatArray  # of each group, the probability of its largest value
 
-    def __init__(
+    def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
+        self.lists, self.given = lists, v
+        most = max(4 * _STEPS, _CELLS // len({id(one) for one in lists}))
+        distinct = {id(one): _cells_of_values(*one, most) for one in lists}
+        cells = [distinct[id(one)] for one in lists]
+        length = np.array([one.shape[1] for one in cells])
+        best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
+        self.num_listed = sum(len(x) for x, _ in lists)  # number of values that ``atoms`` of all groups list
+        # of each group, from its largest value to the next one, and the probability of its largest value
+        self.gap = v * np.array([x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in lists])
+        self.share = np.array([mass[-1] / mass.sum() for _, mass in lists])
+        groups = np.arange(len(lists)), v, c, best, worst
+        self._group(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, None, 1.0)
+
+    def _group(
         self,
         cells: FloatArray,
         starts: IntArray,
@@ -103,6 +115,7 @@ class Summands:
         low: IntArray | None,
         skewness: float,
     ) -> None:
+        """Store the segment, v, c, largest and smallest v x of groups; ``skewness`` of a cell is a bound."""
         self.size, self.mean, self.deviation = cells
         self.segment, self.v, self.c, self.best, self.worst = groups  # all v have one sign
         self.starts, self.low, self.skewness, self.shift = starts, low, skewness, 0.0
@@ -114,6 +127,24 @@ class Summands:
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
         self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
         self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
+
+    def atoms(self, group: int) -> Atoms:
+        """Values of v (best - x) of a group and their masses."""
+        x, mass = self.lists[group]
+        return self.given[group] * (x[-1] - x), mass
+
+    def negated(self) -> "Summands":
+        """The distribution of -S."""
+        turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in self.lists}
+        return Summands([turned[id(one)] for one in self.lists], self.given, self.c)
+
+    def condensed(self) -> "Summands":
+        """Fewer groups, if they are many; the caller corrects the first cumulants."""
+        return self
+
+    def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
+        """P(S >= s) is exp(first) + exp(second) P(third >= s)."""
+        return -math.inf, 0.0, self
 
     def total(self, of_each: FloatArray) -> float:
         """Sum over all summands of a number of each group (groups,); BLAS would start threads."""
@@ -232,28 +263,12 @@ class Summands:
             low, high = (t, high) if mean < s else (low, t)
             limit = min(high, 4 * t)
             step = t + (s - mean) / var if abs(s - mean) < limit * var else math.inf  # the quotient may overflow
-            t = step if low < step < limit else 2 * t if high == math.inf else (low + high) / 2
+            t = step if low < step < limit else min(2 * t, (low + high) / 2)
         return float(t)
 
     def log_best(self, short: float) -> float | None:
         """Log-probability of the largest sum; None if other sums may be within ``short`` of it."""
         return self.total(np.log(self.share)) if (self.gap > short).all() else None
-
-    def condensed(self) -> "Summands":
-        """Fewer groups, if they are many; the caller corrects the first cumulants."""
-        return self
-
-    def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
-        """P(S >= s) is exp(first) + exp(second) P(third >= s)."""
-        return -math.inf, 0.0, self
-
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
-        raise NotImplementedError
-
-    def negated(self) -> "Summands":
-        """The distribution of -S."""
-        raise NotImplementedError
 
 
 class RankSummands(Summands):
@@ -279,14 +294,14 @@ class RankSummands(Summands):
             self.stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
             ends, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
             cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(self.stop, low)
-        super().__init__(cells, starts, (segment.ravel(), *groups), first, RATIO)
+        self._group(cells, starts, (segment.ravel(), *groups), first, RATIO)
         self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
         most = int(values.jumps[0]) if values.is_step and len(values.jumps) else 1
         self.gap = np.where(most < N, v * -np.diff(values(np.array([most, most + 1]))), math.inf)
         self.share = np.minimum(most, N) / N
 
     def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
+        """As of ``Summands``."""
         if not self.is_listed:
             x = self.values(np.arange(self.first[group] + 1, self.N[group] + 1))
             return self.v[group] * (self.best[group] - x), np.ones(len(x))
@@ -361,33 +376,6 @@ def _binned(x: FloatArray, group: IntArray, most: int) -> IntArray:
         bins, width = np.rint(x / width), 1.5 * width
 
 
-class ListedSummands(Summands):
-    """Summands v x, each x with ascending values and their masses."""
-
-    def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
-        self.lists, self.given = lists, (v, c)
-        most = max(4 * _STEPS, _CELLS // len({id(one) for one in lists}))
-        distinct = {id(one): _cells_of_values(*one, most) for one in lists}
-        cells = [distinct[id(one)] for one in lists]
-        length = np.array([one.shape[1] for one in cells])
-        best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
-        groups = np.arange(len(lists)), v, c, best, worst
-        super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, None, 1.0)
-        self.num_listed = sum(len(x) for x, _ in lists)
-        self.gap = v * np.array([x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in lists])
-        self.share = np.array([mass[-1] / mass.sum() for _, mass in lists])
-
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
-        x, mass = self.lists[group]
-        return self.given[0][group] * (x[-1] - x), mass
-
-    def negated(self) -> Summands:
-        """The distribution of -S."""
-        turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in self.lists}
-        return ListedSummands([turned[id(one)] for one in self.lists], *self.given)
-
-
 def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:
     """About so many cells of values at most, (3, cells); fewer values are cells of their own."""
     begin = np.arange(len(x))
@@ -411,7 +399,7 @@ def rank_summands(f: KnownTransform, N: IntArray, v: FloatArray, c: FloatArray) 
         functions = dict.fromkeys(np.unique(N).tolist(), shared)
     sign = np.sign(v[0])
     lists = {n: merged(sign * values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
-    return ListedSummands([lists[n] for n in N.tolist()], np.abs(v), c)
+    return Summands([lists[n] for n in N.tolist()], np.abs(v), c)
 
 
 def log_complement(log_q: float) -> float:
