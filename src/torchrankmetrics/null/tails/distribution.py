@@ -33,7 +33,7 @@ _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _COUNTS = 96, 400  # distinct weights and N; more are condensed
 _CELLS = 1 << 16  # more weights are used where cells are so few
 _FEW = 20  # tasks with narrower cells
-_NARROW, _ROUNDS = (128, 1024), 6  # groups whose ranges are narrowed: always, and if that halves the sum
+_NARROWED, _ROUNDS = 128, 6  # groups whose ranges are narrowed in any case, and how often
 
 
 class RankValues:
@@ -101,9 +101,6 @@ class Summands:
         length = np.array([one.shape[1] for one in cells])
         best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
         self.num_listed = sum(len(x) for x, _ in lists)  # number of values that ``atoms`` of all groups list
-        # of each group, from its largest value to the next one, and the probability of its largest value
-        self.gap = v * np.array([x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in lists])
-        self.share = np.array([mass[-1] / mass.sum() for _, mass in lists])
         groups = np.arange(len(lists)), v, c, best, worst
         self._group(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, None, 1.0)
 
@@ -144,7 +141,10 @@ class Summands:
 
     def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
         """P(S >= s) is exp(first) + exp(second) P(third >= s)."""
-        return -math.inf, 0.0, self
+        short = self.top - s + slack
+        if any(len(x) > 1 and v * (x[-1] - x[-2]) <= short for (x, _), v in zip(self.lists, self.given, strict=True)):
+            return -math.inf, 0.0, self
+        return self.total(np.log([mass[-1] / mass.sum() for _, mass in self.lists])), -math.inf, self
 
     def total(self, of_each: FloatArray) -> float:
         """Sum over all summands of a number of each group (groups,); BLAS would start threads."""
@@ -266,10 +266,6 @@ class Summands:
             t = step if low < step < limit else min(2 * t, (low + high) / 2)
         return float(t)
 
-    def log_best(self, short: float) -> float | None:
-        """Log-probability of the largest sum; None if other sums may be within ``short`` of it."""
-        return self.total(np.log(self.share)) if (self.gap > short).all() else None
-
 
 class RankSummands(Summands):
     """Summands v f(r), r uniform on {low + 1..N}, for a monotone f."""
@@ -278,7 +274,7 @@ class RankSummands(Summands):
         self.values, self.first, self.N, self.given = values, low, N, v
         ends = values(np.r_[low + 1, N]).reshape(2, -1)
         self.falls = bool((v * (ends[0] - ends[1]) >= 0).all())
-        groups = v, c, *(ends if self.falls else ends[::-1])
+        self.range = best, worst = ends if self.falls else ends[::-1]
         if values.is_step and len(N) * (len(values.jumps) + 1) <= _CELLS:  # a few atoms for each group
             self.stop, cells = values.cells(N.max(keepdims=True), 1.0)
             size = np.minimum(self.stop[1:], N[:, None]) - np.maximum(self.stop[:-1], low[:, None])
@@ -290,15 +286,12 @@ class RankSummands(Summands):
             ends = np.r_[N, low]
             if low.any():  # narrow ranges
                 ranges = (low, N) if len(N) <= _FEW else (low.min(), N.max())
-                ends = np.r_[ends, np.rint(np.linspace(*ranges, _SINGLE)).astype(np.int64).ravel()]
+                ends = np.r_[ends, np.rint(np.linspace(ranges[0], ranges[1], _SINGLE)).astype(np.int64).ravel()]
             self.stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
             ends, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
             cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(self.stop, low)
-        self._group(cells, starts, (segment.ravel(), *groups), first, RATIO)
+        self._group(cells, starts, (segment.ravel(), v, c, best, worst), first, RATIO)
         self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
-        most = int(values.jumps[0]) if values.is_step and len(values.jumps) else 1
-        self.gap = np.where(most < N, v * -np.diff(values(np.array([most, most + 1]))), math.inf)
-        self.share = np.minimum(most, N) / N
 
     def atoms(self, group: int) -> Atoms:
         """As of ``Summands``."""
@@ -317,23 +310,24 @@ class RankSummands(Summands):
 
         P(S >= s) is exp(first) + exp(second) P(third >= s).
         """
-        if self.low is None or len(self.c) > _NARROW[1]:
-            return -math.inf, 0.0, self
-        log_reached, log_open, rest = -math.inf, 0.0, self
+        log_reached, log_open, rest, sign = -math.inf, 0.0, self, np.sign(self.given[0])
         for turn in range(_ROUNDS):
             if s > rest.top + slack or s <= rest.bottom + slack:
                 break
             # positions are ranks counted from the best one; ends of cells are their best and worst values
-            ends = np.sign(self.given[0]) * self.values(np.r_[rest.stop[:-1] + 1, rest.stop[1:]]).reshape(2, -1)
+            ends = sign * self.values(np.r_[rest.stop[:-1] + 1, rest.stop[1:]]).reshape(2, -1)
             stop, low, high, last = rest.stop, rest.first, rest.N, rest.stop[-1]
             if not rest.falls:
                 stop, low, high, ends = last - stop[::-1], last - high, last - low, ends[::-1, ::-1]
-            limits = (s - slack - rest.bottom) / rest.v + rest.worst, (s - slack - rest.top) / rest.v + rest.best
             alone, possible = (
-                np.clip(stop[np.searchsorted(-end, -np.sign(rest.v) * limit, side="right")], low, high)
-                for end, limit in zip(ends[::-1], limits, strict=True)
+                np.clip(
+                    stop[np.searchsorted(-x, -sign * (at_end + (s - slack - total) / self.given), side="right")],
+                    low,
+                    high,
+                )
+                for x, at_end, total in zip(ends[::-1], rest.range[::-1], (rest.bottom, rest.top), strict=True)
             )
-            if (possible - alone >= (high - low) * (0.9 if turn and len(low) > _NARROW[0] else 1.0)).all():
+            if (possible - alone >= (high - low) * (0.9 if turn and len(low) > _NARROWED else 1.0)).all():
                 break
             left = float(self.c @ np.log1p(-(alone - low) / (high - low)))
             log_reached = float(np.logaddexp(log_reached, log_open + log_complement(left)))
@@ -342,7 +336,7 @@ class RankSummands(Summands):
                 break
             low, high = (alone, possible) if rest.falls else (last - possible, last - alone)
             rest = RankSummands(self.values, low, high, self.given, self.c)
-        if len(low) > _NARROW[0] and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (self.top - self.bottom):
+        if len(low) > _NARROWED and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (self.top - self.bottom):
             return -math.inf, 0.0, self
         return log_reached, log_open, rest
 

@@ -34,8 +34,6 @@ def _bracket(sums: Summands, s: float, slack: float) -> Bracket:
         return 0.0, 0.0
     if span:
         s = sums.top - math.floor((sums.top - s + slack) / span) * span
-    if (log_best := sums.log_best(sums.top - s + slack)) is not None:
-        return log_best, log_best
     if s > sums.at_zero[1]:
         return _log_tail(sums, s, slack, span)
     # P(S >= s) = 1 - P(-S > -s) loses no digits
@@ -134,15 +132,13 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
     longest, lists[0] = (d, q), (d, q, c - 1)
     halves = [(np.zeros(1), np.ones(1))] * 2
     for d, q, c in lists:
-        smaller = int(len(halves[1][0]) < len(halves[0][0]))
-        for side in (0, 1):
-            power, times = (d, q), (c + (side == smaller)) // 2
-            while times and work <= _PAIRS:
-                if times & 1:
-                    halves[side] = convolved(halves[side], power)
-                times >>= 1
-                if times:
-                    power = convolved(power, power)
+        power = d, q
+        while c and work <= _PAIRS:
+            if c & 1:
+                halves.sort(key=lambda half: len(half[0]))
+                halves[0] = convolved(halves[0], power)
+            c >>= 1
+            power = convolved(power, power) if c else power
     a, b, longest = sorted((*halves, longest), key=lambda one: len(one[0]))
     if work > _PAIRS or len(a[0]) * len(b[0]) > _PAIRS:
         return None
@@ -151,9 +147,7 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
         reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
         places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
         tail = float(np.exp(np.log(q) + t * (d - short) + reach[places]).sum())
-    if lost > _GOAL * tail:
-        return None
-    if not 0 < tail + lost < math.inf:  # tilted masses underflow
+    if lost > _GOAL * tail or not 0 < tail + lost < math.inf:  # tilted masses underflow
         return None
     ends = (log_mass + t * short + (math.log(end) if end > 0 else -math.inf) for end in (tail, tail + lost))
     return next(ends), next(ends)
