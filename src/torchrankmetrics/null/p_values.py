@@ -134,7 +134,7 @@ def p_value_bracket(
     N, c = counts.num_candidates, counts.count.astype(np.float64)
     is_auc = definition.f == AUC  # (N - r) / (N - 1) are ranks of weight -1 / (N - 1)
     v = v / (N - 1) if is_auc else v
-    sums = rank_summands(IDENTITY if is_auc else known(definition.f), N, (-sign if is_auc else sign) * v, c)
+    sums = rank_summands(*((IDENTITY, -sign) if is_auc else (known(definition.f), sign)), N, v, c)
     shift = sign * float((c * v * N).sum()) if is_auc else 0.0
     bottom, top = sums.bottom + shift, sums.top + shift
     g = known(definition.g if mean is None else IDENTITY)

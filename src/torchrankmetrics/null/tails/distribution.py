@@ -24,6 +24,7 @@ from torchrankmetrics.definitions.transforms import (
 
 ComplexArray = npt.NDArray[np.complex128]
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their masses
+Groups = tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray]  # segment, v, c, largest and smallest x
 RATIO = 1 / 64  # relative width of a cell of ranks beyond _SINGLE
 _WIDE = 0.1  # phase within a cell from which on it is uniform instead of two atoms
 _BLOCK = 1 << 15  # terms of sums over cells that are in memory at a time
@@ -92,6 +93,7 @@ class Summands:
     """
 
     moved = 0.0  # how far an atom was moved because its weight was condensed
+    skewness = 1.0  # bound of that of a cell
 
     def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
         self.lists, self.given = lists, v
@@ -102,24 +104,16 @@ class Summands:
         best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
         self.num_listed = sum(len(x) for x, _ in lists)  # number of values that ``atoms`` of all groups list
         groups = np.arange(len(lists)), v, c, best, worst
-        self._group(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, None, 1.0)
+        self._group(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups)
 
-    def _group(
-        self,
-        cells: FloatArray,
-        starts: IntArray,
-        groups: tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray],
-        low: IntArray | None,
-        skewness: float,
-    ) -> None:
-        """Store the segment, v, c, largest and smallest v x of groups; ``skewness`` of a cell is a bound."""
+    def _group(self, cells: FloatArray, starts: IntArray, groups: Groups, low: IntArray | None = None) -> None:
         self.size, self.mean, self.deviation = cells
-        self.segment, self.v, self.c, self.best, self.worst = groups  # all v have one sign
-        self.starts, self.low, self.skewness, self.shift = starts, low, skewness, 0.0
+        self.segment, self.v, self.c, self.best, self.worst = groups
+        self.starts, self.low, self.shift = starts, low, 0.0
         if low is None:  # v (x - best) is in the cells
             length = np.diff(np.r_[starts, len(self.size)])
             v, best = np.repeat(self.v, length), np.repeat(self.best, length)
-            self.mean, self.deviation = v * (self.mean - best), np.abs(v) * self.deviation
+            self.mean, self.deviation = v * (self.mean - best), v * self.deviation
             self.shift = self.total(self.v * self.best)
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
         self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
@@ -163,15 +157,14 @@ class Summands:
         """
         best, key = self.best if t >= 0 else self.worst, self.v
         if share and len(np.unique(key)) > _ROWS:
-            y = 20 * np.abs(t * self.v) * float(np.abs(self.best - self.worst).max())
+            y = 20 * abs(t) * self.v * float((self.best - self.worst).max())
             key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1))))
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale
         low: IntArray = np.zeros(len(self.v), dtype=np.int64) if self.low is None else self.low
         _, first, row = np.unique(key + 1j * (scale * (low.max() + 1) + low), return_index=True, return_inverse=True)
         row = row.ravel()
-        rises = t * self.v[0] >= 0
-        anchor = np.full(len(first), -np.inf if rises else np.inf)
-        (np.maximum if rises else np.minimum).at(anchor, row, best)
+        anchor = np.full(len(first), -np.inf if t >= 0 else np.inf)
+        (np.maximum if t >= 0 else np.minimum).at(anchor, row, best)
         size = np.where(np.arange(len(self.size)) < low[first, None], 0.0, self.size)
         return row, np.bincount(row, self.v) / np.bincount(row), anchor, size
 
@@ -215,7 +208,7 @@ class Summands:
         """
         row, weight, anchor, size = self._rows(t, share=False)
         half = math.sqrt(3) * weight[:, None] * self.deviation  # of a uniform distribution
-        wide = np.abs(half) * abs(complex(t, first + step * number)) > _WIDE
+        wide = half * abs(complex(t, first + step * number)) > _WIDE
         block = min(number, max(1, _BLOCK // size.size))
         theta = np.asarray(first + step * np.arange(-(-number // block) * block))
         terms, turns, mass = [], [], np.zeros((len(anchor), len(self.starts)))
@@ -226,7 +219,7 @@ class Summands:
                 end = x + sign * (half - half / math.sqrt(3))
                 # an end may be beyond the largest x of its row; cells that a group leaves out must not overflow
                 at_end = size * np.exp(np.minimum(t * end, 600.0)) * sign / np.where(wide, 2 * half, 1.0)
-                at_mass = np.where(wide & (np.abs(half) * t > _WIDE), at_end / t, e)
+                at_mass = np.where(wide & (half * t > _WIDE), at_end / t, e)
                 x, e = np.where(wide, end, x), np.where(wide, at_end, e)
             mass += self._sums(at_mass)
             terms.append((e * np.exp(1j * (first - step) * x))[:, None])
@@ -268,15 +261,17 @@ class Summands:
 
 
 class RankSummands(Summands):
-    """Summands v f(r), r uniform on {low + 1..N}, for a monotone f."""
+    """Summands v x with x = sign f(r), r uniform on {low + 1..N}, for a monotone f."""
 
-    def __init__(self, values: RankValues, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
-        self.values, self.first, self.N, self.given = values, low, N, v
-        ends = values(np.r_[low + 1, N]).reshape(2, -1)
-        self.falls = bool((v * (ends[0] - ends[1]) >= 0).all())
+    skewness = RATIO
+
+    def __init__(self, f: RankValues, sign: int, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
+        self.f, self.sign, self.first, self.N, self.given = f, sign, low, N, v
+        ends = sign * f(np.r_[low + 1, N]).reshape(2, -1)
+        self.falls = bool((ends[0] >= ends[1]).all())
         self.range = best, worst = ends if self.falls else ends[::-1]
-        if values.is_step and len(N) * (len(values.jumps) + 1) <= _CELLS:  # a few atoms for each group
-            self.stop, cells = values.cells(N.max(keepdims=True), 1.0)
+        if f.is_step and len(N) * (len(f.jumps) + 1) <= _CELLS:  # a few atoms for each group
+            self.stop, cells = f.cells(N.max(keepdims=True), 1.0)
             size = np.minimum(self.stop[1:], N[:, None]) - np.maximum(self.stop[:-1], low[:, None])
             group, cell = np.nonzero(size > 0)
             starts = np.searchsorted(group, np.arange(len(N)))
@@ -287,45 +282,42 @@ class RankSummands(Summands):
             if low.any():  # narrow ranges
                 ranges = (low, N) if len(N) <= _FEW else (low.min(), N.max())
                 ends = np.r_[ends, np.rint(np.linspace(ranges[0], ranges[1], _SINGLE)).astype(np.int64).ravel()]
-            self.stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
+            self.stop, cells = f.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
             ends, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
             cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(self.stop, low)
-        self._group(cells, starts, (segment.ravel(), v, c, best, worst), first, RATIO)
+        cells[1] *= sign
+        self._group(cells, starts, (segment.ravel(), v, c, best, worst), first)
         self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
 
     def atoms(self, group: int) -> Atoms:
-        """As of ``Summands``."""
+        """Values of v (best - x) of a group and their masses."""
         if not self.is_listed:
-            x = self.values(np.arange(self.first[group] + 1, self.N[group] + 1))
+            x = self.sign * self.f(np.arange(self.first[group] + 1, self.N[group] + 1))
             return self.v[group] * (self.best[group] - x), np.ones(len(x))
         cells = self.cells_of(group)
         return self.v[group] * (self.best[group] - self.mean[cells]), self.size[cells]
 
     def negated(self) -> Summands:
         """The distribution of -S."""
-        return RankSummands(self.values, self.first, self.N, -self.given, self.c)
+        return RankSummands(self.f, -self.sign, self.first, self.N, self.given, self.c)
 
     def narrowed(self, s: float, slack: float) -> tuple[float, float, Summands]:
         """Leave out cells of ranks that reach s by themselves, and cells that rule it out.
 
         P(S >= s) is exp(first) + exp(second) P(third >= s).
         """
-        log_reached, log_open, rest, sign = -math.inf, 0.0, self, np.sign(self.given[0])
+        log_reached, log_open, rest = -math.inf, 0.0, self
         for turn in range(_ROUNDS):
             if s > rest.top + slack or s <= rest.bottom + slack:
                 break
             # positions are ranks counted from the best one; ends of cells are their best and worst values
-            ends = sign * self.values(np.r_[rest.stop[:-1] + 1, rest.stop[1:]]).reshape(2, -1)
+            ends = self.sign * self.f(np.r_[rest.stop[:-1] + 1, rest.stop[1:]]).reshape(2, -1)
             stop, low, high, last = rest.stop, rest.first, rest.N, rest.stop[-1]
             if not rest.falls:
                 stop, low, high, ends = last - stop[::-1], last - high, last - low, ends[::-1, ::-1]
-            alone, possible = (
-                np.clip(
-                    stop[np.searchsorted(-x, -sign * (at_end + (s - slack - total) / self.given), side="right")],
-                    low,
-                    high,
-                )
-                for x, at_end, total in zip(ends[::-1], rest.range[::-1], (rest.bottom, rest.top), strict=True)
+            possible, alone = (
+                np.clip(stop[np.searchsorted(-x, (total + slack - s) / self.given - end, side="right")], low, high)
+                for x, end, total in zip(ends, rest.range, (rest.top, rest.bottom), strict=True)
             )
             if (possible - alone >= (high - low) * (0.9 if turn and len(low) > _NARROWED else 1.0)).all():
                 break
@@ -333,10 +325,10 @@ class RankSummands(Summands):
             log_reached = float(np.logaddexp(log_reached, log_open + log_complement(left)))
             log_open += float(self.c @ np.log((possible - alone) / (high - low)))
             if log_open == -math.inf:
-                break
+                return log_reached, log_open, self
             low, high = (alone, possible) if rest.falls else (last - possible, last - alone)
-            rest = RankSummands(self.values, low, high, self.given, self.c)
-        if len(low) > _NARROWED and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (self.top - self.bottom):
+            rest = RankSummands(self.f, self.sign, low, high, self.given, self.c)
+        if len(self.c) > _NARROWED and rest.top - rest.bottom > 0.5 * (self.top - self.bottom):
             return -math.inf, 0.0, self
         return log_reached, log_open, rest
 
@@ -346,16 +338,15 @@ class RankSummands(Summands):
         many = len(np.unique(self.given)) > rows or len(np.unique(self.N)) > _COUNTS
         if not many or (self.low is None and len(self.c) <= 4 * _STEPS):
             return self
-        weights = np.abs(self.given)
-        spread = float(np.abs((self.best - self.worst) * self.v / weights).max())
-        y = weights * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
+        spread = float(((self.best - self.worst) * self.v / self.given).max())
+        y = self.given * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
         weight = _binned(np.where(y < 1, 2 * np.sqrt(y), y + 1), self.first, rows)
         size = _binned(np.log(self.N), 0 * self.N, _COUNTS)
         _, first, index = np.unique(weight + 1j * size, return_index=True, return_inverse=True)
         v = np.bincount(weight, self.c * self.given) / np.bincount(weight, self.c)
         N = np.rint(np.bincount(size, self.c) / np.bincount(size, self.c / self.N)).astype(np.int64)
         c: FloatArray = np.bincount(index.ravel(), self.c).astype(np.float64)
-        few = RankSummands(self.values, self.first[first], N[size[first]], v[weight[first]], c)
+        few = RankSummands(self.f, self.sign, self.first[first], N[size[first]], v[weight[first]], c)
         few.moved = float(np.abs(self.given - v[weight]).max()) * spread if self.is_listed else 0.0
         return few
 
@@ -381,19 +372,18 @@ def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:
     return _cells(x, mass, begin)
 
 
-def rank_summands(f: KnownTransform, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:
-    """Sums of v f(r), or of v f(r, N); all v have one sign."""
+def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:
+    """Sums of sign v f(r), or of sign v f(r, N)."""
     if f.uses_candidates:
         check_evaluations(f, np.unique(N))
         functions = {n: RankValues(f.at(n), n) for n in np.unique(N).tolist()}
     else:
         shared = RankValues(f, int(N.max()))
         if shared.is_monotone:
-            return RankSummands(shared, np.zeros_like(N), N, v, c)
+            return RankSummands(shared, sign, np.zeros_like(N), N, v, c)
         functions = dict.fromkeys(np.unique(N).tolist(), shared)
-    sign = np.sign(v[0])
     lists = {n: merged(sign * values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
-    return Summands([lists[n] for n in N.tolist()], np.abs(v), c)
+    return Summands([lists[n] for n in N.tolist()], v, c)
 
 
 def log_complement(log_q: float) -> float:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.null.tails.distribution import Atoms, ComplexArray, RankSummands, Summands, log_complement, merged
+from torchrankmetrics.null.tails.distribution import Atoms, RankSummands, Summands, log_complement, merged
 
 Bracket = tuple[float, float]  # lower and upper end of log p
 _GOAL = 1e-3  # relative error of p
@@ -50,8 +50,8 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
 
     None if it is too fine. Values may be rounded to float32.
     """
-    weights, steps = np.unique(np.abs(sums.v)), np.ones(1)
-    if not (isinstance(sums, RankSummands) and sums.values.is_identity):
+    weights, steps = np.unique(sums.v), np.ones(1)
+    if not (isinstance(sums, RankSummands) and sums.f.is_identity):
         steps = np.unique(
             np.abs(np.diff(sums.mean) if sums.low is not None else np.delete(np.diff(sums.mean), sums.starts[1:] - 1))
         )
@@ -189,7 +189,9 @@ def _by_series(
         k = np.arange(len(phi), min(len(phi) + size, number + 1), dtype=np.float64)
         theta: FloatArray = 2 * math.pi / length * k
         logs = sums.log_transform(t, float(theta[0]), 2 * math.pi / length, len(k))
-        phi = np.r_[phi, np.exp(logs + _correction(theta, moved, float(exact[2])) - 1j * theta * s)]
+        damped = theta**2 / (1 + (theta**2 * exact[2] / 256) ** 2)  # cumulants are of no use at high frequencies
+        correction = 1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6)
+        phi = np.r_[phi, np.exp(logs + correction - 1j * theta * s)]
         z = t + 2j * math.pi / length * np.arange(len(phi))
         weights = phi * np.where(z.imag == 0, 1, 2) / length
         beyond = np.exp(-z * (high - s + (span or 0.0)))
@@ -217,12 +219,6 @@ def _by_series(
     return scale + log_low - off, scale + log_high + off
 
 
-def _correction(theta: FloatArray, moved: FloatArray, variance: float) -> ComplexArray:
-    """What corrects the first three cumulants of condensed summands, in the logarithm of the Fourier transform."""
-    damped = theta**2 / (1 + (theta**2 * variance / 256) ** 2)  # cumulants are of no use at high frequencies
-    return np.asarray(1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6))
-
-
 def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -> bool:
     """Whether the transform may return to 1 at frequencies in a range, as it does near a lattice."""
     width = sums.v * (sums.best - sums.worst)
@@ -230,7 +226,7 @@ def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -
     mean = sums.mean[sums.cells_of(int(large[0]))]
     jumps = np.unique(np.abs(np.diff(mean)))
     jumps = jumps[jumps > 1e-9 * jumps[-1:]][-3:]
-    gaps = np.unique(np.r_[width[large], np.multiply.outer(jumps, np.abs(sums.v[large])).ravel()])
+    gaps = np.unique(np.r_[width[large], np.multiply.outer(jumps, sums.v[large]).ravel()])
     for first in (2 * math.pi / gaps[gaps > 0]).tolist():
         begin = math.ceil(least / first)
         number = min(int(most / first) - begin + 1, 2 if len(mean) > 100 else 8)
