@@ -93,6 +93,8 @@ def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None)
         if few is not sums
     ]
     exact[4] += max(np.abs(off), default=0.0)
+    if exact[3] > 0.75 * exact[2] ** 1.5:  # nor are the second and third cumulants at most frequencies
+        exact[4] += np.abs(moved[2:4] / exact[2:4]).max()
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
     if span and found is None:
         found = _by_series(few, s, t, span, exact, moved)
@@ -132,13 +134,14 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
     longest, lists[0] = (d, q), (d, q, c - 1)
     halves = [(np.zeros(1), np.ones(1))] * 2
     for d, q, c in lists:
-        power = d, q
-        while c and work <= _PAIRS:
-            if c & 1:
-                halves.sort(key=lambda half: len(half[0]))
-                halves[0] = convolved(halves[0], power)
-            c >>= 1
-            power = convolved(power, power) if c else power
+        smaller = int(len(halves[1][0]) < len(halves[0][0]))
+        for side in (0, 1):
+            power, times = (d, q), (c + (side == smaller)) // 2
+            while times and work <= _PAIRS:
+                if times & 1:
+                    halves[side] = convolved(halves[side], power)
+                times >>= 1
+                power = convolved(power, power) if times else power
     a, b, longest = sorted((*halves, longest), key=lambda one: len(one[0]))
     if work > _PAIRS or len(a[0]) * len(b[0]) > _PAIRS:
         return None
@@ -189,7 +192,8 @@ def _by_series(
         k = np.arange(len(phi), min(len(phi) + size, number + 1), dtype=np.float64)
         theta: FloatArray = 2 * math.pi / length * k
         logs = sums.log_transform(t, float(theta[0]), 2 * math.pi / length, len(k))
-        damped = theta**2 / (1 + (theta**2 * exact[2] / 256) ** 2)  # cumulants are of no use at high frequencies
+        # cumulants are of no use at high frequencies, and where the third one exceeds the second
+        damped = theta**2 / (1 + (theta**2 * max(exact[2] / 256, (exact[3] / exact[2] / 3) ** 2)) ** 2)
         correction = 1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6)
         phi = np.r_[phi, np.exp(logs + correction - 1j * theta * s)]
         z = t + 2j * math.pi / length * np.arange(len(phi))
