@@ -290,7 +290,7 @@ def seeded(name: str, size: int, draws: int) -> Iterator[Row]:
             shared, own = rng.normal(size=(size, 1)), rng.normal(size=(size, 2 * RUNS))
             x = f(quantile(name, special.ndtr(math.sqrt(0.7) * shared + math.sqrt(0.3) * own)).astype(np.float64))
             g = parse_name(key).definition.g
-            one = SeededModels(units_of(x, ones, counts), (RUNS, RUNS), g).difference(0, 1, LEVEL)
+            one = SeededModels(units_of(x, ones, counts), (RUNS, RUNS), g).estimate(LEVEL, 0, 1)
             found.append((one.low, one.high, one.p_value_of(0.0)))
         low, high, p_value = np.array(found).T
         yield tally("seeds", key, "t", low, high, 0.0, np.zeros(draws, dtype=bool), p_value)

@@ -1,7 +1,5 @@
 """Fixtures and options of all tests: one thread each, also in the processes they start.
 
-Here are the fixtures that several files share; what they share beside fixtures has a module of its own.
-
 Hypothesis draws the same examples in every run, so that a failure is of the change that brought it;
 ``HYPOTHESIS_PROFILE=explore`` draws new ones.
 """
@@ -28,11 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not getattr(config.option, "numprocesses", None):  # a process that hands tests to others needs none of this
-        _set_up()
-
-
-def _set_up() -> None:
+    if getattr(config.option, "numprocesses", None):  # a process that hands tests to others needs none of this
+        return
     import hypothesis
     import torch
 

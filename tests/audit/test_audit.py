@@ -1,12 +1,14 @@
-"""The audit: cases agree with brute force, our evaluators pass every check, and each fault fails its own check."""
+"""The audit: cases agree with brute force, ours passes every check, a fault fails its own; the committed results."""
 
 import json
 import math
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 import torch
 
 import reference_ranks
+from scripts import ROOT, load_script
 from torchrankmetrics import RankCollection, evaluate, rank_scores
 from torchrankmetrics.audit import CHECKS, MAX_CANDIDATES, assert_evaluator, audit
 from torchrankmetrics.audit.cases import CASES, largest
@@ -94,20 +96,12 @@ def test_the_rule_is_inferred_from_values(rule):
 
 
 def test_metrics_that_cannot_tell_rules_apart_say_so():
-    def first_hit(scores, target, exclude):
-        return {"hits@1": metrics_of(scores, target, exclude, ["hits@1"])["hits_at_1"]}
-
-    report = audit(first_hit, max_candidates=SMALL)
+    report = audit(lambda s, t, e: {"hits@1": metrics_of(s, t, e, ["hits@1"])["hits_at_1"]}, max_candidates=SMALL)
     assert report.ties == ("realistic", "pessimistic")
     assert not report.failures
 
 
 # evaluators with one fault each
-
-
-def nan_truth_first(scores, target, exclude):
-    ranks = realistic(scores, target, exclude)
-    return torch.where(scores.gather(1, target[:, None])[:, 0].isnan() & ~scores.isnan().all(1), 1.0, ranks)
 
 
 def ieee_comparisons(scores, target, exclude):
@@ -117,8 +111,9 @@ def ieee_comparisons(scores, target, exclude):
     return 1 + better.sum(1)
 
 
-def zero_based(scores, target, exclude):
-    return realistic(scores, target, exclude) - 1
+def nan_truth_first(scores, target, exclude):
+    is_nan = scores.gather(1, target[:, None])[:, 0].isnan() & ~scores.isnan().all(1)
+    return torch.where(is_nan, 1.0, realistic(scores, target, exclude))
 
 
 def divided_by_all(scores, target, exclude):
@@ -140,11 +135,6 @@ def sorts_ties_by_index(scores, target, exclude):
     return rank_scores(scores, target, exclude=exclude).optimistic + before
 
 
-def one_rule_but_for_constants(scores, target, exclude):
-    constant = (scores == scores[:, :1]).all(1)
-    return torch.where(constant & (scores.shape[1] > 2), 1.0, realistic(scores, target, exclude))
-
-
 def mutates_scores(scores, target, exclude):
     ranks = realistic(scores, target, exclude)
     if exclude is not None:
@@ -159,24 +149,14 @@ def drops_listed_target(scores, target, exclude):
     return torch.where(exclude.gather(1, target[:, None])[:, 0], last, realistic(scores, target, exclude))
 
 
-def masks_by_infinity(scores, target, exclude):
-    if exclude is not None:
-        scores = torch.where(exclude.scatter(1, target[:, None], False), -math.inf, scores)
-    return realistic(scores, target, None)
+def filled(scores, target, exclude, value):
+    return scores if exclude is None else torch.where(exclude.scatter(1, target[:, None], False), value, scores)
 
 
 def masks_by_zero(scores, target, exclude):
-    if exclude is not None and bool(scores.isfinite().all() & (scores.abs() < 1e9).all()):
-        return realistic(torch.where(exclude.scatter(1, target[:, None], False), 0.0, scores), target, None)
+    if bool(scores.isfinite().all() & (scores.abs() < 1e9).all()):
+        return realistic(filled(scores, target, exclude, 0.0), target, None)
     return realistic(scores, target, exclude)
-
-
-def one_filter_of_all(scores, target, exclude):
-    return realistic(scores, target, None if exclude is None else exclude.any(0, keepdim=True).expand_as(exclude))
-
-
-def ignores_filter(scores, target, exclude):
-    return realistic(scores, target, None)
 
 
 def applies_sigmoid(scores, target, exclude):
@@ -185,10 +165,11 @@ def applies_sigmoid(scores, target, exclude):
     return realistic(scores, target, exclude)
 
 
-def float_of_bfloat16_lost(scores, target, exclude):
-    if scores.dtype == torch.bfloat16 and scores.shape[1] < 10:  # ties broken by a random number
-        scores = scores + torch.rand(scores.shape) / 1e4
-    return realistic(scores, target, exclude)
+def breaks_ties_at_random(scores, target, exclude):
+    noise = torch.rand(scores.shape) / 1e4
+    return realistic(
+        scores + noise if noise.shape[1] < 10 and scores.dtype == torch.bfloat16 else scores, target, exclude
+    )
 
 
 def last_chunk_dropped(scores, target, exclude):
@@ -203,23 +184,6 @@ def infinities_out(scores, target, exclude):
     return realistic(scores, target, out if exclude is None else exclude | out)
 
 
-def counts_in_int16(scores, target, exclude):
-    return rank_scores(scores, target, exclude=exclude).optimistic.to(torch.int16)
-
-
-def counts_in_float32(scores, target, exclude):
-    return realistic(scores, target, exclude).float()
-
-
-def counts_in_dtype_of_scores(scores, target, exclude):
-    ranks = realistic(scores, target, exclude)
-    return ranks.to(torch.bfloat16) if scores.dtype == torch.bfloat16 else ranks
-
-
-def squeezes(scores, target, exclude):
-    return realistic(scores, target, exclude).squeeze()
-
-
 def one_column_fails(scores, target, exclude):
     if scores.shape[1] == 1:
         raise IndexError("no negatives")
@@ -232,10 +196,9 @@ def drops_last_batch(scores, target, exclude):
 
 
 def unique_rows(scores, target, exclude):
-    if exclude is None and len(target) > 2:
-        rows = torch.cat([scores.double(), target[:, None].double()], 1).unique(dim=0)
-        if not rows.isnan().any():
-            return metrics_of(rows[:, :-1], rows[:, -1].long(), None)
+    rows = torch.cat([scores.double(), target[:, None].double()], 1).unique(dim=0)
+    if exclude is None and len(target) > 2 and not rows.isnan().any():
+        return metrics_of(rows[:, :-1], rows[:, -1].long(), None)
     return metrics_of(scores, target, exclude)
 
 
@@ -248,57 +211,50 @@ class Accumulates:
         return self.metric.compute()
 
 
-def too_few_for_k(scores, target, exclude):
-    if scores.shape[1] <= 3:
-        return metrics_of(scores, target, exclude) | {"hits_at_3": 0.0}
-    return metrics_of(scores, target, exclude)
+FAULTS = [  # the checks that fail, and an evaluator of scores, target and exclude
+    ("nan_truth nan_candidates all_nan", ieee_comparisons),
+    ("nan_truth", nan_truth_first),
+    ("plain_ranks", lambda s, t, e: realistic(s, t, e) - 1),
+    ("values", divided_by_all),
+    ("filter", unfiltered_chance),
+    ("filter", lambda s, t, e: realistic(s, t, None)),
+    ("ties", sorts_ties_by_index),
+    ("constant_scorer", lambda s, t, e: realistic(s, t, e).where((s != s[:, :1]).any(1) | (s.shape[1] < 3), 1.0)),
+    ("scores_unmodified", mutates_scores),
+    ("own_target_in_filter", drops_listed_target),
+    ("filter_by_finite_values", lambda s, t, e: realistic(filled(s, t, e, -math.inf), t, None)),
+    ("negative_scores", masks_by_zero),
+    ("several_answers", lambda s, t, e: realistic(s, t, None if e is None else e.any(0, keepdim=True).expand_as(e))),
+    ("saturated_sigmoid", applies_sigmoid),
+    ("bfloat16_ties", breaks_ties_at_random),
+    ("permuted_candidates", last_chunk_dropped),
+    ("infinities", infinities_out),
+    ("integer_overflow", lambda s, t, e: rank_scores(s, t, exclude=e).optimistic.to(torch.int16)),
+    ("float_counters", lambda s, t, e: realistic(s, t, e).to(torch.bfloat16 if s.dtype == torch.bfloat16 else None)),
+    ("batch_of_one", lambda s, t, e: realistic(s, t, e).squeeze()),
+    ("single_candidate", one_column_fails),
+    ("last_incomplete_batch", drops_last_batch),
+    ("padded_repeats", unique_rows),
+    ("k_above_candidates", lambda s, t, e: metrics_of(s, t, e) | ({"hits_at_3": 0.0} if s.shape[1] <= 3 else {})),
+]
 
 
-FAULTS = {
-    nan_truth_first: {"nan_truth"},
-    ieee_comparisons: {"nan_truth", "nan_candidates", "all_nan"},
-    zero_based: {"plain_ranks"},
-    divided_by_all: {"values"},
-    unfiltered_chance: {"filter"},
-    sorts_ties_by_index: {"ties"},
-    one_rule_but_for_constants: {"constant_scorer"},
-    mutates_scores: {"scores_unmodified"},
-    drops_listed_target: {"own_target_in_filter"},
-    masks_by_infinity: {"filter_by_finite_values"},
-    masks_by_zero: {"negative_scores"},
-    one_filter_of_all: {"several_answers"},
-    ignores_filter: {"filter"},
-    applies_sigmoid: {"saturated_sigmoid"},
-    float_of_bfloat16_lost: {"bfloat16_ties"},
-    last_chunk_dropped: {"permuted_candidates"},
-    infinities_out: {"infinities"},
-    counts_in_int16: {"integer_overflow"},
-    counts_in_dtype_of_scores: {"float_counters"},
-    squeezes: {"batch_of_one"},
-    one_column_fails: {"single_candidate"},
-    drops_last_batch: {"last_incomplete_batch"},
-    unique_rows: {"padded_repeats"},
-    too_few_for_k: {"k_above_candidates"},
-}
-
-
-@pytest.mark.parametrize("evaluator", FAULTS, ids=lambda evaluator: evaluator.__name__)
-def test_a_fault_fails_its_check_and_no_other(evaluator):
+@pytest.mark.parametrize(("checks", "evaluator"), FAULTS)
+def test_a_fault_fails_its_check_and_no_other(checks, evaluator):
     report = audit(evaluator, max_candidates=SMALL)
-    assert {finding.check for finding in report.failures} == FAULTS[evaluator]
-    if evaluator is ignores_filter:
+    assert {finding.check for finding in report.failures} == set(checks.split())
+    if checks == "filter":
         assert report["several_answers"].message == "the check filter did not pass"
-    if evaluator is squeezes:  # other checks pass batches if a task alone fails
+    if checks == "batch_of_one":  # other checks pass batches if a task alone fails
         assert (report["nan_truth"].status, report["batch_of_one"].got) == ("passed", "shape ()")
 
 
-def test_every_check_is_failed_by_a_fault():
-    others = {"plain_ranks", "order_of_batches"}  # which have tests of their own
-    assert set().union(*FAULTS.values()) | others == set(CHECKS)
+def test_every_check_is_failed_by_a_fault():  # or, "order_of_batches", below
+    assert {check for checks, _ in FAULTS for check in checks.split()} | {"order_of_batches"} == set(CHECKS)
 
 
 def test_counts_in_float32_are_found_beyond_its_integers():
-    report = audit(counts_in_float32)
+    report = audit(lambda s, t, e: realistic(s, t, e).float())
     assert [finding.check for finding in report.failures] == ["float_counters"]
     finding = report["float_counters"]
     assert (finding.got, finding.expected) == (2**24 + 4, 2**24 + 3)
@@ -308,11 +264,10 @@ def test_counts_in_float32_are_found_beyond_its_integers():
     ("evaluator", "check"),
     [
         (Accumulates(), "order_of_batches"),
-        (lambda s, t, e: realistic(-s, t, e), "plain_ranks"),
+        (lambda s, t, e: realistic(-s, t, e), "plain_ranks"),  # lower is better
         (lambda s, t, e: [][0], "plain_ranks"),
         (lambda s, t, e: {"mrr": math.nan, "loss": 1.0}, "values"),
     ],
-    ids=["accumulates", "lower is better", "raises", "NaN"],
 )
 def test_a_fault_in_plain_cases_ends_the_audit(evaluator, check):
     report = audit(evaluator, max_candidates=SMALL)
@@ -352,11 +307,10 @@ def test_an_error_is_reported_and_not_a_failure_where_it_is_allowed():
 
     report = audit(picky, max_candidates=SMALL)
     assert {finding.check for finding in report.failures} == {"negative_scores", "constant_scorer", "saturated_sigmoid"}
-    assert report["negative_scores"].status == "error"
-    assert report["negative_scores"].message == "ValueError: scores must be probabilities"
+    found = {check: (finding.status, finding.message) for check, finding in zip(CHECKS, report.findings, strict=True)}
+    assert found["negative_scores"] == ("error", "ValueError: scores must be probabilities")
     for check in ("nan_truth", "nan_candidates", "all_nan"):
-        assert report[check].status == "skipped"
-        assert report[check].message == "ValueError: scores must not be NaN"
+        assert found[check] == ("skipped", "ValueError: scores must not be NaN")
     assert report["filter"].message == "no filter"
     assert {report[check].status for check in ("filter", "several_answers", "own_target_in_filter")} == {"skipped"}
 
@@ -379,32 +333,31 @@ def test_assert_evaluator_is_silent_or_reports_all():
     assert assert_evaluator(realistic, ties="realistic", max_candidates=SMALL) is None
     with pytest.raises(AssertionError, match=r"(?s)fails 3 of 25 checks.*nan_truth.*rank 1, not 2.*all_nan"):
         assert_evaluator(ieee_comparisons, max_candidates=SMALL)
-    with pytest.raises(
-        AssertionError, match=r"(?s)fails 1 of 25.*ties.*\[\[0.5, 0.5\]\], target \[0\]: rank 1.5, not 1$"
-    ):
+    one = r"(?s)fails 1 of 25.*ties.*\[\[0.5, 0.5\]\], target \[0\]: rank 1.5, not 1$"
+    with pytest.raises(AssertionError, match=one):
         assert_evaluator(realistic, ties="optimistic", max_candidates=SMALL)
 
 
 def test_bad_arguments_raise():
-    with pytest.raises(TypeError, match="evaluator must be a function"):
-        audit(3)
     with pytest.raises(ValueError, match="ties must be one of 'realistic'"):
         audit(realistic, ties="nice")
-    with pytest.raises(TypeError, match=r"must return ranks \(B,\), or a dict"):
-        audit(lambda *_: "one")
-    with pytest.raises(ValueError, match=r"must name metrics.*\['loss'\]"):
-        audit(lambda *_: {"loss": 1.0})
-    for value in (torch.tensor([0.5, 0.25]), None, "a"):
-        with pytest.raises(TypeError, match=r"must return a number for each metric, got {'mrr': "):
-            audit(lambda *_, value=value: {"mrr": value})
+    for evaluator, error, message in (
+        (3, TypeError, "evaluator must be a function"),
+        (lambda *_: "one", TypeError, r"must return ranks \(B,\), or a dict"),
+        (lambda *_: {"loss": 1.0}, ValueError, r"must name metrics.*\['loss'\]"),
+        *(
+            (lambda *_, x=x: {"mrr": x}, TypeError, "must return a number for each metric, got {'mrr': ")
+            for x in (torch.ones(2), None, "a")
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            audit(evaluator)
 
 
 def test_results_of_another_shape_or_kind_fail_their_check():
     class Moody:
         def __call__(self, scores, target, exclude):
-            if target.shape[0] == 1:
-                return {"mrr": 1.0}
-            return realistic(scores, target, exclude)
+            return {"mrr": 1.0} if len(target) == 1 else realistic(scores, target, exclude)
 
     report = audit(Moody(), max_candidates=SMALL)
     assert report.evaluator.endswith("Moody")
@@ -423,3 +376,52 @@ def test_the_evaluator_gets_clones_that_share_nothing():
     assert [finding.check for finding in report.failures] == ["scores_unmodified"]
     assert report["scores_unmodified"].quantity == "scores"
     assert report.ties == ("realistic",)
+
+
+script = load_script(ROOT / "benchmarks" / "audit.py")
+RESULTS = script.load()
+ROWS = {row["name"]: row for row in RESULTS["rows"]}
+PEERS = {name: (distribution, make) for name, distribution, make, _, _ in script.PEERS}
+
+
+def test_the_table_is_of_the_results():
+    assert script.RESULTS.with_suffix(".md").read_text(encoding="utf-8") == script.tables(RESULTS)
+
+
+def test_every_evaluator_has_results_or_is_left_out_by_name():
+    missing = {gone["name"] for gone in RESULTS["left_out"]}
+    assert set(PEERS) | {"torchrankmetrics"} == set(ROWS) | missing
+    for row in ROWS.values():
+        assert [check["check"] for check in row["checks"]] == list(CHECKS)
+
+
+def test_ours_passes_every_check():
+    assert {check["status"] for check in ROWS["torchrankmetrics"]["checks"]} == {"passed", "skipped"}
+
+
+@pytest.mark.parametrize("name", ["PyKEEN", "torchmetrics", "PyG", "scikit-learn"])
+def test_results_are_those_of_the_installed_evaluator(name):
+    distribution, make = PEERS[name]
+    try:
+        installed = f"{distribution} {version(distribution)}"
+    except PackageNotFoundError:
+        pytest.skip(f"{distribution} is not installed")
+    if installed != ROWS[name]["package"]:
+        pytest.skip(f"the results are of {ROWS[name]['package']}, installed is {installed}")
+    report = audit(make(), max_candidates=100_000).to_dict()
+    assert report["ties"] == ROWS[name]["ties"]
+    for now, then in zip(report["checks"], ROWS[name]["checks"], strict=True):
+        if now["check"] != "float_counters":  # of which the results have the case of 2^24 candidates, too
+            for key in ("check", "status", "case", "quantity"):
+                assert now[key] == then[key]
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch):
+    def absent():
+        raise ImportError("no module")
+
+    monkeypatch.setattr(script, "PEERS", (("Absent", "no-such-distribution-here", absent, "", None),))
+    found = script.results(["Absent"])
+    assert [row["name"] for row in found["rows"]] == ["torchrankmetrics"]  # as it was
+    assert [gone["name"] for gone in found["left_out"]] == ["Absent"]
+    assert "Not audited: Absent (no-such-distribution-here is not installed)." in script.tables(found)

@@ -1,39 +1,39 @@
-"""The command line: every command through its entry point; data sets and published numbers."""
+"""The command line: entry points, help, completion, terminals, data sets and published numbers."""
 
 import csv
 import io
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from command_line import output, records
 from scripts import ROOT, forked, load_script
 from torchrankmetrics import adjust
 from torchrankmetrics.cli import main
+from torchrankmetrics.cli.app import app
 from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK
 from torchrankmetrics.null import ExactExpectation
 from torchrankmetrics.null.p_values import log_p_value
 
 COMMANDS = {
-    "report": (["report", "a.npz", "--confidence-level", "0.95"], r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$"),
-    "compare": (["compare", "a.npz", "b.npz", "-m", "mrr,hits@10"], r"(?m)^hits_at_10 .*exact McNemar"),
-    "adjust": (
-        ["adjust", "--dataset", "fb15k237", "--metric", "mrr", "--value", "0.355"],
-        r"(?m)^adjusted_mrr +0\.3545 +0\.3540 +0\.3550$",
-    ),
-    "datasets": (["datasets"], r"(?m)^fb15k237 .* 319 +10178 +14305\.6292 +14541$"),
-    "metrics": (["metrics"], r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> "),
+    "report a.npz --confidence-level 0.95": r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$",
+    "compare a.npz b.npz -m mrr,hits@10": r"(?m)^hits_at_10 .*exact McNemar",
+    "adjust --dataset fb15k237 --metric mrr --value 0.355": r"(?m)^adjusted_mrr +0\.3545 +0\.3540 +0\.3550$",
+    "datasets": r"(?m)^fb15k237 .* 319 +10178 +14305\.6292 +14541$",
+    "metrics": r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> ",
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_prints_its_table(name, cli_folder, capsys):
-    arguments, expected = COMMANDS[name]
-    assert re.search(expected, output(capsys, *arguments))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_prints_its_table(command, cli_folder, capsys):
+    assert re.search(COMMANDS[command], output(capsys, *command.split()))
     assert not capsys.readouterr().err
 
 
@@ -96,7 +96,7 @@ def test_the_list_of_metrics_is_that_of_the_registry():
     assert names.FILE.read_text(encoding="utf-8") == names.content(), "run python docs/metric_names.py"
 
 
-def test_datasets_lists_all(capsys):
+def test_datasets_lists_all_with_moments_of_the_library_and_by_hand(capsys):
     got = records(capsys, "datasets")
     assert [row["dataset"] for row in got] == list(dataset_names())
     known = {row["dataset"]: row["known"] for row in got}
@@ -105,9 +105,6 @@ def test_datasets_lists_all(capsys):
     assert {*known} - {row["dataset"] for row in valid} >= {"hm-1k", "dbp15k-zh-en"}
     train = records(capsys, "datasets", "wn18rr", "--entities", "train", "--split", "valid,test")
     assert [(row["entities_known"], row["tasks"]) for row in train] == [(40559, 2 * 2824), (40559, 2 * 2924)]
-
-
-def test_moments_of_data_sets_are_those_of_the_library_and_by_hand(capsys):
     command = "datasets nations umls -f csv --side both,head --entities all,train --split valid,test -m mr,mrr"
     got = list(csv.DictReader(io.StringIO(output(capsys, *command.split()))))
     assert len(got) == 2 * 2 * 2 * 2 * 2
@@ -120,3 +117,62 @@ def test_moments_of_data_sets_are_those_of_the_library_and_by_hand(capsys):
     by_hand = np.mean([np.mean(1 / np.arange(1, k + 1)) for k in n])
     assert float(row["mean"]) == pytest.approx(by_hand, rel=1e-12)
     assert by_task["nations", "valid", "both", "all", "mr"]["known"] == "train+valid"
+
+
+NAMES = ["report", "compare", "study", "verify", "adjust", "datasets", "metrics"]
+HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
+
+
+def test_commands_that_only_print_import_no_heavy_library():
+    """Torch takes two seconds to import, rich half of one; NumPy reads the counts of datasets."""
+    arguments = [["--help"], ["--version"], *([name, "-h"] for name in NAMES), ["metrics"], ["datasets", "nations"]]
+    code = f"""
+import sys
+from torchrankmetrics.cli import main
+for arguments in {arguments!r}:
+    print(arguments, main(arguments), [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    *others, counts = result.stderr.splitlines()
+    assert others == [f"{one} 0 []" for one in arguments[:-1]]
+    assert counts == "['datasets', 'nations'] 0 ['numpy']"
+
+
+def test_the_short_and_the_long_word_show_the_same_help():
+    for command in ([], *([name] for name in NAMES)):
+        short, long = (CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help"))
+        assert short == long
+        assert "-h, --help" in short
+        example = short.split("For example" if command else "Start with")[1]
+        assert " ".join(["  torchrankmetrics", *command]) in example
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables", "completion"),
+    [
+        ("bash", {"COMP_WORDS": "torchrankmetrics c", "COMP_CWORD": "1"}, "compare\n"),
+        ("bash", {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"}, "--format\n"),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "torchrankmetrics report -f "}, '"latex"'),
+    ],
+)
+def test_shells_complete_commands_options_and_formats(shell, variables, completion):
+    environment = {**os.environ, "_TORCHRANKMETRICS_COMPLETE": f"complete_{shell}", **variables}
+    command = [sys.executable, "-m", "torchrankmetrics"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+    assert printed == completion if shell == "bash" else completion in printed
+
+
+@pytest.mark.parametrize(("width", "number"), [(40, 7), (80, 3), (200, 1)])
+def test_a_terminal_breaks_wide_tables_and_shortens_no_name(width, number, monkeypatch, capsys):
+    """Nothing of the columns that tell rows apart is lost; at 40 the keys alone are wider: one column each."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["datasets", "fb15k237", "wn18rr"]) == 0
+    text = capsys.readouterr().out
+    blocks = [block for block in text.split("\n\n") if "fb15k237" in block]
+    assert len(blocks) == number
+    for block in blocks:
+        for name in ("fb15k237", "wn18rr"):
+            assert re.search(rf"(?m)^{name} +test +both +all +train\+valid\+test", block)
+    for head in ("dataset", "entities_known", "relations", "tasks", "distinct", "min", "mean", "max"):
+        assert re.search(rf"\b{head}\b", text)

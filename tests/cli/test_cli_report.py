@@ -1,8 +1,10 @@
-"""report and compare: the numbers of the library, in every format."""
+"""report, compare and study: the numbers of the library, in every format; also of retrieval runs."""
 
+import gzip
 import io
 import json
 import math
+import random
 import re
 import sys
 from pathlib import Path
@@ -11,26 +13,25 @@ import pytest
 
 from command_line import output, records, table_of
 from scripts import forked
+from studies import study_of
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.cli import main
 from torchrankmetrics.inference import equivalence
+from torchrankmetrics.integrations.trec import evaluate_run, rank_run
+from torchrankmetrics.study import RankStudy
 
 
 def test_report_gives_the_values_of_the_library(cli_folder, capsys):
-    got = records(
-        capsys, "report", "a.npz", "-m", "mrr,mr,hits@3", "--view", "base,adjusted_index,p_value", "--side", "both,tail"
-    )
-    expected = evaluate(
-        RankTable.load("a.npz"),
-        metrics=["mrr", "mr", "hits@3"],
-        views=["base", "adjusted_index", "p_value"],
-        sides=["both", "tail"],
-    )
-    assert {row["metric"]: row["value"] for row in got} == expected
-    assert len(expected) == 18
-    ties = records(capsys, "report", "a.npz", "-m", "gmr", "--rank-type", "expected,optimistic")
-    expected = evaluate(RankTable.load("a.npz"), metrics=["gmr"], rank_types=["expected", "optimistic"])
-    assert {row["metric"]: row["value"] for row in ties} == expected
+    for options, number in (
+        ({"metric": "mrr,mr,hits@3", "view": "base,adjusted_index,p_value", "side": "both,tail"}, 18),
+        ({"metric": "gmr", "rank-type": "expected,optimistic"}, 2),
+    ):
+        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+        keywords = {f"{name}s".replace("-", "_"): value.split(",") for name, value in options.items()}
+        expected = evaluate(RankTable.load("a.npz"), **keywords)
+        got = records(capsys, "report", "a.npz", *arguments)
+        assert {row["metric"]: row["value"] for row in got} == expected
+        assert len(expected) == number
 
 
 @pytest.mark.parametrize(
@@ -60,15 +61,11 @@ def test_report_by_group(cli_folder, capsys):
     for i, row in enumerate(got):
         part = evaluate(table.select(group=i), metrics=["mrr", "adjusted_mrr", "z_mrr"])
         assert row == {"group": row["group"], "count": 40, **part}
-
-
-def test_by_group_without_numbers_of_candidates_prints_base_values(cli_folder, capsys):
+    # without numbers of candidates: base values
     Path("plain.csv").write_text("rank,group\n1,0\n3,1\n2,1\n")
-    got = records(capsys, "report", "plain.csv", "--by-group", "-m", "mrr,hits@1")
-    assert got == [
-        {"group": 0, "count": 1, "mrr": 1.0, "hits_at_1": 1.0},
-        {"group": 1, "count": 2, "mrr": pytest.approx(5 / 12), "hits_at_1": 0.0},
-    ]
+    first, second = records(capsys, "report", "plain.csv", "--by-group", "-m", "mrr,hits@1")
+    assert first == {"group": 0, "count": 1, "mrr": 1.0, "hits_at_1": 1.0}
+    assert second == {"group": 1, "count": 2, "mrr": pytest.approx(5 / 12), "hits_at_1": 0.0}
     assert [*records(capsys, "report", "plain.csv", "--by-group")[0]][2:5] == ["mrr", "mr", "hits_at_1"]
     assert main(["report", "plain.csv", "--by-group", "-m", "amri"]) == 2
     assert "num_candidates is needed" in capsys.readouterr().err
@@ -87,10 +84,9 @@ def test_undefined_values_are_null_with_a_note(cli_folder, capsys):
 def test_compare_gives_the_numbers_of_the_library(cli_folder, capsys):
     options = ["--confidence-level", "0.9", "--cluster", "sample_id"]
     got = records(capsys, "compare", "a.npz", "b.npz", "-m", "mrr,hits@10", *options)
-    a, b = RankTable.load("a.npz"), RankTable.load("b.npz")
-    for row, one in zip(
-        got, compare(a, b, ["mrr", "hits@10"], confidence_level=0.9, cluster="sample_id").rows, strict=True
-    ):
+    tables = RankTable.load("a.npz"), RankTable.load("b.npz")
+    expected = compare(*tables, ["mrr", "hits@10"], confidence_level=0.9, cluster="sample_id").rows
+    for row, one in zip(got, expected, strict=True):
         values = (one.metric, one.a, one.b, one.difference, one.low, one.high, one.p_value, one.p_adjusted, one.test)
         assert tuple(row.values()) == values
 
@@ -119,8 +115,8 @@ def test_p_values_have_no_interval_and_are_printed_by_their_logarithm(cli_folder
 
 def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
     Path("runs").mkdir()
-    for name in ("b", "a"):
-        Path(f"{name}.npz").rename(f"runs/{name}.npz")
+    Path("b.npz").rename("runs/b.npz")
+    Path("a.npz").rename("runs/a.npz")
     Path("runs/notes.txt").write_text("no ranks")
     got = records(capsys, "report", "runs", "-m", "mrr")
     assert got == records(capsys, "report", "runs/a.npz", "runs/b.npz", "-m", "mrr")
@@ -132,20 +128,21 @@ def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
 
 
 def test_the_suffix_of_the_output_is_its_format(cli_folder, capsys):
-    expected = records(capsys, "report", "a.npz", "-m", "mrr")
-    output(capsys, "report", "a.npz", "-m", "mrr", "-o", "out.json")
-    assert json.loads(Path("out.json").read_text())["rows"] == expected
-    output(capsys, "report", "a.npz", "-m", "mrr", "-o", "out.CSV")
-    assert Path("out.CSV").read_text() == f"metric,value\nmrr,{expected[0]['value']}\n"
-    output(capsys, "report", "a.npz", "-m", "mrr", "-o", "out.txt")
-    assert "120 ranks among" in Path("out.txt").read_text()
-    for suffix, form, start in (("md", "markdown", "| metric | value |"), ("tex", "latex", "% needs")):
-        output(capsys, "report", "a.npz", "-m", "mrr", "-o", f"out.{suffix}")
-        assert Path(f"out.{suffix}").read_text() == output(capsys, "report", "a.npz", "-m", "mrr", "-f", form)
-        assert Path(f"out.{suffix}").read_text().startswith(start)
+    command = ["report", "a.npz", "-m", "mrr"]
+    value = records(capsys, *command)[0]["value"]
+    for suffix, form, part in (
+        ("json", "json", f'"value": {value}'),
+        ("CSV", "csv", f"metric,value\nmrr,{value}\n"),
+        ("txt", "table", "120 ranks among"),
+        ("md", "markdown", "| metric | value |"),
+        ("tex", "latex", "% needs"),
+    ):
+        output(capsys, *command, "-o", f"out.{suffix}")
+        assert part in Path(f"out.{suffix}").read_text() == output(capsys, *command, "-f", form)
+    output(capsys, *command, "-o", "out.csv", "-f", "json")
+    assert json.loads(Path("out.csv").read_text())["rows"] == [{"metric": "mrr", "value": value}]
+    output(capsys, *command, "-o", "out.xlsx", "-f", "csv")
     assert not [path for path in cli_folder.iterdir() if path.name.startswith(".")]
-    assert main(["report", "a.npz", "-m", "mrr", "-o", "out.csv", "-f", "json"]) == 0
-    assert json.loads(Path("out.csv").read_text())["rows"] == expected
 
 
 @pytest.mark.parametrize("command", [["report", "a.npz"], ["report", "a.npz", "-o", "out.csv"], ["--help"]])
@@ -173,10 +170,10 @@ def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
     table_of(7, 30).save("c.npz")
     files = ["a.npz", "b.npz", "c.npz"]
     got = records(capsys, "compare", *files, "-m", "mrr,hits@10", "--cluster", "sample_id")
-    expected = compare({name[0]: RankTable.load(name) for name in files}, ["mrr", "hits@10"], cluster="sample_id")
-    assert [(row["metric"], row["model_a"], row["model_b"], row["p_adjusted"]) for row in got] == [
-        (row.metric, *row.models, row.p_adjusted) for row in expected.rows
-    ]
+    tables = {name[0]: RankTable.load(name) for name in files}
+    expected = compare(tables, ["mrr", "hits@10"], cluster="sample_id").rows
+    found = [(row["metric"], row["model_a"], row["model_b"], row["p_adjusted"]) for row in got]
+    assert found == [(row.metric, *row.models, row.p_adjusted) for row in expected]
     best = records(capsys, "compare", *files, "-m", "mrr", "--baseline", "b")
     assert [(row["model_a"], row["model_b"]) for row in best] == [("b", "a"), ("b", "c")]
     Path("x").mkdir()
@@ -203,8 +200,104 @@ def test_margin_gives_the_equivalence_of_the_library(cli_folder, capsys):
     for row in got:
         a, b = RankTable.load("a.npz"), RankTable.load("b.npz")
         found = equivalence(a, b, row["metric"], margin=0.2, cluster="sample_id")
-        assert row["difference"] == found.difference
-        assert (row["low"], row["high"]) == (found.low, found.high)
-        assert row["p_equivalent"] == found.p_equivalent
+        names = ("difference", "low", "high", "p_equivalent")
+        assert [row[name] for name in names] == [getattr(found, name) for name in names]
         assert (row["equivalent"] == "yes") == found.equivalent
     assert [row["metric"] for row in got] == ["mrr", "mr"]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Judgments of BEIR, a run of TREC and a JSON one, of 30 queries; and options that name them."""
+    rng = random.Random(0)
+    documents = [f"d{i}" for i in range(300)]
+    qrels = {f"q{i}": dict.fromkeys(rng.sample(documents, 3), 1) for i in range(30)}
+    runs = []
+    for skill in (1.0, 3.0, 3.2):
+        runs.append({})
+        for query, of in qrels.items():
+            scores = {name: rng.gauss(skill * (name in of), 1.0) for name in documents}
+            runs[-1][query] = dict(sorted(scores.items(), key=lambda item: -item[1])[:50])
+    lines = [f"{query}\t{name}\t1" for query, of in qrels.items() for name in of]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]))
+    trec = "\n".join(f"{query} Q0 {name} 1 {x!r} bm25" for query, of in runs[0].items() for name, x in of.items())
+    (tmp_path / "bm25.gz").write_bytes(gzip.compress(trec.encode()))
+    (tmp_path / "dense.json").write_text(json.dumps(runs[1]))
+    (tmp_path / "rerank.json").write_text(json.dumps(runs[2]))
+    return ["--qrels", "test.tsv", "--run", "bm25.gz", "--run", "dense.json"]
+
+
+def test_report_of_runs_has_the_values_of_the_library(files, capsys):
+    got = records(capsys, "report", *files)
+    for file in ("bm25.gz", "dense.json"):
+        expected = evaluate_run("test.tsv", file)
+        assert {row["metric"]: row["value"] for row in got if row["file"] == file} == expected
+    options = ["--num-candidates", "300", "-m", "ap@50,adjusted_rr@50", "--confidence-level", "0.9"]
+    for row in records(capsys, "report", *files[:4], *options):
+        (value,) = evaluate_run("test.tsv", "bm25.gz", row["metric"], num_candidates=300).values()
+        assert row["value"] == value
+        assert row["low"] < value < row["high"]
+
+
+def test_compare_of_runs_has_the_numbers_of_the_library(files, capsys):
+    (row,) = records(capsys, "compare", *files)
+    tables = {name: rank_run("test.tsv", name) for name in ("bm25.gz", "dense.json", "rerank.json")}
+    expected = compare(*list(tables.values())[:2], "ndcg@10")
+    assert (row["difference"], row["low"], row["p"]) == (expected.difference, expected.low, expected.p_value)
+    rows = records(capsys, "compare", *files, "--run", "rerank.json", "-m", "recall@5,ap@50", "--baseline", "best")
+    expected = compare(tables, ["recall@5", "ap@50"], baseline="best")
+    assert [(row["model_a"], row["model_b"]) for row in rows] == [row.models for row in expected.rows]
+    assert [row["p_adjusted"] for row in rows] == [row.p_adjusted for row in expected.rows]
+    assert main(["compare", *files, "--fail-if", "worse"]) == 1
+
+
+@pytest.fixture(scope="module")
+def pattern(tmp_path_factory):
+    pattern = tmp_path_factory.mktemp("runs") / "{dataset}" / "{model}.{seed}.npz"
+    study_of("ab", ("small", "middle"), seeds=2).save(pattern)
+    return str(pattern)
+
+
+def test_a_table_for_people_is_that_of_the_study(pattern, capsys):
+    options = {"confidence_level": 0.9, "cluster": "sample_id"}
+    table = RankStudy.open(pattern).table(["mrr", "hits@3"], "adjusted_index", **options)
+    arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--confidence-level", "0.9"]
+    arguments += ["--cluster", "sample_id"]
+    assert output(capsys, *arguments) == f"{table}\n"
+    assert output(capsys, *arguments, "--values-only") == table.with_layout(intervals=False).to_text() + "\n"
+    assert output(capsys, *arguments, "--format", "latex") == table.to_latex() + "\n"
+    assert output(capsys, *arguments, "--format", "markdown") == table.to_markdown() + "\n"
+
+
+def test_a_table_for_programs_has_a_row_per_cell(pattern, tmp_path, capsys):
+    table = RankStudy.open(pattern).table(["mrr", "hits@10"])
+    rows = json.loads(output(capsys, "study", pattern, "-f", "json"))["rows"]
+    assert rows == json.loads(table.to_json())
+    assert len(rows) == 8
+    assert main(["study", pattern, "-o", str(tmp_path / "out.csv")]) == 0
+    assert (tmp_path / "out.csv").read_text() == table.to_csv()
+    averages = output(capsys, "study", pattern, "-m", "mrr,amri", "--across")
+    assert averages == f"{RankStudy.open(pattern).summary(['mrr', 'amri'])}\n"
+
+
+def test_html_is_the_page(pattern, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="the page has figures")
+    assert main(["study", pattern, "-m", "mrr", "--output", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text() == RankStudy.open(pattern).report(metrics="mrr")
+
+    def report(self, path, names, **options):
+        return f"{path} {names} {options['cluster']}"
+
+    monkeypatch.setattr(RankStudy, "report", report)
+    assert output(capsys, "study", pattern, "--format", "html", "--cluster", "group") == "None ['mrr', 'hits@10'] group"
+
+
+def test_a_page_that_cannot_be_drawn_is_one_line_before_the_computation(pattern, monkeypatch, capsys):
+    def failing():
+        raise OSError("matplotlib needs a writable directory")
+
+    monkeypatch.setattr("torchrankmetrics.study.rank_study.pyplot", failing)
+    monkeypatch.setattr(RankStudy, "dataset", None)
+    assert main(["study", pattern, "-m", "mrr", "--format", "html"]) == 2
+    assert capsys.readouterr() == ("", "error: matplotlib needs a writable directory\n")

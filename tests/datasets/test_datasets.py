@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 from benchmarks.make_datasets import candidate_histogram, checksum, number_triples, sources
 
+from reference_ranks import Graph
 from torchrankmetrics import adjust, evaluate
 from torchrankmetrics.datasets import PrecomputedExpectation, candidate_counts, dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
 from torchrankmetrics.null import ExactExpectation
-
-
-def mean_of(counts):
-    return Fraction(int((counts.num_candidates * counts.count).sum()), counts.num_tasks)
 
 
 def histogram(counts):
@@ -39,9 +36,7 @@ PUBLISHED = {
     "wn18": ((40943, 18), {"train": 141442, "valid": 5000, "test": 5000}),
     "fb15k237-10": ((11512, 237), {"train": 27211, "valid": 15624, "test": 18150}),
     "ingram-fb-100": ((2624, 77), {"train": 6987, "valid": 2329, "test": 2329}),
-    "dbp15k-zh-en": ((10500, 1), {"test": 10500}),
-    "dbp15k-ja-en": ((10500, 1), {"test": 10500}),
-    "dbp15k-fr-en": ((10500, 1), {"test": 10500}),
+    **{f"dbp15k-{language}-en": ((10500, 1), {"test": 10500}) for language in ("zh", "ja", "fr")},
 }
 REPEATED_IN_TRAIN = {"countries_s1", "countries_s2", "countries_s3", "wd-singer", "dbpedia50", "conceptnet-100k"}
 REPEATED_IN_TRAIN |= {"hm-1k", "hm-3k", "hm-5k"}
@@ -59,10 +54,9 @@ def test_every_source_is_shipped_and_nothing_else():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_sizes_are_those_published(name):
-    facts, (sizes, triples) = dataset_facts(name), PUBLISHED[name]
-    assert facts.num_entities["all"] == sizes[0]
-    assert sizes[1] in (None, facts.num_relations)
-    assert facts.num_triples == triples
+    facts, ((num_entities, num_relations), triples) = dataset_facts(name), PUBLISHED[name]
+    assert (facts.num_entities["all"], facts.num_triples) == (num_entities, triples)
+    assert num_relations in (None, facts.num_relations)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +87,7 @@ def test_facts_of_a_dataset_agree(name):
     assert all((facts.source, facts.licence, facts.protocol))
     for (split, entities, _), (numbers, count) in facts.histograms.items():
         assert (np.diff(numbers) > 0).all()
-        assert numbers[0] >= 1
-        assert numbers[-1] <= facts.num_entities[entities]
+        assert 1 <= numbers[0] <= numbers[-1] <= facts.num_entities[entities]
         assert count.min() >= 1
         assert count.sum() == facts.num_triples[split] if entities == "all" else count.sum() <= facts.num_triples[split]
     assert candidate_counts(name).num_tasks == 2 * facts.num_triples["test"]
@@ -138,12 +131,9 @@ def brute(side, entities):
     everything = {x for h, _, t in TRAIN + TEST_TRIPLES for x in (h, t)}
     seen = {x for h, _, t in TRAIN for x in (h, t)}
     allowed = everything if entities == "all" else seen
-    true, result = set(TRAIN + TEST_TRIPLES), Counter()
-    for h, r, t in TEST_TRIPLES:
-        if entities == "all" or ({h, t} <= seen and r in {r for _, r, _ in TRAIN}):
-            own = t if side == "tail" else h
-            result[sum(e == own or ((h, r, e) if side == "tail" else (e, r, t)) not in true for e in allowed)] += 1
-    return result
+    graph, relations = Graph(TRAIN + TEST_TRIPLES), {r for _, r, _ in TRAIN}
+    kept = [(h, r, t) for h, r, t in TEST_TRIPLES if entities == "all" or ({h, t} <= seen and r in relations)]
+    return Counter(graph.num_candidates(triple, side, allowed) for triple in kept)
 
 
 @pytest.mark.parametrize("entities", ENTITIES)
@@ -166,9 +156,6 @@ def test_script_makes_the_shipped_files(tmp_path):
     for name in names:
         shipped = files("torchrankmetrics.datasets") / "data" / f"{name}.json"
         assert (tmp_path / f"{name}.json").read_text() == shipped.read_text()
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def test_usual_names_are_found_and_unambiguous():
@@ -200,13 +187,11 @@ def test_unknown_names_raise(arguments, error, message):
                 lookup(*arguments)
 
 
-# --- used by adjust and PrecomputedExpectation ------------------------------------------------------------------------
-
-
 def test_a_name_replaces_candidate_counts():
     counts = candidate_counts("fb15k237")
     every = np.repeat(counts.num_candidates, counts.count)
-    assert adjust(250, "mr", "FB15k-237") == pytest.approx(float(1 - 2 * 249 / (mean_of(counts) - 1)), rel=1e-14)
+    mean = Fraction(int(every.sum()), len(every))
+    assert adjust(250, "mr", "FB15k-237") == pytest.approx(float(1 - 2 * 249 / (mean - 1)), rel=1e-14)
     assert adjust(0.355, "mrr", "fb15k237", view="z_score") == adjust(0.355, "mrr", every, view="z_score")
     stored = PrecomputedExpectation("fb15k237")
     assert stored.moments(MEAN_RECIPROCAL_RANK, [2]) == ExactExpectation().moments(MEAN_RECIPROCAL_RANK, every)

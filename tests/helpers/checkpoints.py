@@ -2,6 +2,7 @@
 
 import torch
 
+import random_graphs
 from torchrankmetrics import KnownTriples, rank_triples
 from torchrankmetrics.sequential import rank_sequentially
 
@@ -12,31 +13,16 @@ KNOWN = KnownTriples(TRIPLES, num_entities=E)
 QUIET = {"progress": False}
 
 
-class Model:
-    """Scores of the truth with a given amount of noise, with ties, and a record of the queries."""
+class Model(random_graphs.Model):
+    """Scores of the truth with a given amount of noise, with ties."""
 
     def __init__(self, skill, seed=0):
         noise = torch.randint(-3, 4, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
         h, r, t = TRIPLES.T
         noise[0, h, r, t] += skill
         noise[1, t, r, h] += skill
-        self.noise, self.requested = noise, []
-
-    def tails(self, heads, relations):
-        self.requested += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
-        return self.noise[0, heads, relations]
-
-    def heads(self, relations, tails):
-        self.requested += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
-        return self.noise[1, tails, relations]
-
-    def hrt(self, triples):
-        h, r, t = triples.T
-        return self.noise[0, h, r, t]
-
-    @property
-    def both(self):
-        return self.tails, self.heads
+        super().__init__(noise)
+        self.noise, self.both = noise, (self.tails, self.heads)
 
 
 def full(model):

@@ -23,7 +23,6 @@ def table_of(seed, top, sides=("head", "tail")):
 
 
 def write_files(folder: Path):
-    """Ranks of two models, ranks without sides, and a file of triples."""
     table_of(0, 20).save(folder / "a.npz")
     table_of(1, 25).save(folder / "b.npz")
     table_of(2, 25, sides=[None]).save(folder / "plain.npz")

@@ -5,6 +5,7 @@ and p = +-inf the extremes; ("hits", k); ("variance", 0.5) is the standard devia
 """
 
 import itertools
+import math
 from fractions import Fraction
 
 import mpmath
@@ -24,7 +25,6 @@ def shares(N, weights=None):
 
 
 def number(x):
-    """A Fraction as a 50-digit number."""
     return mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else mpmath.mpf(x)
 
 
@@ -59,7 +59,6 @@ def moments(distribution):
 
 
 def enumerated(kind, p, N, weights=None):
-    """Moments over all rank vectors."""
     N, v = shares(N, weights)
     outcomes = list(itertools.product(*(range(1, n + 1) for n in N)))
     return moments([(value(kind, p, ranks, v), Fraction(1, len(outcomes))) for ranks in outcomes])
@@ -68,32 +67,25 @@ def enumerated(kind, p, N, weights=None):
 def convolved(statistic, g, N, weights=None):
     """Moments of g(sum v_i f(r_i)) through the exact distribution of the sum; ``statistic(r, v)`` is hashable."""
     N, v = shares(N, weights)
-    distribution = {}
-    for n, share in zip(N, v, strict=True):
-        steps = [statistic(r, share) for r in range(1, n + 1)]
-        new = {}
-        for step in steps:
-            for state, ways in (distribution or {tuple(0 for _ in step): 1}).items():
-                key = tuple(a + b for a, b in zip(state, step, strict=True))
-                new[key] = new.get(key, 0) + ways
-        distribution = new
-    total = 1
-    for n in N:
-        total *= n
-    return moments([(g(*state), Fraction(ways, total)) for state, ways in distribution.items()])
+    distribution = _added([[statistic(r, share) for r in range(1, n + 1)] for n, share in zip(N, v, strict=True)])
+    return moments([(g(*state), Fraction(ways, math.prod(N))) for state, ways in distribution.items()])
+
+
+def _added(steps):
+    """Number of ways to every sum of one tuple of each list."""
+    distribution = {tuple(0 for _ in steps[0][0]): 1}
+    for choices in steps:
+        before, distribution = distribution, {}
+        for state, step in itertools.product(before, choices):
+            key = tuple(a + b for a, b in zip(state, step, strict=True))
+            distribution[key] = distribution.get(key, 0) + before[state]
+    return distribution
 
 
 def sum_distribution(N, weights, f):
     """Number of ways to every sum of w_i f(r_i), r_i in 1..N_i: sums and ways exact, for f with rational values."""
-    distribution = {Fraction(0): 1}
-    for n, w in zip(N, weights, strict=True):
-        new = {}
-        for r in range(1, n + 1):
-            step = Fraction(w) * f(r)
-            for total, ways in distribution.items():
-                new[total + step] = new.get(total + step, 0) + ways
-        distribution = new
-    return distribution
+    steps = [[(Fraction(w) * f(r),) for r in range(1, n + 1)] for n, w in zip(N, weights, strict=True)]
+    return {total: ways for (total,), ways in _added(steps).items()}
 
 
 def upper_tails(distribution, larger_is_better):

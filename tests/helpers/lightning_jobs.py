@@ -1,9 +1,11 @@
 """Programs of test_lightning.py for each process: a model with scores fixed per epoch, and ways to log its metrics."""
 
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,13 @@ TARGET = torch.arange(SAMPLES) % CANDIDATES
 
 
 def score_table() -> Tensor:
-    """(epochs, samples, candidates) scores."""
     table = torch.randn(EPOCHS, SAMPLES, CANDIDATES, generator=torch.Generator().manual_seed(3))
     for epoch, signal in enumerate(SIGNAL):
         table[epoch, torch.arange(SAMPLES), TARGET] += signal
     return table
 
 
-def lightning_model(how: str) -> Any:
-    """A LightningModule that logs a collection in one of several ways."""
+def lightning_model(how: str = "epoch end") -> Any:
     import pytorch_lightning as pl
 
     class Model(pl.LightningModule):
@@ -57,17 +57,10 @@ def lightning_model(how: str) -> Any:
 
         def validation_step(self, batch: list[Tensor], index: int, dataloader_idx: int = 0) -> None:
             arguments, columns = self.scores(batch)
-            if how == "loaders":
-                self.loaders[dataloader_idx].update(*arguments, **columns)
-                self.log_dict(self.loaders[dataloader_idx], on_step=False, on_epoch=True, add_dataloader_idx=False)
-            elif how == "steps":
-                self.ranks.update(*arguments, **columns)
-                self.log_dict(self.ranks, on_step=False, on_epoch=True)
-            elif how == "forward":
-                self.ranks(*arguments, **columns)
-                self.log_dict(self.ranks, on_step=True, on_epoch=True)
-            else:
-                self.ranks.update(*arguments, **columns)
+            ranks = self.loaders[dataloader_idx] if how == "loaders" else self.ranks
+            (ranks.forward if how == "forward" else ranks.update)(*arguments, **columns)
+            if how != "epoch end":
+                self.log_dict(ranks, on_step=how == "forward", on_epoch=True, add_dataloader_idx=False)
 
         def on_validation_epoch_end(self) -> None:
             if how == "epoch end":
@@ -83,11 +76,8 @@ def lightning_model(how: str) -> Any:
     return Model()
 
 
-def loader(devices: int, sampler: str = "padded", batch_size: int = 2) -> DataLoader[Any]:
-    data = TensorDataset(torch.arange(SAMPLES))
-    if sampler == "in step":
-        return DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, batch_size))
-    return DataLoader(data, batch_size)
+DATA = TensorDataset(torch.arange(SAMPLES))
+PADDED = DataLoader(DATA, 2)
 
 
 def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dict[str, float]]]:
@@ -101,57 +91,42 @@ def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dic
             if not trainer.sanity_checking:
                 history.append({key: value.item() for key, value in trainer.callback_metrics.items() if "val" in key})
 
-    kwargs = {"logger": False, "enable_checkpointing": False, "max_epochs": EPOCHS, **kwargs}
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
-        default_root_dir=folder,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **{**kwargs, "callbacks": [Recorder(), *kwargs.get("callbacks", [])]},
-    )
-    return trainer, history
+    names = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    kwargs = {**dict.fromkeys(names, False), "max_epochs": EPOCHS, **kwargs, "default_root_dir": folder}
+    kwargs["callbacks"] = [Recorder(), *kwargs.get("callbacks", [])]
+    strategy = "ddp" if devices > 1 else "auto"
+    return pl.Trainer(accelerator="cpu", devices=devices, strategy=strategy, **kwargs), history
 
 
-def fit(how: str) -> Callable[[int, str], Any]:
-    def scenario(devices: int, folder: str) -> Any:
-        trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2, max_epochs=2)
-        loaders = [loader(devices)] * 2 if how == "loaders" else loader(devices)
-        trainer.fit(lightning_model(how), loader(devices), loaders)
-        return history
-
-    return scenario
+def fit(how: str, devices: int, folder: str) -> Any:
+    trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2, max_epochs=2)
+    trainer.fit(lightning_model(how), PADDED, [PADDED] * 2 if how == "loaders" else PADDED)
+    return history
 
 
 def stages(devices: int, folder: str) -> Any:
-    """Validate and test without fit."""
     trainer, history = trainer_for(devices, folder)
-    model = lightning_model("epoch end")
-    validated = trainer.validate(model, loader(devices), verbose=False)
-    return validated, trainer.test(model, loader(devices), verbose=False), history
+    model = lightning_model()
+    validated = trainer.validate(model, PADDED, verbose=False)
+    return validated, trainer.test(model, PADDED, verbose=False), history
 
 
-def sampled(sampler: str, batch_size: int) -> Callable[[int, str], Any]:
-    def scenario(devices: int, folder: str) -> Any:
-        trainer, history = trainer_for(devices, folder, use_distributed_sampler=sampler == "padded")
-        model = lightning_model("epoch end")
-        trainer.validate(model, loader(devices, sampler, batch_size), verbose=False)
-        return history, trainer.num_val_batches
-
-    return scenario
+def sampled(is_padded: bool, devices: int, folder: str) -> Any:
+    trainer, history = trainer_for(devices, folder, use_distributed_sampler=is_padded)
+    in_step = DataLoader(DATA, batch_sampler=UnpaddedBatchSampler(DATA, 5))
+    trainer.validate(lightning_model(), PADDED if is_padded else in_step, verbose=False)
+    return history, trainer.num_val_batches
 
 
 def trainer_shards(devices: int, folder: str) -> Any:
     """The trainer left to put its own distributed sampler in: into a loader of a hook, and into one from outside."""
     import pytorch_lightning as pl
 
-    data = TensorDataset(torch.arange(SAMPLES))
-    outside = DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, 5))
+    outside = DataLoader(DATA, batch_sampler=UnpaddedBatchSampler(DATA, 5))
 
     class Hook(pl.LightningDataModule):
         def val_dataloader(self) -> DataLoader[Any]:
-            return DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, batch_size=5))
+            return DataLoader(DATA, batch_sampler=UnpaddedBatchSampler(DATA, batch_size=5))
 
     class Indices(pl.LightningModule):
         def predict_step(self, batch: Any, index: int) -> Any:
@@ -160,7 +135,7 @@ def trainer_shards(devices: int, folder: str) -> Any:
     found = []
     for given in ({"datamodule": Hook()}, {"dataloaders": outside}):
         trainer, history = trainer_for(devices, folder)
-        model = lightning_model("epoch end")
+        model = lightning_model()
         model.unnamed = True  # without ids, a padded sample would count twice
         trainer.validate(model, verbose=False, **given)
         indices = [batch[0].tolist() for batch in trainer.predict(Indices(), outside)]
@@ -173,17 +148,12 @@ def callbacks(devices: int, folder: str) -> Any:
     from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
     from pytorch_lightning.loggers import CSVLogger
 
-    model = lightning_model("epoch end")
+    model = lightning_model()
     watched = {"monitor": "val/adjusted_mrr", "mode": model.ranks.mode("adjusted_mrr")}
     best = ModelCheckpoint(folder, filename="{epoch}", auto_insert_metric_name=False, **watched)
-    trainer, history = trainer_for(
-        devices,
-        folder,
-        callbacks=[EarlyStopping(patience=2, **watched), best],
-        enable_checkpointing=True,
-        logger=CSVLogger(folder, "csv", ""),
-    )
-    trainer.fit(model, loader(devices), loader(devices))
+    options = {"callbacks": [EarlyStopping(patience=2, **watched), best], "logger": CSVLogger(folder, "csv", "")}
+    trainer, history = trainer_for(devices, folder, enable_checkpointing=True, **options)
+    trainer.fit(model, PADDED, PADDED)
     saved = torch.load(best.best_model_path, weights_only=True)
     return {
         "history": history,
@@ -196,7 +166,6 @@ def callbacks(devices: int, folder: str) -> Any:
 
 
 def resume(devices: int, folder: str) -> Any:
-    """Continue from a checkpoint that was saved during a validation."""
     import pytorch_lightning as pl
 
     path = str(Path(folder, "middle.ckpt"))
@@ -207,21 +176,18 @@ def resume(devices: int, folder: str) -> Any:
                 trainer.save_checkpoint(path)
 
     trainer, whole = trainer_for(devices, folder, callbacks=[SaveInTheMiddle()], max_epochs=3)
-    trainer.fit(lightning_model("epoch end"), loader(devices), loader(devices))
+    trainer.fit(lightning_model(), PADDED, PADDED)
     saved = sorted(torch.load(path, weights_only=True)["state_dict"])
     again, resumed = trainer_for(devices, folder, max_epochs=4)
-    again.fit(lightning_model("epoch end"), loader(devices), loader(devices), ckpt_path=path)
+    again.fit(lightning_model(), PADDED, PADDED, ckpt_path=path)
     return whole, resumed, saved
 
 
 SCENARIOS: dict[str, Callable[[int, str], Any]] = {
-    "epoch end": fit("epoch end"),
-    "steps": fit("steps"),
-    "forward": fit("forward"),
-    "loaders": fit("loaders"),
+    **{how: partial(fit, how) for how in ("epoch end", "steps", "forward", "loaders")},
     "stages": stages,
-    "padded": sampled("padded", 2),
-    "in step": sampled("in step", 5),
+    "padded": partial(sampled, True),
+    "in step": partial(sampled, False),
     "trainer shards": trainer_shards,
     "callbacks": callbacks,
     "resume": resume,
@@ -243,9 +209,6 @@ def environment(rank: int, devices: int) -> Iterator[None]:
 
 
 def run_all(rank: int, devices: int, folder: str) -> dict[str, Any]:
-    """Every scenario on this process."""
-    import logging
-
     found: dict[str, Any] = {}
     with environment(rank, devices), warnings.catch_warnings():
         warnings.simplefilter("ignore")

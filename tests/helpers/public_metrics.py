@@ -9,38 +9,24 @@ import pytest
 import torch
 from torch import Tensor
 
-import torchrankmetrics
+import torchrankmetrics as trm
 from bits import bits
-from torchrankmetrics import (
-    AdjustedMeanRankIndex,
-    AveragePrecision,
-    HitsAtK,
-    MeanRank,
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    RankVariance,
-)
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric
 
 
 def _gain(rank: Tensor) -> Tensor:
     return 1 / torch.log2(1 + rank)
 
 
-METRIC_CLASSES = [
-    found
-    for name in torchrankmetrics.__all__
-    if inspect.isclass(found := getattr(torchrankmetrics, name))
-    and issubclass(found, RankMetric)
-    and found is not RankMetric
-]
+_PUBLIC = [getattr(trm, name) for name in trm.__all__]
+METRIC_CLASSES = [one for one in _PUBLIC if inspect.isclass(one) and issubclass(one, RankMetric) and one != RankMetric]
 # the code of classes of one kind is the same: a mean, a view, an argument, no direction, a query metric, an own f
 METRICS: dict[str, Callable[..., RankMetric]] = {
-    "MeanRank": MeanRank,
-    "AdjustedMeanRankIndex": AdjustedMeanRankIndex,
-    "HitsAtK": partial(HitsAtK, 3),
-    "RankVariance": RankVariance,
-    "AveragePrecision": AveragePrecision,
+    "MeanRank": trm.MeanRank,
+    "AdjustedMeanRankIndex": trm.AdjustedMeanRankIndex,
+    "HitsAtK": partial(trm.HitsAtK, 3),
+    "RankVariance": trm.RankVariance,
+    "AveragePrecision": trm.AveragePrecision,
     "RankMetric": partial(RankMetric, RankDefinition("own_gain", f=_gain)),
 }
 KINDS = METRICS | {"RankCollection": partial(RankCollection, prefix="val/")}

@@ -6,6 +6,8 @@ import hypothesis.strategies as st
 import numpy as np
 import torch
 from scipy.sparse import csr_array
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from reference_ranks import lines
 from torchrankmetrics.kg.known_answers import KnownAnswers
@@ -63,22 +65,33 @@ def as_exclude(kind, pairs, tasks, B, N):
         return None, lambda row: ()
     if kind == "restriction":
         gone = {c for _, c in pairs} - {c for _, c in tasks}
-        mask = torch.zeros(N, dtype=torch.bool)
-        mask[sorted(gone)] = True
-        return mask, lambda row: gone
-    if kind == "mask":
-        mask = torch.zeros(B, N, dtype=torch.bool)
-        mask[both[0], both[1]] = True
-        return mask, by_row.__getitem__
-    if kind == "index":
-        return KnownAnswers(both[0], both[1])(torch.arange(B)), by_row.__getitem__
-    if kind == "lists":
-        return [torch.tensor(sorted(by_row[i]), dtype=torch.int64) for i in range(B)], by_row.__getitem__
-    if kind == "sparse":
-        return csr_array((np.ones(len(pairs)), both.numpy()), shape=(B, N)), by_row.__getitem__
+        return torch.tensor([c in gone for c in range(N)]), lambda row: gone
     # a tensor of pairs with the shape of the scores, or of one column per row, would be ambiguous
     clear = kind == "pairs" and (B != 2 or both.shape[1] not in (1, N))
-    return (both if clear else (both[0], both[1])), by_row.__getitem__
+    exclude = both if clear else (both[0], both[1])
+    if kind == "mask":
+        exclude = torch.zeros(B, N, dtype=torch.bool)
+        exclude[both[0], both[1]] = True
+    elif kind == "index":
+        exclude = KnownAnswers(both[0], both[1])(torch.arange(B))
+    elif kind == "lists":
+        exclude = [torch.tensor(sorted(by_row[i]), dtype=torch.int64) for i in range(B)]
+    elif kind == "sparse":
+        exclude = csr_array((np.ones(len(pairs)), both.numpy()), shape=(B, N))
+    return exclude, by_row.__getitem__
+
+
+class Allocations(TorchDispatchMode):
+    """The bytes of the largest storage that torch allocates, operator by operator."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if torch.is_tensor(leaf)}
+        new = [leaf.untyped_storage() for leaf in tree_leaves(result) if torch.is_tensor(leaf)]
+        self.largest = max([self.largest, *(part.nbytes() for part in new if part.data_ptr() not in given)])
+        return result
 
 
 KINDS = ["none", "pairs", "tuple", "mask", "lists", "sparse", "index", "restriction"]

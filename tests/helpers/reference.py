@@ -118,12 +118,8 @@ METRICS: dict[str, Metric] = {
 VIEWS = ("base", "normalized", "adjusted_index", "z_score")
 
 
-def has_view(name: str, view: str) -> bool:
-    """Without a direction there is no best value to adjust by."""
-    return view in ("base", "normalized") or METRICS[name].better is not None
-
-
-METRIC_VIEWS = [(name, view) for name in METRICS for view in VIEWS if has_view(name, view)]
+METRIC_VIEWS = [(name, view) for name in METRICS for view in VIEWS[:2]]  # a direction is needed to adjust by
+METRIC_VIEWS += [(name, view) for name in METRICS for view in VIEWS[2:] if METRICS[name].better is not None]
 
 
 def key(name: str, view: str) -> str:
@@ -143,10 +139,7 @@ def macro(tasks: list[Task]) -> list[Fraction]:
 
 def value(name: str, tasks: list[Task], rank_type: str = "realistic", average: str = "micro") -> float:
     """Base value of a metric; a task of zero weight, or with too few candidates, does not exist."""
-    tasks = _enough(name, tasks)
-    weights = macro(tasks) if average == "macro" else [task.weight for task in tasks]
-    used = [(task, weight) for task, weight in zip(tasks, weights, strict=True) if weight > 0]
-    total = sum(weight for _, weight in used)
+    used, total = _used(name, tasks, average)
     if name == "count":
         return len(used)
     if not used:
@@ -165,15 +158,12 @@ def value(name: str, tasks: list[Task], rank_type: str = "realistic", average: s
 
 def moments(name: str, tasks: list[Task], average: str = "micro") -> tuple[float, float]:
     """Mean and variance of the base value over all rank vectors, each equally likely."""
-    tasks = _enough(name, tasks)
-    weights = macro(tasks) if average == "macro" else [task.weight for task in tasks]
-    used = [(task.num_candidates, weight) for task, weight in zip(tasks, weights, strict=True) if weight > 0]
+    used, total = _used(name, tasks, average)
     if not used:
         return math.nan, 0.0
-    v = [weight / sum(w for _, w in used) for _, weight in used]
-    vectors = itertools.product(*(range(1, n + 1) for n, _ in used))
+    v, N = [weight / total for _, weight in used], [task.num_candidates for task, _ in used]
+    vectors = itertools.product(*(range(1, n + 1) for n in N))
     # as Fractions, so that a constant has no variance at all
-    N = [n for n, _ in used]
     values = [Fraction(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in vectors]
     center = sum(values) / len(values)
     return float(center), float(sum((x - center) ** 2 for x in values) / len(values))
@@ -193,6 +183,10 @@ def view(name: str, view_name: str, base: float, mean_and_variance: tuple[float,
     return (base - expectation) / math.sqrt(spread) * (1 if METRICS[name].better == "higher" else -1)
 
 
-def _enough(name: str, tasks: list[Task]) -> list[Task]:
+def _used(name: str, tasks: list[Task], average: str) -> tuple[list[tuple[Task, Fraction]], Fraction]:
+    """The tasks that a metric is of, with their weights, and the sum of these."""
     least = METRICS[name].min_candidates if name in METRICS else 1
-    return [task for task in tasks if task.num_candidates >= least]
+    tasks = [task for task in tasks if task.num_candidates >= least]
+    weights = macro(tasks) if average == "macro" else [task.weight for task in tasks]
+    used = [(task, weight) for task, weight in zip(tasks, weights, strict=True) if weight > 0]
+    return used, sum((weight for _, weight in used), Fraction(0))

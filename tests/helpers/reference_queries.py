@@ -80,12 +80,11 @@ def places(row, answers, excluded):
 def value(metric, k, row, answers, excluded=(), rank_type="expected"):
     """Value of one query: the mean over all choices of places that its answers may have; NaN where there is none."""
     blocks, N = places(row, answers, excluded)
-    choices = []
-    for low, high, number in blocks:
-        inside = list(itertools.combinations(range(low, high + 1), number))
-        one = {"expected": inside, "optimistic": inside[:1], "pessimistic": inside[-1:]}[rank_type]
-        choices.append(one)
-    found = [metric(sorted(sum(choice, ())), N, k) for choice in itertools.product(*choices)]
+    if rank_type == "optimistic":  # the answers of a block are the first of it
+        blocks = [(low, low + number - 1, number) for low, _, number in blocks]
+    elif rank_type == "pessimistic":
+        blocks = [(high - number + 1, high, number) for _, high, number in blocks]
+    found = [metric(ranks, N, k) for ranks in orders(blocks)]
     return math.nan if None in found else math.fsum(found) / len(found)
 
 

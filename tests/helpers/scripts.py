@@ -70,7 +70,6 @@ def _run(command: list[str], cwd: str, files: list[str], environment: dict[str, 
 
 
 def load_script(path: Path) -> ModuleType:
-    """The module, which is in no package."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

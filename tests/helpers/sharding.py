@@ -27,11 +27,9 @@ def batch(tasks: list[tuple[int, ...]], side: str | None = None, **columns: Any)
 
 def update(metric: Any, *batches: Batch) -> None:
     for one in batches:
-        optimistic, pessimistic, num_candidates = (
-            torch.tensor([task[i] for task in one["tasks"]], dtype=torch.int64) for i in range(3)
-        )
+        ranks = Ranks(*torch.tensor(one["tasks"], dtype=torch.int64).reshape(-1, 3).T)
         columns = {name: torch.tensor(one[name]) for name in ("group", "weight", "sample_id") if name in one}
-        metric.update(Ranks(optimistic, pessimistic, num_candidates), side=one["side"], **columns)
+        metric.update(ranks, side=one["side"], **columns)
 
 
 def one_by_one(metrics: RankCollection) -> dict[str, str]:
@@ -53,13 +51,11 @@ def quiet() -> Iterator[None]:
         yield
 
 
-@functools.cache
-def _collection_to_reuse(names: tuple[str, ...], macro: bool) -> RankCollection:
-    return collection(names=names, macro=macro)
+_reused = functools.cache(collection)
 
 
 def of_one_process(batches: Shard, names: Any = NAMES, macro: bool = False) -> dict[str, str]:
-    metrics = _collection_to_reuse(tuple(names), macro)
+    metrics = _reused(names=tuple(names), macro=macro)
     metrics.reset()
     with quiet():
         update(metrics, *batches)
@@ -79,6 +75,7 @@ def shardings(draw: st.DrawFn, max_size: int = 4) -> tuple[Shard, list[Shard]]:
     number = draw(st.integers(0, 12))
     tasks, columns = [], []
     named = draw(st.booleans())
+    names = ("group", "weight", "sample_id") if named else ("group", "weight")
     for index in range(number):
         candidates = draw(st.integers(1, 40))
         low = draw(st.integers(1, candidates))
@@ -88,15 +85,12 @@ def shardings(draw: st.DrawFn, max_size: int = 4) -> tuple[Shard, list[Shard]]:
     sides = [draw(st.sampled_from(["head", "tail"])) for _ in range(number)]
 
     def as_batches(indices: list[int]) -> Shard:
-        found = []
-        for side in ("head", "tail"):
-            chosen = [i for i in indices if sides[i] == side]
-            names = ("group", "weight", "sample_id") if named else ("group", "weight")
-            if chosen:
-                found.append(
-                    batch([tasks[i] for i in chosen], side, **{n: [columns[i][n] for i in chosen] for n in names})
-                )
-        return found
+        by_side = {side: [i for i in indices if sides[i] == side] for side in ("head", "tail")}
+        return [
+            batch([tasks[i] for i in chosen], side, **{name: [columns[i][name] for i in chosen] for name in names})
+            for side, chosen in by_side.items()
+            if chosen
+        ]
 
     shards: list[Shard] = [[] for _ in range(size)]
     places = [draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=2 if named else 1)) for _ in range(number)]

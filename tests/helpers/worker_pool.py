@@ -9,21 +9,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 # a server that has imported torch forks each worker in milliseconds; where there is none, workers start from scratch
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-_PRELOAD = [
-    "torchrankmetrics.metrics.collection",
-    "torchrankmetrics.inference.compare",
-    "torchrankmetrics.kg.triples",
-    "torch.distributed",
-    "hypothesis",
-    "pytest",
-    "pytorch_lightning",
-    "numba",
-]
+_PRELOAD = [f"torchrankmetrics.{name}" for name in ("metrics.collection", "inference.compare", "kg.triples")]
+_PRELOAD += ["torch.distributed", "hypothesis", "pytest", "pytorch_lightning", "numba"]
 
 
 def server() -> Any:
@@ -54,9 +47,7 @@ class WorkerPool:
             there.close()
             self._workers.append((process, here))
 
-    def run(
-        self, job: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, dies: int | None = None
-    ) -> list[Any]:
+    def run(self, job: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, dies: int | None = None) -> Any:
         """Call ``job(*arguments[rank])`` on as many processes as there are arguments; results in the order of ranks.
 
         The job is a function at the top of an importable module; the rank that is expected to die has the result None.
@@ -84,7 +75,6 @@ class WorkerPool:
         return results
 
     def close(self, *, kill: bool = False) -> None:
-        """End the processes."""
         for process, pipe in self._workers:
             pipe.close()
             if kill:
@@ -107,10 +97,9 @@ def _serve(pipe: Connection, collective_timeout: float) -> None:
             os._exit(0)
         result, error = None, None
         try:
-            torch.distributed.init_process_group(
-                "gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=collective_timeout)
-            )
-            result = _find(name)(*arguments)
+            timeout = timedelta(seconds=collective_timeout)
+            torch.distributed.init_process_group("gloo", store, timeout, size, rank)
+            result = attrgetter(name[1])(importlib.import_module(name[0]))(*arguments)
             torch.distributed.barrier()  # nobody leaves while another still talks to it
         except Exception:
             error = traceback.format_exc()
@@ -118,11 +107,3 @@ def _serve(pipe: Connection, collective_timeout: float) -> None:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
         pipe.send((result, error))
-
-
-def _find(name: tuple[str, str]) -> Callable[..., Any]:
-    job: Any = importlib.import_module(name[0])
-    for part in name[1].split("."):
-        job = getattr(job, part)
-    found: Callable[..., Any] = job
-    return found

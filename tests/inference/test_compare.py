@@ -22,7 +22,6 @@ from torchrankmetrics.inference.testing import holm, share_difference, tango
 A = [1, 2, 1, 3, 1, 2, 9, 4, 1, 30]
 B = [4, 2, 3, 9, 5, 8, 7, 4, 2, 11]
 
-
 # ten tasks with a long tail give narrow intervals; the warnings have tests of their own
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 
@@ -55,13 +54,6 @@ def test_values_and_difference_are_those_of_evaluate():
     assert result["hits_at_3"].p_value == pytest.approx(stats.binomtest(4, 4).pvalue)
     adjusted = holm([row.p_value for row in result.rows])
     assert [row.p_adjusted for row in result.rows] == pytest.approx(adjusted.tolist())
-
-
-@st.composite
-def paired_ranks(draw):
-    size = draw(st.integers(6, 11))
-    a, b = (draw(st.lists(st.integers(1, 30), min_size=size, max_size=size)) for _ in range(2))
-    return a, b
 
 
 AGREEING = [
@@ -98,12 +90,13 @@ def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric,
     assert found.high >= found.difference - 1e-12
 
 
-@given(paired_ranks())
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=6, max_size=11))
 @cases(20, 500)
 def test_ends_are_where_the_test_of_shifted_differences_turns(ranks):
     """All flips of d - delta, enumerated: not rejected just inside of the ends, rejected just outside."""
-    d = np.array(ranks[0], dtype=float) - ranks[1]
-    units = units_of(np.stack(ranks, 1).astype(float), np.ones(len(d)), np.ones(len(d), dtype=np.int64))
+    ranks = np.array(ranks, dtype=float)
+    d = ranks[:, 0] - ranks[:, 1]
+    units = units_of(ranks, np.ones(len(d)), np.ones(len(d), dtype=np.int64))
     low, high, *_ = SignFlipTest(units, d, IDENTITY, (-math.inf, math.inf), 9999, 0).difference(0.9)
     for end, inwards in ((low, 1), (high, -1)):
         step = inwards * 1e-6
@@ -161,9 +154,8 @@ def test_the_number_of_flips_and_their_error_are_printed():
     single = compare(x, y, "mr", permutations=1999)
     assert single.permutations == 1999
     assert single.monte_carlo_error == pytest.approx(math.sqrt(single.p_value * (1 - single.p_value) / 1999))
-    assert f"p = {single.p_value:.2g} ± {single.monte_carlo_error:.1g} (sign-flip permutation, 1999 flips)" in str(
-        single
-    )
+    printed = f"p = {single.p_value:.2g} ± {single.monte_carlo_error:.1g} (sign-flip permutation, 1999 flips)"
+    assert printed in str(single)
     floor = compare(x, worse, "mr", permutations=1999)
     assert floor.p_value == 1 / 2000
     assert "p < 1/1999 (sign-flip permutation, 1999 flips)" in str(floor)
@@ -174,14 +166,13 @@ def test_the_number_of_flips_and_their_error_are_printed():
 
 def test_many_hypotheses_draw_more_flips():
     """So that Holm's correction can still reject: 50 times m / (1 - confidence_level), the floor a fiftieth of it."""
-    a = np.arange(1, 41)
-    names = ["mr", "mrr", "gmr", "hmr", "imr"]
-    found = compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), names, permutations=99)
+    a, b = (Ranks(np.arange(1, 41) + shift, None, 100) for shift in (0, 30))
+    found = compare(a, b, ["mr", "mrr", "gmr", "hmr", "imr"], permutations=99)
     assert {row.permutations for row in found.rows} == {4999}
     assert all(row.p_adjusted == pytest.approx(5 / 5000) for row in found.rows)
-    assert compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=99).permutations == 99
+    assert compare(a, b, "mr", permutations=99).permutations == 99
     with pytest.raises(ValueError, match=r"permutations must be at least 999 for confidence_level=0\.999"):
-        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, confidence_level=0.999)
+        compare(a, b, "mr", permutations=500, confidence_level=0.999)
 
 
 def test_aligned_by_side_and_sample_id_whatever_the_order():
@@ -203,26 +194,23 @@ def test_aligned_by_side_and_sample_id_whatever_the_order():
     assert compare(collection, b, "mrr").p_value == expected.p_value
     by_table = group[collection.table().sample_id - 100]
     assert compare(collection, b, "mrr", cluster=by_table).p_value == key.p_value
-    head, tail = table(A, sample_id=ids), table(B, sample_id=ids)
-    pairs = ((head, tail), (tail, head))
-    sided = [RankTable.concatenate([with_side(x, "head"), with_side(y, "tail")]) for x, y in pairs]
+    sided = []
+    for pair in ((X, Y), (Y, X)):
+        of_sides = zip(pair, ("head", "tail"), strict=True)
+        sided.append(RankTable.concatenate([RankTable.from_ranks(x, side=side, sample_id=ids) for x, side in of_sides]))
     assert compare(*sided, "mrr").difference == pytest.approx(0)
     assert compare(*sided, "tail_mrr").difference == pytest.approx(-expected.difference)
 
 
-def with_side(source, side):
-    return RankTable.from_ranks(source.ranks, side=side, sample_id=source.sample_id)
-
-
 def test_clusters_of_copies_count_once():
     single = compare(X, Y, "mrr")
-    keys = torch.arange(10).repeat(3)
-    tripled = compare(Ranks(A * 3, None, 40), Ranks(B * 3, None, 40), ["mrr", "hits@3"], cluster=keys)
+    thrice = Ranks(A * 3, None, 40), Ranks(B * 3, None, 40)
+    tripled = compare(*thrice, ["mrr", "hits@3"], cluster=torch.arange(10).repeat(3))
     assert tripled["mrr"].p_value == single.p_value
     assert tripled["mrr"].low == pytest.approx(single.low)
     assert tripled["mrr"].effective_clusters == pytest.approx(10)
     assert tripled["hits_at_3"].test == "sign-flip permutation"
-    assert compare(Ranks(A * 3, None, 40), Ranks(B * 3, None, 40), "mrr").p_value < single.p_value
+    assert compare(*thrice, "mrr").p_value < single.p_value
 
 
 @pytest.mark.parametrize(
@@ -314,14 +302,12 @@ def test_views_are_against_the_chance_that_the_models_expect():
     twice, half = PrecomputedExpectation([120] * 5), PrecomputedExpectation([30] * 5)
     mixed = [RankMetric("mrr", expectation=twice), RankMetric("amri", expectation=half)]
     a, b = (RankCollection(mixed).clone() for _ in range(2))
-    a.update(Ranks(A, None, 60))
-    b.update(Ranks(B, None, 60))
+    ranks = [Ranks(x, None, 60) for x in (A, B)]
+    a.update(ranks[0])
+    b.update(ranks[1])
     for name, expected in (("adjusted_mrr", twice), ("amri", half), ("adjusted_hits_at_3", twice)):
         found = compare(a, b, name)
-        values = [evaluate(Ranks(x, None, 60), metrics=name, expectation=expected)[name] for x in (A, B)]
-        assert (found.a, found.b) == tuple(values)
-        assert found.difference != compare(Ranks(A, None, 60), Ranks(B, None, 60), name).difference
-        everyone = compare({"a": Ranks(A, None, 60), "b": b}, name)
-        assert everyone.rows[0].difference == found.difference
-    own = compare(a, b, RankMetric("amri"))
-    assert own.difference == compare(Ranks(A, None, 60), Ranks(B, None, 60), "amri").difference
+        assert (found.a, found.b) == tuple(evaluate(x, metrics=name, expectation=expected)[name] for x in ranks)
+        assert found.difference != compare(*ranks, name).difference
+        assert compare({"a": ranks[0], "b": b}, name).rows[0].difference == found.difference
+    assert compare(a, b, RankMetric("amri")).difference == compare(*ranks, "amri").difference

@@ -38,13 +38,9 @@ A, B = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
 POINTS = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
 PAIRS = torch.arange(60)[:, None].repeat(1, 2)
 ATTEMPTS = {
-    **{
-        word: (
-            lambda word=word: updated(SCORES, TARGET, **{word: MASK}),
-            f"{word}'; did you mean 'exclude'.* True marks",
-        )
-        for word in ("mask", "filter", "filters")
-    },
+    "mask": (lambda: updated(SCORES, TARGET, mask=MASK), "mask'; did you mean 'exclude'.* True marks"),
+    "filter": (lambda: updated(SCORES, TARGET, filter=MASK), "filter'; did you mean 'exclude'.* True marks"),
+    "filters": (lambda: updated(SCORES, TARGET, filters=MASK), "filters'; did you mean 'exclude'.* True marks"),
     "mask of ranks": (lambda: rank_scores(SCORES, TARGET, mask=MASK), r"rank_scores\(\).*did you mean 'exclude'"),
     "filter of values": (lambda: evaluate(SCORES, TARGET, filter=MASK), r"evaluate\(\).*did you mean 'exclude'"),
     "ranks": (lambda: updated(torch.tensor([1, 2, 2])), r"Ranks\(ranks, None, num_candidates\)"),
@@ -72,7 +68,7 @@ ATTEMPTS = {
     "pairs": (lambda: updated(SCORES, torch.tensor([[0, 1], [1, 2], [2, 3]])), r"must be pairs .*\(2, P\).*target\.T"),
     "direction": (
         lambda: updated(-SCORES, TARGET, higher_is_better=False),
-        "higher is better: pass the negative of distances",
+        "better: pass the negative of distances",
     ),
     "metric of alignment": (lambda: rank_alignment(PAIRS, POINTS, POINTS, metric="l2"), "did you mean 'similarity'"),
     "distance": (lambda: rank_embeddings(POINTS, POINTS, PAIRS[:, 0], distance="l2"), "did you mean 'similarity'"),
@@ -83,9 +79,8 @@ ATTEMPTS = {
 }
 
 
-@pytest.mark.parametrize("name", ATTEMPTS)
-def test_the_error_of_a_first_attempt_names_the_right_call(name):
-    call, message = ATTEMPTS[name]
+@pytest.mark.parametrize(("call", "message"), ATTEMPTS.values(), ids=ATTEMPTS)
+def test_the_error_of_a_first_attempt_names_the_right_call(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
 

@@ -4,6 +4,7 @@ import csv
 import io
 import tempfile
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from worker_pool import WorkerPool
 
 pytest.importorskip("pytorch_lightning", reason="needs the extra 'lightning'")
 
+
 import lightning_jobs
 from lightning_jobs import EPOCHS, NAMES, SAMPLES, TARGET, score_table
+from torchrankmetrics.integrations.early_stopping import EarlyStopping
 
 Results = dict[str, Any]
 
@@ -45,7 +48,6 @@ def results() -> dict[str, list[Results]]:
 
 
 def direct(epoch: int, prefix: str = "val/") -> dict[str, float]:
-    """The values without Lightning: all samples in one update."""
     metrics = RankCollection(list(NAMES), prefix=prefix)
     metrics.update(score_table()[epoch], TARGET, side="tail")
     return {key: value.item() for key, value in metrics.compute().items()}
@@ -55,28 +57,19 @@ def runs(results: dict[str, list[Results]], scenario: str) -> list[Any]:
     return [found[scenario] for name in ("one", "two") for found in results[name]]
 
 
-@pytest.mark.parametrize("how", ["epoch end", "steps"])
+@pytest.mark.parametrize("how", ["epoch end", "steps", "loaders"])
 def test_native_logging_is_bit_identical(results: dict[str, list[Results]], how: str) -> None:
+    prefixes = ["val_0/", "val_1/"] if how == "loaders" else ["val/"]  # two loaders have a clone each
+    expected = [dict(item for one in prefixes for item in direct(epoch, one).items()) for epoch in range(2)]
     for history in runs(results, how):
-        assert history == [direct(epoch) for epoch in range(2)]  # and nothing leaks from the sanity check
+        assert history == expected  # and nothing leaks from the sanity check
 
 
 def test_forward_logs_the_epoch_beside_the_step(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "forward"):
-        assert len(history) == 2
-        for epoch, found in enumerate(history):
-            expected = direct(epoch)
+        for found, expected in zip(history, (direct(0), direct(1)), strict=True):
             assert {key: found[key] for key in expected} == expected
-            assert {
-                key.removesuffix("_epoch"): value for key, value in found.items() if key.endswith("_epoch")
-            } == expected
-
-
-def test_several_dataloaders_with_a_clone_each(results: dict[str, list[Results]]) -> None:
-    for history in runs(results, "loaders"):
-        assert len(history) == 2
-        for epoch, found in enumerate(history):
-            assert found == {**direct(epoch, prefix="val_0/"), **direct(epoch, prefix="val_1/")}
+            assert {f"{key}_epoch": value for key, value in expected.items()}.items() <= found.items()
 
 
 def test_validate_and_test_log_without_fit(results: dict[str, list[Results]]) -> None:
@@ -113,9 +106,8 @@ def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]
     for found in (results["one"][0]["callbacks"], results["two"][0]["callbacks"]):
         lines = list(csv.DictReader(io.StringIO(found["csv"])))
         assert set(direct(0)) <= set(lines[0])
-        assert [float(line["val/mrr"]) for line in lines] == pytest.approx(
-            [direct(epoch)["val/mrr"] for epoch in range(best + 3)]
-        )
+        logged = [direct(epoch)["val/mrr"] for epoch in range(best + 3)]
+        assert [float(line["val/mrr"]) for line in lines] == pytest.approx(logged)
 
 
 def test_resume_from_a_checkpoint_of_a_validation(results: dict[str, list[Results]]) -> None:
@@ -127,9 +119,7 @@ def test_resume_from_a_checkpoint_of_a_validation(results: dict[str, list[Result
 
 @cases(60, 2000)
 @given(size=st.integers(1, 60), batch_size=st.integers(1, 9), processes=st.integers(1, 8))
-def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(
-    size: int, batch_size: int, processes: int
-) -> None:
+def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(size, batch_size, processes) -> None:
     def sampler(rank: int) -> UnpaddedBatchSampler:
         return UnpaddedBatchSampler(range(size), batch_size, num_replicas=processes, rank=rank)
 
@@ -147,13 +137,6 @@ def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(
     assert len(sampler(0)) <= -(-size // (batch_size * processes))
 
 
-def test_one_of_several_processes_must_have_a_rank() -> None:
-    sampler = UnpaddedBatchSampler(range(SAMPLES), 2, num_replicas=2)  # a group may still come
-    for function in (len, list):
-        with pytest.raises(ValueError, match="rank must be given with num_replicas=2 where there is no process group"):
-            function(sampler)
-
-
 def job_batches(loader: DataLoader) -> tuple[int, list[list[int]]]:
     return len(loader), list(loader.batch_sampler)
 
@@ -162,8 +145,40 @@ def test_a_sampler_from_before_the_process_group_counts_its_processes() -> None:
     data = torch.arange(SAMPLES)
     loader = DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, 4))
     assert job_batches(loader) == (3, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10]])  # alone: all samples
+    for function in (len, list):
+        with pytest.raises(ValueError, match="rank must be given with num_replicas=2 where there is no process group"):
+            function(UnpaddedBatchSampler(data, 4, num_replicas=2))
     pool = WorkerPool(2)
     (length, mine), (other_length, others) = pool.run(job_batches, [(loader,), (loader,)])
     pool.close()
     assert length == other_length == len(mine) == len(others) == 2
     assert sorted(sample for batch in mine + others for sample in batch) == list(range(SAMPLES))
+
+
+def fit(folder: Path, callback: Any) -> Any:
+    trainer, _ = lightning_jobs.trainer_for(1, str(folder), callbacks=[callback], max_epochs=4)
+    model = lightning_jobs.lightning_model()
+    del model.test_ranks, model.loaders  # one collection: short names are clear
+    trainer.fit(model, lightning_jobs.PADDED, lightning_jobs.PADDED)
+    return trainer
+
+
+@pytest.mark.trains
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "key"), [("val/hits@1", "val/hits_at_1"), ("mr", "val/mr")])
+def test_any_name_stops_in_its_direction(name: str, key: str, tmp_path: Path) -> None:
+    stop = EarlyStopping(monitor=name, patience=1)
+    trainer = fit(tmp_path, stop)
+    assert (stop.monitor, stop.mode) == (key, "min" if name == "mr" else "max")
+    assert stop.best_score == (min if name == "mr" else max)(direct(epoch)[key] for epoch in range(4))
+    state = stop.state_dict()
+    stop.setup(trainer, trainer.lightning_module, "test")
+    assert stop.state_dict() == state
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_name_or_mode_is_an_error_before_training(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="write one of val/mrr, val/mr, val/hits_at_1"):
+        fit(tmp_path, EarlyStopping(monitor="val/hist@1"))
+    with pytest.raises(ValueError, match="mode must be 'min' for 'val/mr'"):
+        fit(tmp_path, EarlyStopping(monitor="mr", mode="max"))

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredRecall
 from torch_geometric.nn.kge import ComplEx, DistMult, RotatE, TransE
 
-from reference_ranks import lines, rank
+from reference_ranks import Graph, lines, rank
 from scripts import EXAMPLES, fork_script
 from torchrankmetrics import KnownTriples, RankCollection, evaluate, rank_scores, rank_triples as kg_rank_triples
 from torchrankmetrics.integrations.pyg import known_triples, rank_triples, ranks_of_predictions
@@ -38,17 +38,12 @@ def test_both_sides_filtered_by_brute_force(triples):
     model.node_emb.weight.data = model.node_emb.weight.data.sign()  # ties
     model.rel_emb.weight.data = model.rel_emb.weight.data.sign()
     table = rank_triples(model, triples, KnownTriples(triples), progress=False)
-    true = {tuple(x) for x in triples.tolist()}
-    expected = []
-    with torch.no_grad():
-        for side in ("tail", "head"):
-            for h, r, t in triples.tolist():
-                own = t if side == "tail" else h
-                put = (lambda e, h=h, r=r: (h, r, e)) if side == "tail" else (lambda e, r=r, t=t: (e, r, t))
-                score = {e: model(*torch.tensor([put(e)]).T).item() for e in range(9)}
-                others = [score[e] for e in range(9) if e != own and put(e) not in true]
-                better = sum(s > score[own] for s in others)
-                expected.append((better + 1, better + 1 + sum(s == score[own] for s in others), 1 + len(others)))
+
+    def row_of(side, query):
+        made = [(*query, e) if side == "tail" else (e, *query) for e in range(9)]
+        return model(*torch.tensor(made).T).tolist()
+
+    expected = Graph(triples.tolist()).lines(triples.tolist(), row_of, range(9))
     assert lines(table.ranks) == expected
     assert any(low < high for low, high, _ in expected)
 
@@ -123,11 +118,10 @@ def test_top_k_is_a_ranking_with_ties_below(k):
         scores, top, edges = predictions(seed, k=k)
         below = torch.ones_like(scores, dtype=torch.bool).scatter_(1, top, False)
         cut = scores.masked_fill(below, -1).tolist()
-        expected = [
-            rank(cut[row], column, set(edges[1, edges[0] == row].tolist()))[:3] for row, column in edges.T.tolist()
-        ]
-        assert lines(ranks_of_predictions(top, edges, 12)) == expected
-        assert lines(ranks_of_predictions(top, tuple(edges), 12)) == expected
+        gone = [set(edges[1, edges[0] == row].tolist()) for row in range(8)]
+        expected = [rank(cut[row], column, gone[row])[:3] for row, column in edges.T.tolist()]
+        for form in (edges, tuple(edges)):
+            assert lines(ranks_of_predictions(top, form, 12)) == expected
     full = ranks_of_predictions(scores.topk(12, dim=1).indices, edges, 12)
     assert torch.equal(full.columns, rank_scores(scores, edges, exclude=edges).columns)
 
@@ -147,7 +141,7 @@ def test_one_edge_a_source_has_the_numbers_of_pyg(k):
         assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
 
 
-TOP, EDGES = torch.tensor([[0, 1]]), torch.tensor([[0], [1]])
+TOP, EDGES, P = torch.tensor([[0, 1]]), torch.tensor([[0], [1]]), torch.ones(2)
 BAD = {
     "no source": (lambda: known_triples(), ValueError, "sources is empty"),
     "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
@@ -156,17 +150,12 @@ BAD = {
     "listed": (lambda: ranks_of_predictions(TOP, EDGES, 1), IndexError, "pred_index_mat must lie in \\[0, 1\\)"),
     "shape": (lambda: ranks_of_predictions(TOP[0], EDGES, 3), ValueError, "pred_index_mat must be"),
     "edges": (lambda: ranks_of_predictions(TOP, EDGES.T, 3), ValueError, "edge_label_index must be"),
-    "weight": (
-        lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=torch.ones(2)),
-        ValueError,
-        "edge_label_weight must be \\(1,\\)",
-    ),
+    "weight": (lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=P), ValueError, "weight must be \\(1,\\)"),
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_raises(case):
-    call, error, message = BAD[case]
+@pytest.mark.parametrize(("call", "error", "message"), BAD.values(), ids=BAD)
+def test_bad_input_raises(call, error, message):
     with pytest.raises(error, match=message):
         call()
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 import random
-import re
 import warnings
 from collections import namedtuple
 
@@ -62,11 +61,11 @@ def test_without_num_candidates_values_are_those_of_trec_eval(depth):
 
 
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
-@pytest.mark.parametrize("name", ["mr", "gmr", "ndcg", "optimistic_mr", "pessimistic_ndcg", "first_mr"])
-def test_values_without_a_limit_need_num_candidates(name):
+def test_values_without_a_limit_need_num_candidates():
     qrels, run = {"q": {"a": 1, "b": 1}, "p": {"c": 1}}, {"q": {"a": 2.0, "c": 1.0}, "p": {"a": 2.0}}
-    with pytest.raises(ValueError, match=f"'{name}' cannot be computed from these lists.*need num_candidates"):
-        evaluate_run(qrels, run, name)
+    for name in ("mr", "gmr", "ndcg", "optimistic_mr", "pessimistic_ndcg", "first_mr"):
+        with pytest.raises(ValueError, match=f"'{name}' cannot be computed from these lists.*need num_candidates"):
+            evaluate_run(qrels, run, name)
     for adjusted in ("z_ap", "adjusted_recall@1", "p_rr", "query_auc"):
         with pytest.raises(ValueError, match="num_candidates is needed"):
             evaluate_run(qrels, run, adjusted)
@@ -79,10 +78,9 @@ def test_ties_in_the_order_of_trec_eval_have_its_values(seed):
     theirs = trec_eval(qrels, run)
     order = {query: sorted(sorted(found, reverse=True), key=lambda name: -found[name]) for query, found in run.items()}
     broken = {query: {name: -float(place) for place, name in enumerate(names)} for query, names in order.items()}
-    low, high, ours = (
-        evaluate_run(qrels, lists, list(PYTREC.values()), rank_types=kind).values()
-        for lists, kind in ((run, "pessimistic"), (run, "optimistic"), (broken, "realistic"))
-    )
+    forms = (run, "pessimistic"), (run, "optimistic"), (broken, "realistic")
+    found = (evaluate_run(qrels, lists, list(PYTREC.values()), rank_types=kind) for lists, kind in forms)
+    low, high, ours = (one.values() for one in found)
     for name, worst, best, value in zip(PYTREC, low, high, ours, strict=True):
         assert value == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
         assert worst - 1e-12 <= value <= best + 1e-12, name
@@ -92,10 +90,8 @@ def test_ties_in_the_order_of_trec_eval_have_its_values(seed):
 def test_ranx_agrees_without_ties_and_its_objects_are_accepted():
     peer = pytest.importorskip("ranx", reason="needs pip install ranx")
     dicts = retrieved(0)
-    qrels, run = (
-        peer.Qrels({q: {d: g for d, g in found.items() if g} for q, found in dicts[0].items()}),
-        peer.Run(dicts[1]),
-    )
+    relevant = {query: {name: label for name, label in found.items() if label} for query, found in dicts[0].items()}
+    qrels, run = peer.Qrels(relevant), peer.Run(dicts[1])
     theirs = peer.evaluate(qrels, run, list(RANX))
     ours = evaluate_run(*dicts, list(RANX.values()), num_candidates=N)
     for name, key in RANX.items():
@@ -109,10 +105,10 @@ def test_documents_outside_the_list_are_one_tie_below_it(rank_type):
     qrels = {"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 1}}
     run = {"a": {"x": 0.5, "u": 0.5, "v": 0.9}, "b": {"v": 2.0, "x": 1.0}}
     names = ["x", "y", "z", "u", "v", "w", "t"]
-    queries = [
-        ([run[query].get(name, -1.0) for name in names], [names.index(x) for x in qrels[query]], ()) for query in "ab"
-    ]
+    scores = {query: [run[query].get(name, -1.0) for name in names] for query in "ab"}
+    queries = [(scores[query], [names.index(x) for x in qrels[query]], ()) for query in "ab"]
     table = rank_run(qrels, run, num_candidates=7)
+    assert rank_run(qrels, run, num_candidates={"a": 7, "b": 7}).rows.equal(table.rows)
     for name, (word, k) in reference_queries.NAMES.items():
         expected = [reference_queries.value(word, k, *query, rank_type=rank_type) for query in queries]
         assert evaluate(table, metrics={"x": f"{rank_type}_{name}"})["x"] == pytest.approx(np.mean(expected), abs=1e-12)
@@ -150,11 +146,11 @@ def test_labels_are_gains_and_a_threshold_is_that_of_trec_eval(threshold):
 
 def test_missing_queries_warn():
     qrels, run = {"q": {"a": 1}, "p": {"b": 1}, "o": {"c": 0}}, {"q": {"a": 2.0}, "x": {"a": 1.0}}
-    with pytest.warns(RankMetricWarning) as warned:
+    with (
+        pytest.warns(RankMetricWarning, match="1 queries have no relevant document.*'o'"),
+        pytest.warns(RankMetricWarning, match="1 queries have no list in run.*'p'"),
+    ):
         table = rank_run(qrels, run, num_candidates=9)
-    texts = [str(warning.message) for warning in warned]
-    assert any(re.search("1 queries have no relevant document.*'o'", text) for text in texts)
-    assert any(re.search("1 queries have no list in run.*'p'", text) for text in texts)
     assert table.ranks.pessimistic.tolist() == [9, 1]
 
 
@@ -181,25 +177,20 @@ def test_bad_qrels_and_runs_raise(qrels, run, number, error, message):
 QRELS, RUN = {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": 1}}, {"q1": {"d2": 3.5, "d1": 2.5}, "q2": {"d1": 0.001}}
 
 
+FORMATS = {
+    "TREC": ("q1 0 d1 2\r\nq1 0 d2 0\r\nq2 0 d1 1\r\n", "q1 Q0 d2 1 3.5 x\nq1 Q0 d1 2 2.5 x\nq2 Q0 d1 1 1e-3 x"),
+    "BEIR": ("\ufeffquery-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td1\t1\n",
+             "qid docno score\nq1 d2 3.5\nq1 d1 2.5\nq2 d1 0.001\n"),
+    "JSON": (json.dumps(QRELS), json.dumps(RUN, indent=2)),
+    "JSON lines": ('{"q1": {"d1": 2, "d2": 0}}\n{"q2": {"d1": 1}}',
+                   '{"q1": {"d2": 3.5}}\n{"q1": {"d1": 2.5}}\n{"q2": {"d1": 0.001}}\n'),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize(
-    ("qrels", "run"),
-    [
-        ("q1 0 d1 2\r\nq1 0 d2 0\r\nq2 0 d1 1\r\n", "q1 Q0 d2 1 3.5 x\nq1 Q0 d1 2 2.5 x\nq2 Q0 d1 1 1e-3 x"),
-        (
-            "\ufeffquery-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td1\t1\n",
-            "qid docno score\nq1 d2 3.5\nq1 d1 2.5\nq2 d1 0.001\n",
-        ),
-        (json.dumps(QRELS), json.dumps(RUN, indent=2)),
-        (
-            "\n".join(json.dumps({query: found}) for query, found in QRELS.items()),
-            "\n".join(json.dumps({query: {name: x}}) for query, of in RUN.items() for name, x in of.items()) + "\n",
-        ),
-    ],
-    ids=["TREC", "BEIR", "JSON", "JSON lines"],
-)
-def test_files_of_other_formats_are_read(tmp_path, qrels, run, compress):
-    paths = tmp_path / "qrels", tmp_path / "run"
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_of_other_formats_are_read(tmp_path, form, compress):
+    (qrels, run), paths = FORMATS[form], (tmp_path / "qrels", tmp_path / "run")
     for path, text in zip(paths, (qrels, run), strict=True):
         path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
     assert (read_qrels(paths[0]), read_run(str(paths[1]))) == (QRELS, RUN)
@@ -224,29 +215,21 @@ def test_objects_of_other_libraries_are_read():
         read_run([scored("q", "d", 0.5), scored("q", "d", 0.7)])
 
 
-def test_damaged_files_raise(tmp_path):
-    path = tmp_path / "run.gz"
-    path.write_bytes(gzip.compress(b"q Q0 d 1 3.5 x\n")[:-9])
-    with pytest.raises(ValueError, match=r"run\.gz is a damaged gzip file"):
-        read_run(path)
-    path.write_bytes(b"q Q0 \xff 1 3.5 x\n")
-    with pytest.raises(ValueError, match=r"run\.gz is not UTF-8 text"):
-        read_run(path)
-
-
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("content", "message"),
     [
-        ("q Q0 d 1 nan x\n", "line 1: score must be a number, got 'nan'"),
-        ("q d 3.5\n", "line 1: 3 fields instead of 6; a file of 3 columns begins with a header"),
-        ('{"q": {"d": 1}}\n{"p": {"d": }}', "line 2: Expecting value"),
-        ('{"q": {"d": 1}}\n{"p": {"d": 1\n', "line 2: Expecting ',' delimiter"),
-        ('{"q": [1]}', "line 1: expected {query: {document: number}}"),
-        ("\n", "is empty"),
-        ("q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
+        (b"q Q0 d 1 nan x\n", "line 1: score must be a number, got 'nan'"),
+        (b"q d 3.5\n", "line 1: 3 fields instead of 6; a file of 3 columns begins with a header"),
+        (b'{"q": {"d": 1}}\n{"p": {"d": }}', "line 2: Expecting value"),
+        (b'{"q": {"d": 1}}\n{"p": {"d": 1\n', "line 2: Expecting ',' delimiter"),
+        (b'{"q": [1]}', "line 1: expected {query: {document: number}}"),
+        (b"\n", "is empty"),
+        (b"q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
+        (gzip.compress(b"q Q0 d 1 3.5 x\n")[:-9], "run.gz is a damaged gzip file"),
+        (b"q Q0 \xff 1 3.5 x\n", "run.gz is not UTF-8 text"),
     ],
 )
-def test_bad_lines_raise(tmp_path, lines, message):
-    (tmp_path / "run").write_text(lines)
+def test_bad_files_raise(tmp_path, content, message):
+    (tmp_path / "run.gz").write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        read_run(tmp_path / "run")
+        read_run(tmp_path / "run.gz")

@@ -56,9 +56,6 @@ def test_null_moments_see_distinct_candidate_counts_only():
     assert seen == [7, 7]
 
 
-# A Numba that cannot be used; other default devices are in test_other_modes.py, threads in test_threads.py
-
-
 COUNT = """
 import warnings
 import torch
@@ -79,8 +76,7 @@ except ImportError as error:
     ("before", "environment", "why"),
     [
         ("", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT"),
-        # as it does beside a NumPy that is too new for it
-        ("Numba needs NumPy 2.3 or less", {}, "Numba needs NumPy"),
+        ("Numba needs NumPy 2.3 or less", {}, "Numba needs NumPy"),  # as it does beside a NumPy that is too new for it
     ],
 )
 def test_where_numba_is_unusable_torch_counts_with_one_warning(tmp_path, before, environment, why):

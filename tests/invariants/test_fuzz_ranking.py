@@ -39,7 +39,6 @@ def cells(draw, B, N):
 
 @st.composite
 def problems(draw):
-    """Scores in some memory, targets and exclusions."""
     B, N = draw(st.integers(1, 6)), draw(st.integers(1, 70))
     scores = draw(cells(B, N))
     scores = lay_out(scores, draw(st.sampled_from(LAYOUTS)))

@@ -27,8 +27,7 @@ TWINS = {
     "mr": RankDefinition("own_mr", f=WithCandidates(lambda r, n: r + 0 * n), optimum=1.0),
     "auc": RankDefinition("own_auc", f=WithCandidates(lambda r, n: (n - r) / (n - 1), min_candidates=2)),
 }
-VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]
-ids = pytest.mark.parametrize(("name", "view"), METRIC_VIEWS, ids=VIEW_KEYS)
+every_view = pytest.mark.parametrize(("name", "view"), METRIC_VIEWS, ids=[reference.key(*one) for one in METRIC_VIEWS])
 
 
 def random_ranks(seed, n=40, candidates=12):
@@ -42,14 +41,12 @@ def random_ranks(seed, n=40, candidates=12):
         "N": torch.from_numpy(N),
         "weight": torch.from_numpy(random.choice([0.1, 0.3, 0.7, 1.0], n)),
         "group": torch.from_numpy(random.integers(0, 5, n)),
-        "id": torch.from_numpy(random.permutation(n)),
     }
 
 
-def feed(collection, rows, part=slice(None), side=None, ids=False):
+def feed(collection, rows, part=slice(None)):
     ranks = Ranks(rows["low"][part], rows["high"][part], rows["N"][part])
-    options = {"sample_id": rows["id"][part]} if ids else {}
-    collection.update(ranks, side=side, weight=rows["weight"][part], group=rows["group"][part], **options)
+    collection.update(ranks, weight=rows["weight"][part], group=rows["group"][part])
 
 
 def every_metric(**options):
@@ -90,7 +87,7 @@ def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monke
         assert len(warned) == 1
 
 
-@ids
+@every_view
 def test_index_is_one_at_the_best_and_zero_at_the_mean_and_z_is_standard(name, view):
     counts, weight = [3, 2, 4, 2], [1.0, 2.0, 0.5, 1.5]
     vectors = list(itertools.product(*(range(1, n + 1) for n in counts)))
@@ -140,7 +137,7 @@ def test_amri_is_the_weighted_and_adjusted_auc_the_plain_mean_of_two_auc_minus_o
 
 
 @pytest.mark.filterwarnings("ignore:each ranking task has one candidate")
-@ids
+@every_view
 def test_zero_variance_under_the_null_gives_nan_with_one_warning(name, view):
     key = reference.key(name, view)
     collection = RankCollection([key])
@@ -162,9 +159,8 @@ def test_a_constant_scorer_has_index_zero_under_expected(name, average):
     for sizes in ([14, 14, 13], [1, 2, 100_000], random.integers(2, 3000, 200)):
         N = torch.as_tensor(sizes)
         metric = RankMetric(parse_name(name).definition, view="adjusted_index", rank_type="expected", average=average)
-        metric.update(
-            Ranks(torch.ones_like(N), N, N), weight=0.1 + torch.arange(len(N)), group=torch.arange(len(N)) % 3
-        )
+        tasks = torch.arange(len(N))
+        metric.update(Ranks(torch.ones_like(N), N, N), weight=0.1 + tasks, group=tasks % 3)
         assert metric.compute().item() == pytest.approx(0, abs=1e-12)
 
 
@@ -181,9 +177,7 @@ def test_a_user_defined_metric_has_the_values_of_its_twin(name, rank_type):
             metric.update(ranks, weight=rows["weight"], group=rows["group"])
         tolerance = 1e-3 if view == "p_value" else 1e-12
         assert pair[0].compute().item() == pytest.approx(pair[1].compute().item(), rel=tolerance, abs=1e-13)
-    pair = RankCollection(
-        {key: RankMetric(one, rank_type=rank_type) for key, one in (("own", TWINS[name]), ("twin", twin))}
-    )
+    pair = RankCollection({one.name: RankMetric(one, rank_type=rank_type) for one in (TWINS[name], twin)})
     pair.update(ranks, weight=rows["weight"], group=rows["group"])
     by_group = pair.breakdown()
     own, other = np.split(np.array([by_group[column] for column in by_group.columns[2:]]), 2)
@@ -193,17 +187,16 @@ def test_a_user_defined_metric_has_the_values_of_its_twin(name, rank_type):
 MEANS = [-math.inf, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, math.inf]
 
 
-@given(
-    data=st.lists(
-        st.tuples(st.integers(1, 10**6), st.integers(0, 10**6), st.floats(1e-6, 1e6)), min_size=1, max_size=12
-    )
-)
+TASKS = st.tuples(st.integers(1, 10**6), st.integers(0, 10**6), st.floats(1e-6, 1e6))
+
+
+@given(data=st.lists(TASKS, min_size=1, max_size=12))
 @cases(15, 400)
 def test_means_are_ordered_for_any_ranks_and_weights(data):
-    low = torch.tensor([rank for rank, _, _ in data])
-    high = low + torch.tensor([gap for _, gap, _ in data])  # half-integers too
+    low, gap, weight = zip(*data, strict=True)
+    low, high = torch.tensor(low), torch.tensor(low) + torch.tensor(gap)  # half-integers too
     metrics = {f"m{i}": RankMetric(power_mean_rank(p)) for i, p in enumerate(MEANS)}
-    values = evaluate(Ranks(low, high, 2 * 10**6), metrics=metrics, weight=[weight for _, _, weight in data])
+    values = evaluate(Ranks(low, high, 2 * 10**6), metrics=metrics, weight=weight)
     for smaller, larger in itertools.pairwise(values.values()):
         assert smaller <= larger * (1 + 1e-13)
     assert Fraction(values["m0"]) == Fraction(int((low + high).min()), 2)

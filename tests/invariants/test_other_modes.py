@@ -18,8 +18,8 @@ TESTS = Path(__file__).parents[1]
 PLACES = ("kg", "metrics", "ranking", "table", "invariants/test_invariants.py", "invariants/test_hard_inputs.py")
 # files that start processes, use NumPy only, or draw many cases
 IGNORED = (
-    *("ranking/test_candidate_parallel.py", "ranking/test_exact_ranks.py", "ranking/test_second_device.py"),
-    *("metrics/test_adjust.py", "metrics/test_host_scripts.py", "metrics/test_sync*.py", "metrics/test_values.py"),
+    *("ranking/test_candidate_parallel.py", "ranking/test_exact_ranks.py"),
+    *("metrics/test_host_scripts.py", "metrics/test_sync*.py", "metrics/test_values.py"),
 )
 
 

@@ -35,26 +35,20 @@ OF_QUERIES = [
 TIED = [[[1, 1, 0]], [[1, 1, 0], [2, 2, 2]], [[3, 2, 2, 1], [1, 1, 0, 0]]]  # scores
 
 
-def p_values(scores, target, metrics, rank_type="realistic"):
-    """p-values of the metrics under a rank type, in their order."""
-    collection = RankCollection(metrics, views=("p_value",), rank_types=(rank_type,))
-    collection.update(torch.as_tensor(scores).double(), target)
-    return np.array([value.item() for value in collection.compute().values()])
-
-
 def all_p_values(scores, metrics, relevant):
     """p-values for every choice of so many relevant items per row: under the null all choices are equally likely."""
     outcomes, found = [], {}
     for chosen in itertools.product(*(itertools.combinations(range(len(row)), relevant) for row in scores)):
         # candidates with equal scores are interchangeable
-        key = tuple(
-            tuple(sorted(row[column] for column in columns)) for row, columns in zip(scores, chosen, strict=True)
-        )
+        pairs = zip(scores, chosen, strict=True)
+        key = tuple(tuple(sorted(row[column] for column in columns)) for row, columns in pairs)
         if key not in found:
             target = torch.zeros(len(scores), len(scores[0]), dtype=torch.bool)
             for row, columns in zip(target, chosen, strict=True):
                 row[list(columns)] = True
-            found[key] = p_values(scores, target, metrics)
+            collection = RankCollection(metrics, views=("p_value",))
+            collection.update(torch.tensor(scores).double(), target)
+            found[key] = [value.item() for value in collection.compute().values()]
         outcomes.append(found[key])
     return np.array(outcomes)
 
@@ -75,10 +69,8 @@ def test_p_and_its_logarithm_are_those_of_pessimistic_ranks_for_every_rank_type(
     scores[:, :relevant] += 1
     target = torch.zeros(6, 30, dtype=torch.bool)
     target[:, :relevant] = True
-    tied, last = (
-        RankCollection(metrics, views=("p_value",), rank_types=("pessimistic", "realistic", "optimistic", "expected"))
-        for _ in range(2)
-    )
+    rank_types = ("pessimistic", "realistic", "optimistic", "expected")
+    tied, last = (RankCollection(metrics, views=("p_value",), rank_types=rank_types) for _ in range(2))
     tied.update(scores, target)
     last.update(scores - 0.5 * target, target)  # no ties: each relevant item is the last of its block
     of_tied, of_last = tied.compute(), last.compute()

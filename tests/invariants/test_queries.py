@@ -1,5 +1,6 @@
 """Several answers per query: any form, split and sharding gives the value of plain loops over raw scores."""
 
+import itertools
 import pickle
 import random
 
@@ -13,7 +14,8 @@ from bits import bits
 from fuzzing import cases
 from torchrankmetrics import RankCollection, RankTable
 
-pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
+# the task metrics are on purpose
+pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query", "ignore:.*undefined")
 OF_QUERIES = [*reference_queries.NAMES, "pessimistic_ap", "optimistic_ndcg_at_3", "adjusted_ap", "z_rr"]
 OF_TASKS = ["mr", "mrr", "hits_at_2", "gmr", "z_mrr", "amri", "tie_rate", "count", "macro_mrr", "expected_mrr"]
 N = 6
@@ -33,7 +35,6 @@ def queries(draw, most=5):
 
 
 def batch(rows, form):
-    """Preds, target and keywords of an update with these queries."""
     scores = torch.tensor([row for row, _, _ in rows]).float()
     relevant = torch.zeros(len(rows), N, dtype=torch.bool)
     excluded = torch.zeros(len(rows), N, dtype=torch.bool)
@@ -55,14 +56,11 @@ def batch(rows, form):
     return scores, target, {"exclude": excluded if len(rows) % 2 else tuple(excluded.nonzero().T)}
 
 
-def single(collection, rows, **known):
-    """The same tasks, one row of scores each, as they were given before queries were known."""
-    tasks = [(row, answer, out) for row, answers, out in rows for answer in answers]
-    scores = torch.tensor([row for row, _, _ in tasks]).float()
-    excluded = torch.zeros(len(tasks), N, dtype=torch.bool)
-    for i, (_, _, out) in enumerate(tasks):
-        excluded[i, list(out)] = True
-    collection.update(scores, torch.tensor([answer for _, answer, _ in tasks]), exclude=excluded, **known)
+def single(collection, tasks, **known):
+    """Tasks (row, answer, excluded), one row of scores each, as they were given before queries were known."""
+    rows, answers, out = zip(*tasks, strict=True)
+    excluded = torch.tensor([[j in columns for j in range(N)] for columns in out])
+    collection.update(torch.tensor(rows).float(), torch.tensor(answers), exclude=excluded, **known)
 
 
 def check(collection, rows, weights=None):
@@ -76,7 +74,6 @@ def check(collection, rows, weights=None):
         assert values[f"{rank_type}_{key}"].item() == pytest.approx(expected, rel=1e-12), key
 
 
-@pytest.mark.filterwarnings("ignore:.*undefined")
 @cases(12, 1_000)
 @given(queries(), st.sampled_from(["bool", "floats", "tuple", "lists", "sets", "numpy", "flat"]))
 def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
@@ -88,7 +85,6 @@ def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
     check(collection, rows)
 
 
-@pytest.mark.filterwarnings("ignore:.*undefined")
 @cases(12, 1_000)
 @given(queries(), st.data())
 def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
@@ -97,7 +93,8 @@ def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
     per_task = [(weights[i], groups[i]) for i, (_, answers, _) in enumerate(rows) for _ in answers]
     before, after = RankCollection(OF_TASKS), RankCollection([*OF_TASKS, *OF_QUERIES])
     each, group = zip(*per_task, strict=True)
-    single(before, rows, weight=each, group=group)
+    tasks = [(row, answer, out) for row, answers, out in rows for answer in answers]
+    single(before, tasks, weight=each, group=group)
     preds, target, options = batch(rows, "tuple")
     after.update(preds, target, weight=each, group=group, **options)
     expected = bits(before)
@@ -110,18 +107,14 @@ def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
         assert bits(other) == bits(after)
 
 
-@pytest.mark.filterwarnings("ignore:.*undefined")
 @cases(12, 1_000)
 @given(queries(most=8), st.booleans(), st.booleans(), st.integers(0, 2**32))
 def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_them(rows, ids, counts, seed):
     rng = random.Random(seed)
     whole = RankCollection([*OF_TASKS, *OF_QUERIES])
-    known = {"group": 0}
-    first = [0]
-    for _, answers, _ in rows:
-        first.append(first[-1] + len(answers))
+    first = [0, *itertools.accumulate(len(answers) for _, answers, _ in rows)]
     preds, target, options = batch(rows, "tuple")
-    whole.update(preds, target, sample_id=list(range(first[-1])) if ids else None, **options, **known)
+    whole.update(preds, target, sample_id=list(range(first[-1])) if ids else None, group=0, **options)
     shards = [RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts" if counts else "ranks") for _ in range(3)]
     order = rng.sample(range(len(rows)), len(rows))
     while order:
@@ -129,7 +122,7 @@ def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_th
         preds, target, options = batch([rows[i] for i in taken], "tuple")
         sample_id = [first[i] + j for i in taken for j in range(len(rows[i][1]))] if ids else None
         for shard in rng.sample(shards, 2 if ids else 1):  # with ids a repeat counts once
-            shard.update(preds, target, sample_id=sample_id, **options, **known)
+            shard.update(preds, target, sample_id=sample_id, group=0, **options)
     one, *others = shards
     for other in others:
         one.merge_state(other)
@@ -140,7 +133,6 @@ def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_th
     assert bits(through_a_table) == bits(whole)
 
 
-@pytest.mark.filterwarnings("ignore:.*undefined")
 @cases(12, 1_000)
 @given(queries(most=6), st.integers(0, 2**32), st.booleans())
 def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, seed, listed):
@@ -156,13 +148,8 @@ def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, see
     stored = [parts, RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts")]
     while tasks:
         taken, tasks = tasks[: (size := rng.randint(1, 4))], tasks[size:]
-        excluded = torch.zeros(len(taken), N, dtype=torch.bool)
-        for i, (_, _, _, out) in enumerate(taken):
-            excluded[i, list(out)] = True
-        scores = torch.tensor([row for _, row, _, _ in taken]).float()
-        columns = torch.tensor([answer for _, _, answer, _ in taken])
-        query = torch.tensor([names[i] for i, _, _, _ in taken])
-        rng.choice(stored).update(scores, columns, query=query, exclude=excluded, group=0)
+        query = torch.tensor([names[i] for i, *_ in taken])
+        single(rng.choice(stored), [task[1:] for task in taken], query=query, group=0)
     parts.merge_state(stored[1])
     assert bits(parts) == bits(whole)
     check(parts, rows)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from test_protocols import TABLE
 
 from random_graphs import graph
 from torchrankmetrics import KnownTriples, rank_triples
@@ -45,10 +46,6 @@ def answered(hard, **more):
 
 def tasks(side="tail", factor=1, **options):
     return KNOWN.num_candidates(TASK * factor, side, **options)
-
-
-TABLE = {"query": [7, 7, 7, 3, 3], "candidate": [0, 1, 2, 0, 1], "score": [0.1, 0.9, 0.5, 1.0, 1.0]}
-TABLE |= {"true": [False, False, True, True, False]}
 
 
 def long(**change):
@@ -140,13 +137,11 @@ BAD = [(call, error, text) for error, cases in ((ValueError, VALUES), (IndexErro
        for call, text in cases]  # fmt: skip
 
 
+BAD += [(lambda k=k: triples(SCORES, top_k=k), ValueError, "top_k must be an int") for k in (0, -1)]
+BAD += [(lambda k=k: triples(SCORES, top_k=k), TypeError, "top_k must be an int") for k in (2.5, True)]
+
+
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_bad_k_is_named():
-    for wrong, error in ((0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)):
-        with pytest.raises(error, match="top_k must be an int"):
-            triples(SCORES, top_k=wrong)

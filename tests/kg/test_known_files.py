@@ -1,4 +1,4 @@
-"""Known triples in files: one index for all processes, the same as in memory, and nothing else is opened."""
+"""KnownAnswers and KnownTriples against dictionaries of sets; in files, one index for all processes as in memory."""
 
 import copy
 import hashlib
@@ -6,8 +6,10 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import stat
 import sys
+from fractions import Fraction
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,7 +17,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+import reference_ranks as reference
+from fuzzing import cases
+from random_graphs import graph
 from torchrankmetrics import KnownTriples
+from torchrankmetrics.kg import RELATION_CATEGORIES, KnownAnswers, relation_categories
 
 HEADER = 4096
 IDS = st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5))
@@ -67,6 +73,7 @@ def changed(content, old, new):
     return head + hashlib.sha256(head).digest() + content[HEADER:]
 
 
+PAGES = ("Private_Dirty", "Rss")
 OTHER = "big" if sys.byteorder == "little" else "little"
 FOREIGN = {
     "empty": (lambda c: b"", "it is empty"),
@@ -80,9 +87,8 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_a_damaged_file_raises_when_it_is_opened(kind, path):
-    change, message = FOREIGN[kind]
+@pytest.mark.parametrize(("change", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_a_damaged_file_raises_when_it_is_opened(change, message, path):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"known.bin is not a whole file of known triples: .*{message}"):
         KnownTriples.open(path)
@@ -90,12 +96,12 @@ def test_a_damaged_file_raises_when_it_is_opened(kind, path):
 
 def test_every_damaged_byte_of_the_header_is_seen_when_opened_and_of_the_rest_by_verify(path):
     content = path.read_bytes()
-    for at in (5, 31, 40, 100, 200, HEADER - 40, HEADER - 1):
+    for at in (5, 31, 40, 100, 200, HEADER - 40, HEADER - 1, *range(HEADER, len(content), 7)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.raises(ValueError, match="is not a whole file"):
-            KnownTriples.open(path)
-    for at in range(HEADER, len(content), 7):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        if at < HEADER:
+            with pytest.raises(ValueError, match="is not a whole file"):
+                KnownTriples.open(path)
+            continue
         opened = KnownTriples.open(path)
         for read, arguments in ((opened.verify, ()), (opened.save, (path.with_name("again.bin"),))):
             with pytest.raises(ValueError, match=r"known.bin is damaged: a checksum of the (tail|head) side"):
@@ -163,12 +169,12 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
 def test_verify_checks_the_order_of_look_ups(name, at, value):
     known = KnownTriples(TRIPLES)
     known.verify()
+    head = known._sides["head"]
+    head.index = head.index._replace(longest=head.index.longest + 1)
+    with pytest.raises(ValueError, match="the head side is not sorted, or has ids out of range"):
+        known.verify()
     getattr(known._sides["tail"].index, name)[at] = value
     with pytest.raises(ValueError, match="the index is not a valid index: the tail side is not sorted, or has ids out"):
-        known.verify()
-    known = KnownTriples(TRIPLES)
-    known._sides["head"].index = known._sides["head"].index._replace(longest=known._sides["head"].index.longest + 1)
-    with pytest.raises(ValueError, match="the head side is not sorted, or has ids out of range"):
         known.verify()
 
 
@@ -183,23 +189,16 @@ def test_a_pickle_is_a_path_and_knows_its_file(path):
     assert opened.num_candidates(TRIPLES, "tail").tolist() == [6, 6, 7, 6, 7, 7]  # what is open stays as it was
 
 
-def _pages():
-    """KiB of this process that hold the index and are its own, and those that it shares with others."""
-    with open("/proc/self/smaps", encoding="ascii") as lines:
-        inside, found = False, {"Private_Dirty": 0, "Rss": 0}
-        for line in lines:
-            name, _, rest = line.partition(":")
-            if "-" in name.partition(" ")[0]:
-                inside = line.rstrip().endswith("large.bin")
-                assert not inside or line.split()[1].startswith("r--")  # nobody can write to it
-            elif inside and name in found:
-                found[name] += int(rest.split()[0])
-    return found
-
-
 def _look_up(known):
+    """Answers, and KiB of this process that hold the index: its own, and those that it shares with others."""
     known.verify()
-    return known.tails(torch.tensor([0]), torch.tensor([0])).pairs()[1].tolist(), _pages()
+    answers = known.tails(torch.tensor([0]), torch.tensor([0])).pairs()[1].tolist()
+    with open("/proc/self/smaps", encoding="ascii") as file:
+        maps = re.findall(r"^\w+-\w+ (\S+) .*large\.bin\n((?:\w+: .*\n)+)", file.read(), re.MULTILINE)
+    assert maps
+    assert all(rights.startswith("r--") for rights, _ in maps)  # nobody can write to it
+    sizes = {name: [re.search(rf"^{name}: +(\d+)", text, re.MULTILINE)[1] for _, text in maps] for name in PAGES}
+    return answers, {name: sum(map(int, found)) for name, found in sizes.items()}
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="/proc/self/smaps is Linux's")
@@ -222,3 +221,116 @@ def test_a_file_that_cannot_be_mapped_raises_and_stays(tmp_path):
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     with pytest.raises(FileNotFoundError):
         KnownTriples.open(tmp_path / "missing")
+
+
+LISTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=25)
+
+
+def as_tensor(triples):
+    return torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
+
+
+def rows_of(exclusion):
+    pairs = exclusion.pairs()
+    return [pairs[1][pairs[0] == i].tolist() for i in range(len(exclusion))]
+
+
+@cases(50, 1500)
+@given(LISTS, LISTS, st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9)), max_size=8))
+def test_lookups_are_those_of_a_dictionary(train, test, queries):
+    graph = reference.Graph([*train, *test])
+    known = KnownTriples(as_tensor(train), as_tensor(test))
+    first, second = torch.tensor(queries, dtype=torch.int64).reshape(-1, 2).T
+    assert rows_of(known.tails(first, second)) == [sorted(graph.answers("tail", query)) for query in queries]
+    assert rows_of(known.heads(first, second)) == [sorted(graph.answers("head", query)) for query in queries]
+
+
+@cases(50, 1500)
+@given(LISTS, LISTS, st.sampled_from(["tail", "head"]), st.sets(st.integers(0, 6)), st.booleans())
+def test_filtered_candidates_are_counted(train, test, side, outside, as_mask):
+    allowed = sorted(set(range(7)) - outside | {reference.split(triple, side)[1] for triple in test})
+    some = torch.tensor(allowed, dtype=torch.int64)
+    if as_mask:
+        some = torch.zeros(7, dtype=torch.bool).index_fill_(0, some, True)
+    for triples in (train, [*train, *test]):  # a task may be unknown to the index: it counts itself all the same
+        graph, known = reference.Graph(triples), KnownTriples(as_tensor(triples), num_entities=7)
+        for candidates, listed in ((None, range(7)), (some, allowed)):
+            expected = [graph.num_candidates(triple, side, listed) for triple in test]
+            assert known.num_candidates(as_tensor(test), side, candidates=candidates).tolist() == expected
+
+
+@cases(25, 600)
+@given(LISTS, st.sampled_from(["tail", "head"]))
+def test_queries_are_unique_and_keep_every_task(test, side):
+    queries, target = KnownTriples(as_tensor(test)).queries(as_tensor(test), side)
+    requested = [reference.split(triple, side)[0] for triple in test]
+    assert len(queries) == len(set(requested))
+    assert [tuple(queries[row].tolist()) for row in target[0]] == requested
+    assert target[1].tolist() == [reference.split(triple, side)[1] for triple in test]
+
+
+@cases(25, 600)
+@given(st.integers(1, 3), st.lists(st.tuples(*[st.integers(0, 4)] * 4), max_size=20))
+def test_keys_of_any_width(width, lines):
+    lines = torch.tensor(lines, dtype=torch.int64).reshape(-1, 4)
+    queries, answers = lines[:, :width], lines[:, 3]
+    known = KnownAnswers(queries[:, 0] if width == 1 else queries, answers)
+    requested = torch.cat([queries, queries + 3])
+    expected = [sorted(set(answers[(queries == query).all(1)].tolist())) for query in requested]
+    assert rows_of(known(requested)) == expected
+    if width == 1:
+        assert rows_of(known(requested[:, 0])) == expected
+
+
+def test_an_empty_index_excludes_nothing():
+    for known in (KnownTriples(), KnownTriples(as_tensor([]), num_entities=5)):
+        exclusion = known.tails(torch.tensor([0, 3]), torch.tensor([1, 2]))
+        assert rows_of(exclusion) == [[], []]
+        assert exclusion.longest == exclusion.num_columns == 0
+    assert known.num_candidates(as_tensor([(0, 0, 4)]), "head").tolist() == [5]
+    assert len(known.tails(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))) == 0
+
+
+def test_ids_up_to_the_width_of_a_key_are_distinguished_and_larger_ones_raise():
+    known = KnownAnswers(torch.tensor([[2**30, 5]]), torch.tensor([2**25]))
+    assert rows_of(known(torch.tensor([[2**30, 5], [2**30, 4]]))) == [[2**25], []]
+    largest = 2**31 - 1
+    known = KnownAnswers(torch.tensor([largest - 1]), torch.tensor([largest]))
+    assert rows_of(known(torch.tensor([largest - 1, largest - 2]))) == [[largest], []]
+    for queries, answer in ((torch.tensor([largest]), largest), (torch.tensor([[2**40, 5]]), 2**30)):
+        with pytest.raises(ValueError, match=r"too large.*63-bit"):
+            KnownAnswers(queries, torch.tensor([answer]))
+
+
+def test_copies_for_devices_are_made_once():
+    known = KnownAnswers([0], [1])
+    assert known.to("cpu") is known
+    assert known.to("meta") is known.to("meta")
+    exclusion = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)])).tails(*torch.tensor([[1], [0]]))
+    assert (exclusion.longest, exclusion.num_columns) == (2, 6)  # of the whole index: no look-up waits for its own
+
+
+def categories(triples, threshold):
+    """From the words of Bordes et al.: the averaged number of heads given (r, t), and of tails given (h, r)."""
+    triples = {tuple(x) for x in triples}
+    result = {}
+    for r in sorted({r for _, r, _ in triples}):
+        pairs = [(h, t) for h, s, t in triples if s == r]
+        tails = Fraction(len(pairs), len({h for h, _ in pairs}))
+        heads = Fraction(len(pairs), len({t for _, t in pairs}))
+        result[r] = ("1" if heads < threshold else "n") + "-" + ("1" if tails < threshold else "n")
+    return result
+
+
+@pytest.mark.parametrize("threshold", [1.5, 1.25, 2, 4])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_category_is_two_means_against_the_threshold(seed, threshold):
+    triples = graph(seed, n=60, columns=(9, 25, 6))
+    triples = torch.cat([triples, triples[:20]])  # repeats count once
+    expected = categories(triples.tolist(), Fraction(threshold))
+    got = relation_categories(triples, num_relations=30, threshold=threshold).tolist()
+    assert len(got) == 30
+    assert {r: RELATION_CATEGORIES[c] for r, c in enumerate(got) if c != -1} == expected
+    assert len(set(expected.values())) > (1 if threshold < 4 else 0)
+    # a mean of exactly 1.5 is "n": below it is "1" in the paper
+    assert relation_categories(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]])).tolist() == [1]

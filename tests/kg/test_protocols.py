@@ -1,17 +1,20 @@
-"""Complex queries and temporal facts against brute force and the procedures of papers; restrictions as in PyKEEN."""
+"""Complex queries, temporal facts and long tables against plain loops and papers; restrictions as in PyKEEN."""
+
+import math
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 
 from fuzzing import cases
-from pykeen_lookup import Lookup, splits_of
+from pykeen_lookup import Lookup, evaluated, splits_of
 from random_graphs import graph, integers
 from reference_ranks import lines, rank
-from torchrankmetrics import KnownTriples, evaluate, rank_triples
-from torchrankmetrics.kg import KnownFacts, rank_complex_queries, rank_facts
+from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_scores, rank_triples
+from torchrankmetrics.kg import KnownFacts, rank_complex_queries, rank_facts, rank_long_table, rank_long_tables
+from torchrankmetrics.ranking import flags
 
 E, R, T = 7, 3, 3
 
@@ -23,24 +26,14 @@ def test_restrictions_are_those_of_pykeen(nations):
     splits, num_entities = splits_of(nations), nations.num_entities
     model, test = Lookup(nations), splits[2]
     evaluator = RankBasedEvaluator(clear_on_finalize=False)
-    evaluator.evaluate(
-        model,
-        test,
-        batch_size=64,
-        use_tqdm=False,
-        restrict_entities_to=entities,
-        restrict_relations_to=relations,
-        pre_filtered_triples=False,
-        additional_filter_triples=splits[:2],
-    )
+    restrictions = {"restrict_entities_to": entities, "restrict_relations_to": relations}
+    evaluated(nations, evaluator, model, pre_filtered_triples=False, **restrictions)
     of_interest = torch.isin(test[:, [0, 2]], torch.tensor(entities)).all(1)
     of_interest &= torch.isin(test[:, 1], torch.tensor(relations))
     assert 20 < of_interest.sum() < len(test)
-    known = KnownTriples(*splits, num_entities=num_entities)
-    triples = test[of_interest]
-    table = rank_triples(
-        lambda h, r: model.scores[r, h], lambda r, t: model.scores[r, :, t], triples, known, candidates=entities
-    )
+    known, triples = KnownTriples(*splits, num_entities=num_entities), test[of_interest]
+    scorers = lambda h, r: model.scores[r, h], lambda r, t: model.scores[r, :, t]
+    table = rank_triples(*scorers, triples, known, candidates=entities)
     for side in ("tail", "head"):
         ranks = table.select(side=side).ranks
         for rank_type in ("optimistic", "pessimistic", "realistic"):
@@ -65,11 +58,9 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
     scores = torch.rand(len(queries), E, generator=generator)  # no ties: they have no rule of theirs
     logs = {}
     for i in range(len(queries)):
-        order = scores[i].argsort(descending=True).tolist()
-        ranks = [
-            1 + sum(x not in hard[i] | easy[i] for x in order[: order.index(answer)]) for answer in sorted(hard[i])
-        ]
-        logs.setdefault(pattern[i], []).append(np.mean([1 / rank for rank in ranks]))
+        order, true = scores[i].argsort(descending=True).tolist(), hard[i] | easy[i]
+        before = [sum(x not in true for x in order[: order.index(answer)]) for answer in hard[i]]
+        logs.setdefault(pattern[i], []).append(np.mean([1 / (1 + number) for number in before]))
 
     def given_as(sets):
         pairs = [(i, a) for i, part in enumerate(sets) for a in sorted(part)]
@@ -112,3 +103,107 @@ def test_facts_with_a_time_by_brute_force(time_aware):
     assert table.sample_id.tolist() == list(range(len(test))) * 2
     assert table.group.tolist() == test[:, 1].tolist() * 2
     assert len(requested) == len(set(requested))
+
+
+SCORES = st.sampled_from([0.0, 0.5, 1.0, 2.0, math.inf, -math.inf, math.nan])
+TABLE = {"query": [7, 7, 7, 3, 3], "candidate": [0, 1, 2, 0, 1], "score": [0.1, 0.9, 0.5, 1.0, 1.0]}
+TABLE |= {"true": [False, False, True, True, False]}
+
+
+@st.composite
+def long_tables(draw):
+    """Rows of queries with an answer at least, in any order."""
+    rows, rest = [], st.tuples(st.booleans(), st.integers(0, 2))
+    for query in draw(st.lists(st.integers(0, 9), unique=True, max_size=4)):
+        candidates = draw(st.lists(st.integers(0, 9), unique=True, min_size=1, max_size=6))
+        true = draw(st.sampled_from(candidates))
+        rows += [(query, c, draw(SCORES), c == true or draw(st.booleans()), *draw(rest)) for c in candidates]
+    return draw(st.permutations(rows))
+
+
+def arrays(rows):
+    dtypes = {"query": "i4", "candidate": "i8", "score": "f4", "true": "?", "excluded": "?", "group": "i8"}
+    records = np.array(rows, dtype=[*dtypes.items()])
+    return {name: np.ascontiguousarray(records[name]) for name in dtypes}
+
+
+def looped(rows):
+    """What each true row should be: optimistic, pessimistic, candidates, query, group, whether a NaN met it."""
+    found = []
+    for query, own, score, true, _, group in rows:
+        if true:
+            others = [s for q, c, s, _, out, _ in rows if q == query and c != own and not out]
+            *ranks, nan = rank([score, *others], 0)
+            found.append((*ranks, query, group, nan))
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=long_tables())
+def test_true_rows_rank_as_loops_say(rows):
+    table = rank_long_table(arrays(rows), side="tail")
+    nan = (table.ranks.flags & flags.NAN > 0).tolist()
+    columns = [part.tolist() for part in (*table.ranks.columns, table.query, table.group)]
+    assert list(zip(*columns, nan, strict=True)) == looped(rows)
+    marks = [out for *_, true, out, _ in rows if true]
+    assert ((table.ranks.flags & flags.FILTERED) > 0).tolist() == marks
+    assert ((table.ranks.flags & flags.RAW) > 0).tolist() == [not mark for mark in marks]
+    distances = {**arrays(rows), "score": -arrays(rows)["score"]}
+    assert torch.equal(rank_long_table(distances, side="tail", higher_is_better=False).rows, table.rows)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=long_tables(), size=st.integers(1, 5))
+def test_batches_of_a_sorted_table_give_its_ranks(rows, size):
+    rows = sorted(rows, key=lambda row: row[0])
+    batches = [arrays(rows[i : i + size]) for i in range(0, len(rows), size)]
+    tables = list(rank_long_tables([*batches, arrays([])], continued=True))
+    assert torch.equal(RankTable.concatenate(tables).rows, rank_long_table(arrays(rows)).rows)
+
+
+def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 6, (20, 15), generator=generator).float()
+    target = torch.randint(0, 15, (20,), generator=generator)
+    exclude = torch.rand(20, 15, generator=generator) < 0.3
+    query, candidate = torch.meshgrid(torch.arange(20), torch.arange(15), indexing="ij")
+    columns = {"query": query, "candidate": candidate, "score": scores, "true": candidate == target[:, None]}
+    columns = {name: part.flatten().numpy() for name, part in (columns | {"excluded": exclude}).items()}
+    expected = rank_scores(scores, target, exclude=exclude).columns
+    assert torch.equal(rank_long_table(columns, num_rows=15).ranks.columns, expected)
+    columns["candidate"] = np.array([f"doc{i}" for i in columns["candidate"]])
+    columns["side"] = np.array(["head", "tail"])[columns["query"] % 2]
+    expected = rank_long_table(columns)
+    assert set(expected.to_numpy()["side"]) == {1, 2}
+    arrow = pa.table(columns)
+    (whole,) = arrow.to_batches()
+    for table in (pd.DataFrame(columns), arrow, whole):
+        assert torch.equal(rank_long_table(table).rows, expected.rows)
+    parts = (part for _, part in pd.DataFrame(columns).groupby(columns["query"] % 3))
+    assert torch.equal(RankTable.concatenate([*rank_long_tables(parts)]).compact().rows, expected.compact().rows)
+    with pytest.raises(ValueError, match="weight has 300 nulls"):
+        rank_long_table(arrow.append_column("weight", pa.array([None] * len(arrow), pa.float64())))
+
+
+def test_rows_without_queries_merge():
+    columns = {**TABLE, "query": [7, 7, 7, 3, 3], "score": [0.1, 0.2, 0.9, 0.3, 0.1], "excluded": [1, 0, 0, 0, 0]}
+    assert len(rank_long_table(columns).compact()) == 2
+    compact = rank_long_table(columns, with_queries=False).compact()
+    assert compact.to_numpy() == {"optimistic": [1], "pessimistic": [1], "num_candidates": [2], "count": [2]}
+    assert evaluate(rank_long_table(TABLE), metrics=["mrr"]) == {"mrr": pytest.approx((1 / 2 + 2 / 3) / 2)}
+
+
+def test_a_query_that_is_split_is_rejected_where_it_can_be_seen():
+    first, second = ({name: column[part] for name, column in TABLE.items()} for part in (slice(0, 2), slice(2, 5)))
+    with pytest.raises(ValueError, match="query 7 has 2 rows here, 0 of them true"):
+        rank_long_table(first)
+    assert rank_long_table(second).ranks.num_candidates.tolist() == [1, 2]  # an answer alone: nothing to see
+    both = {**first, "true": [False, True]}
+    with pytest.raises(ValueError, match="query 7 of partition 1 was in an earlier partition: partition or sort"):
+        list(rank_long_tables([both, second]))
+    with pytest.raises(ValueError, match="query 7 of partition 2 was in an earlier partition"):
+        list(rank_long_tables([TABLE, {**TABLE, "query": [4] * 3 + [5] * 2}, both], continued=True))
+    heads, tails = ({**TABLE, "side": [side] * 5} for side in (1, 2))
+    both_sides = RankTable.concatenate([*rank_long_tables([heads, tails])])
+    assert len(both_sides) == 4  # the queries of the other side are others

@@ -7,6 +7,7 @@ from hypothesis import given
 
 import reference_ranks as reference
 from fuzzing import cases
+from random_graphs import Model, integers
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
 from torchrankmetrics.kg import loop
 
@@ -14,27 +15,8 @@ E, R = 7, 2
 TRIPLES = st.lists(st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1)), max_size=14)
 
 
-class Model:
-    """Made-up scores with ties, and a record of the queries."""
-
-    def __init__(self, seed=0):
-        self.scores = torch.randint(-2, 3, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
-        self.requested = []
-
-    def tails(self, heads, relations):
-        self.requested += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
-        return self.scores[0, heads, relations]
-
-    def heads(self, relations, tails):
-        self.requested += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
-        return self.scores[1, tails, relations]
-
-    def hrt(self, triples):
-        h, r, t = triples.T
-        return self.scores[0, h, r, t]  # one score, whichever side is requested
-
-    def row(self, side, query):
-        return self.scores[0, query[0], query[1]] if side == "tail" else self.scores[1, query[1], query[0]]
+def made_up():
+    return Model(integers(2, E, R, E))
 
 
 def tensor(triples):
@@ -44,20 +26,14 @@ def tensor(triples):
 @cases(40, 1000)
 @given(TRIPLES, TRIPLES, st.sampled_from([None, 1, 3]), st.sampled_from(["all", "ids", "bool"]), st.booleans())
 def test_both_sides_of_every_triple_are_those_of_plain_loops(train, test, batch_size, form, filtered):
-    model, graph = Model(), reference.Graph([*train, *test] if filtered else [])
+    model, graph = made_up(), reference.Graph([*train, *test] if filtered else [])
     known = KnownTriples(tensor(train), tensor(test)) if filtered else None
     allowed = set(range(E)) if form == "all" else {0, 2, *(e for h, _, t in test for e in (h, t))}
     candidates = None if form == "all" else torch.tensor(sorted(allowed))
     if form == "bool":
         candidates = torch.zeros(E, dtype=torch.bool).index_fill_(0, candidates, True)
     table = rank_triples(model.tails, model.heads, tensor(test), known, candidates=candidates, batch_size=batch_size)
-    expected = []
-    for side in ("tail", "head"):
-        for triple in test:
-            query, own = reference.split(triple, side)
-            excluded = graph.answers(side, query) | (set(range(E)) - allowed)
-            expected.append(reference.rank(model.row(side, query).tolist(), own, excluded)[:3])
-    assert reference.lines(table.ranks) == expected
+    assert reference.lines(table.ranks) == graph.lines(test, model.row, allowed)
     assert table.group.tolist() == [r for _, r, _ in test] * 2
     assert table.sample_id.tolist() == list(range(len(test))) * 2
     assert len(table.select(side="tail")) == len(table.select(side="head")) == len(test)
@@ -71,7 +47,7 @@ TEST = tensor([(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 0, 3), (4, 1, 5)])
 
 @pytest.mark.parametrize("writeable", [True, False])
 def test_triples_may_be_a_tuple_of_columns_and_scores_arrays(writeable, recwarn):
-    model = Model()
+    model = made_up()
 
     def tails(heads, relations):
         scores = model.tails(heads, relations).numpy().copy()
@@ -85,7 +61,7 @@ def test_triples_may_be_a_tuple_of_columns_and_scores_arrays(writeable, recwarn)
 
 
 def test_out_of_memory_halves_the_batch():
-    model, sizes = Model(), []
+    model, sizes = made_up(), []
 
     def tails(heads, relations):
         sizes.append(len(heads))
@@ -105,14 +81,10 @@ def test_the_batch_follows_from_the_memory(monkeypatch):
     assert loop._fitting(1000, 4, torch.device("cuda")) == 5
 
 
-def both(model):
-    """The two functions that one score of triples makes."""
-    return lambda h, r: model.scores[0, h, r], lambda r, t: model.scores[0, :, r, t].T
-
-
 @pytest.mark.parametrize(("form", "at_once"), [("(m,)", 1), ("(m, 1)", 10), ("array", 1 << 17)])
 def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form, at_once):
-    model, known, seen = Model(), KnownTriples(TEST, num_entities=E), []
+    model, known, seen = made_up(), KnownTriples(TEST, num_entities=E), []
+    both = lambda h, r: model.scores[0, h, r], lambda r, t: model.scores[0, :, r, t].T
     monkeypatch.setattr(loop, "_TRIPLES", at_once)
 
     def score_hrt(triples):
@@ -121,10 +93,10 @@ def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form,
         return {"(m,)": scores, "(m, 1)": scores[:, None], "array": scores.numpy()}[form]
 
     table = rank_triples(None, None, TEST, known, score_hrt=score_hrt)
-    assert torch.equal(table.rows, rank_triples(*both(model), TEST, known).rows)
+    assert torch.equal(table.rows, rank_triples(*both, TEST, known).rows)
     assert max(seen) <= at_once
     raw = rank_triples(None, None, TEST, None, score_hrt=score_hrt, num_entities=E)
-    assert torch.equal(raw.rows, rank_triples(*both(model), TEST, None).rows)
+    assert torch.equal(raw.rows, rank_triples(*both, TEST, None).rows)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.uint8, torch.bool])
@@ -167,37 +139,30 @@ def test_ranks_far_worse_than_random_are_a_warning_with_the_values_of_the_metric
 
 
 def test_progress_is_shown_on_terminals_only(capsys, monkeypatch):
-    model = Model()
-    rank_triples(model.tails, None, TEST, None)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    rank_triples(model.tails, None, TEST, None, progress=False)
-    assert capsys.readouterr().err == ""
-    rank_triples(model.tails, None, TEST, None)
-    assert "ranking: 100%" in capsys.readouterr().err
+    for on_terminal, options, shown in ((False, {}, 0), (True, {"progress": False}, 0), (True, {}, 1)):
+        monkeypatch.setattr("sys.stderr.isatty", lambda on=on_terminal: on, raising=False)
+        rank_triples(made_up().tails, None, TEST, None, **options)
+        text = capsys.readouterr().err
+        assert "ranking: 100%" in text if shown else text == ""
 
 
 QUERIES = 600
 
 
-class Clock:
-    """Time that only scoring takes."""
+def sizes_of_batches(monkeypatch, cost, **options):
+    """With a clock that only scoring moves: ``cost(n)`` seconds for n queries."""
+    sizes, now = [], [0.0]
 
-    def __init__(self, monkeypatch, cost):
-        self.now, self.cost, self.sizes = 0.0, cost, []
-        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.now)
-
-    def score(self, heads, relations):
-        self.sizes.append(len(heads))
-        self.now += self.cost(len(heads))
+    def score(heads, relations):
+        sizes.append(len(heads))
+        now[0] += cost(len(heads))
         return torch.zeros(len(heads), QUERIES)
 
-
-def ranked(clock, **options):
-    triples = torch.stack([torch.arange(QUERIES), torch.zeros(QUERIES).long(), torch.arange(QUERIES)], 1)
-    table = rank_triples(clock.score, None, triples, None, progress=False, **options)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    triples = torch.arange(QUERIES), torch.zeros(QUERIES).long(), torch.arange(QUERIES)
+    table = rank_triples(score, None, triples, None, progress=False, **options)
     assert table.ranks.pessimistic.tolist() == [QUERIES] * QUERIES
-    return clock.sizes
+    return sizes
 
 
 @pytest.mark.parametrize(
@@ -210,12 +175,12 @@ def ranked(clock, **options):
     ],
 )
 def test_the_size_follows_the_time_per_query(monkeypatch, cost, expected):
-    assert ranked(Clock(monkeypatch, cost)) == expected
+    assert sizes_of_batches(monkeypatch, cost) == expected
 
 
 def test_a_bound_and_a_given_size_hold(monkeypatch):
     monkeypatch.setattr(loop, "_fitting", lambda *args: 40)
-    assert max(ranked(Clock(monkeypatch, lambda n: 100.0))) == 40
-    assert set(ranked(Clock(monkeypatch, lambda n: 100.0), batch_size=50)) == {50}
+    assert max(sizes_of_batches(monkeypatch, lambda n: 100.0)) == 40
+    assert set(sizes_of_batches(monkeypatch, lambda n: 100.0, batch_size=50)) == {50}
     monkeypatch.setattr(loop, "_fitting", lambda *args: 3)
-    assert ranked(Clock(monkeypatch, lambda n: 100.0))[:3] == [16, 3, 3]
+    assert sizes_of_batches(monkeypatch, lambda n: 100.0)[:3] == [16, 3, 3]

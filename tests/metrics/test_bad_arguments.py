@@ -1,6 +1,7 @@
-"""Bad arguments of constructors and functions: a short error names the argument, its value and what is expected."""
+"""Bad input of constructors, functions and updates: the error names the argument and its value; rows stay."""
 
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -9,26 +10,14 @@ import torch
 from torchmetrics import MeanMetric
 
 import torchrankmetrics as trm
-from torchrankmetrics import (
-    HitsAtK,
-    MeanRank,
-    PowerMeanRank,
-    RankCollection,
-    RankDefinition,
-    RankMetric,
-    Ranks,
-    RankTable,
-    adjust,
-    compare,
-    evaluate,
-    rank_embeddings,
-    rank_triples,
-)
+from bits import bits
+from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetric, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.definitions import power_mean_rank
 from torchrankmetrics.definitions.candidates import integers
 from torchrankmetrics.null import ExactExpectation
 from torchrankmetrics.queries import QueryDefinition
-from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.ranking import RankAccumulator, flags as fault
+from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.validation import one_number
 
 NAN = float("nan")
@@ -42,26 +31,27 @@ TYPE_ERRORS = [
     (lambda: RankAccumulator(torch.ones(2), [0, 1], 3), r"shape must be \(B, N\), two ints, got 3"),
     (lambda: TABLE.select(group=torch.ones(3)), "group must be an int"),
     (lambda: RankCollection(3), "metrics must be names, RankMetric instances or a dict, got int"),
-    (lambda: RankCollection([HitsAtK]), r"a metric must be an instance, such as HitsAtK\(...\), got the class"),
+    (lambda: RankCollection([trm.HitsAtK]), r"a metric must be an instance, such as HitsAtK\(...\), got the class"),
     (lambda: compare(RANKS, RANKS, 3), "^a metric must be a RankDefinition.*, got int"),
     (lambda: TABLE.confidence_intervals(["mrr"], seed="1"), "seed must be an int, got '1'"),
     (lambda: RankCollection({"own": lambda r: 1 / r}), r"write RankDefinition\('my_metric', f=function\)"),
     (lambda: RankDefinition("x", f=lambda r: 1 / math.log2(r + 1)), r"torch\.log2"),
+    (lambda: RankDefinition("x", f=lambda r: 1 / r if r <= 10 else 0), r"torch\.where\(r <= 10"),
     (lambda: RankDefinition("x", optimum="1"), "^optimum must be a number or None, got '1'"),
     (lambda: evaluate([1, 2], [4.0, 4.0]), "num_candidates must hold integers"),
     (lambda: evaluate([1, 2], 4, wheels=4), "wheels"),
     (lambda: evaluate(), "takes ranks .*or scores"),
     (lambda: evaluate(["a"]), "ranks must hold numbers, got list of <U1"),
-    (lambda: rank_triples(None, "x", [[0, 0, 1]], None), "^score_heads must be a function.*got 'x'"),
-    (lambda: rank_triples(None, max, [[0, 0, 1]], torch.ones(2)), "^known must be .*got Tensor"),
+    (lambda: trm.rank_triples(None, "x", [[0, 0, 1]], None), "^score_heads must be a function.*got 'x'"),
+    (lambda: trm.rank_triples(None, max, [[0, 0, 1]], torch.ones(2)), "^known must be .*got Tensor"),
     (lambda: RankTable.concatenate(3), "^tables must be a sequence of RankTables, got 3"),
     (lambda: RankTable.from_numpy(3), "^arrays must be a dict of arrays by name, got int"),
     (lambda: MeanRank().moments([4, 4], weight="zzz"), "^weight must hold numbers, got str"),
     (lambda: RankCollection(["mrr"]).merge_state(MeanRank()), "other must be a RankCollection"),
 ]
 VALUE_ERRORS = [
-    (lambda: HitsAtK(0), "k must be an int of at least 1 and .*, got 0"),
-    (lambda: PowerMeanRank(NAN), "p must be a real number"),
+    (lambda: trm.HitsAtK(0), "k must be an int of at least 1 and .*, got 0"),
+    (lambda: trm.PowerMeanRank(NAN), "p must be a real number"),
     (lambda: RankMetric("mrx"), "unknown metric 'mrx'; did you mean 'mr' or 'mrr'"),
     (lambda: RankCollection({"a": "mrr"}, "mr"), "a dict of metrics must be the only argument"),
     (lambda: MeanRank(view="index"), "view must be one of 'base'.*got 'index'"),
@@ -91,7 +81,7 @@ VALUE_ERRORS = [
     (lambda: evaluate([1, 2], 4, exclude=EYE), "target and exclude belong to scores"),
     (lambda: evaluate(EYE, 4, target=[0, 1]), "num_candidates must not be given with scores"),
     (lambda: evaluate(torch.rand(3, 8), torch.rand(9, 8)), r"rank_embeddings\(queries, candidates, tar"),
-    (lambda: rank_embeddings(EYE, EYE, [0]), "target must"),
+    (lambda: trm.rank_embeddings(EYE, EYE, [0]), "target must"),
     (lambda: evaluate(torch.eye(9), [*range(9)], exclude=torch.ones(9, 5).long()), r"exclude\.tolist\(\)"),
     (lambda: evaluate(TABLE, weight=[1, 1]), "weight must not be given with a RankTable"),
     (lambda: evaluate(TABLE, metrics=[MeanRank(average="macro")]), "needs a group for every task"),
@@ -111,11 +101,6 @@ def test_errors_name_the_argument_as_the_caller_writes_it(error, call, message):
         call()
 
 
-def test_branches_and_functions_of_python_in_f_are_errors_with_the_spelling_of_torch():
-    with pytest.raises((TypeError, ValueError), match=r"torch\.where\(r <= 10"):
-        RankDefinition("x", f=lambda r: 1 / r if r <= 10 else 0)
-
-
 LONG = "ab_" * 33_333 + "c"
 MODELS = {"a": Ranks([1, 2, 5] * 20, None, 9), "b": Ranks([2, 1, 4] * 20, None, 9)}
 
@@ -127,7 +112,7 @@ MODELS = {"a": Ranks([1, 2, 5] * 20, None, 9), "b": Ranks([2, 1, 4] * 20, None, 
         lambda: evaluate([1, 2], 9, metrics=["mr"], views=LONG),
         lambda: evaluate([1, 2], LONG, metrics=["mr"]),
         lambda: evaluate([1, 2], 9, **{LONG: 1}),
-        lambda: adjust("3.5", "mr", "9" * 100_000),
+        lambda: trm.adjust("3.5", "mr", "9" * 100_000),
         lambda: compare(MODELS, "mrr", baseline=LONG),
         lambda: compare(MODELS, ["mrr", "mr"])[LONG],
         lambda: integers(LONG, "num_candidates"),
@@ -185,3 +170,98 @@ def test_one_number_is_of_python_numpy_or_a_tensor_without_dimensions():
     assert one_number(torch.tensor(2.0, requires_grad=True)) == 2
     for use in (lambda x: trm.Ranks([1, 2], None, x), lambda x: trm.adjust("0.5", "mrr", x)):
         assert repr(use(np.uint8(9))) == repr(use(torch.tensor(9))) == repr(use(9))
+
+
+SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4]])
+TARGET = torch.tensor([1, 2])
+
+THIRD = torch.tensor([False, False, True, False])
+NO_LIST = "preds must be a torch.Tensor or an array of scores .* got list: pass torch.tensor"
+OUTSIDE = "target must be a candidate.* column 2"
+BAD_UPDATES = {
+    "target beyond N": (IndexError, "target must lie in .*4", lambda m: m.update(SCORES, torch.tensor([1, 4]))),
+    "target missing": (ValueError, "target is missing", lambda m: m.update(SCORES)),
+    "scores of another type": (TypeError, NO_LIST, lambda m: m.update(SCORES.tolist(), TARGET)),
+    "excluded column beyond N": (IndexError, "exclude must", lambda m: m.update(SCORES, TARGET, exclude=([0], [4]))),
+    "target outside": (ValueError, OUTSIDE, lambda m: m.update(SCORES, TARGET, exclude=THIRD)),
+    "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
+    "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
+    "side unknown": (ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'", {"side": "both"}),
+    "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
+    "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),
+    "group of bools": (TypeError, "group must hold integers", {"group": [True, False]}),
+    "group on another device": (ValueError, "group must be on", {"group": torch.zeros(2, device="meta").long()}),
+    "sample id of floats": (TypeError, "sample_id must hold integers", {"sample_id": torch.tensor([0.0, 1.0])}),
+    "one sample id for all": (ValueError, "sample_id must be", {"sample_id": 3}),
+    "weight negative": (ValueError, r"weight must be .*-0\.5 for task 1", {"weight": [1.0, -0.5]}),
+    "weight NaN": (ValueError, "weight must be finite.*nan for task 0", {"weight": [math.nan, 1.0]}),
+    "weight infinite": (ValueError, "weight must be finite.*inf for task 1", {"weight": torch.tensor([1.0, math.inf])}),
+    "weight of bools": (TypeError, "weight must hold real numbers", {"weight": [True, False]}),
+    "weight too long": (ValueError, r"weight must be .*\(3,\)", {"weight": [1.0, 1.0, 1.0]}),
+}
+
+
+def state(metric):
+    members = list(metric.values(copy_state=False)) if isinstance(metric, RankCollection) else [metric]
+    return [(member.update_count, [block.tolist() for block in member.rows]) for member in members]
+
+
+@pytest.mark.parametrize("case", BAD_UPDATES)
+def test_a_bad_update_raises_and_changes_nothing(case):
+    error, message, call = BAD_UPDATES[case]
+    dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+    collection = RankCollection(["mrr", "mr", "z_mrr"])
+    for metric in (MeanRank(), MeanRank(storage="counts"), RankMetric(dcg, view="z_score"), collection):
+        calls = [call]
+        if isinstance(call, dict):
+            calls = [lambda m: m.update(RANKS, **call), lambda m: m(RANKS, **call)]
+        fresh = state(metric)
+        for bad in calls:
+            with pytest.raises(error, match=message):
+                bad(metric)
+        assert state(metric) == fresh
+        metric.update(SCORES, TARGET, weight=[1.0, 2.0], side="head")
+        before, value = state(metric), bits(metric)
+        for bad in calls:
+            with pytest.raises(error, match=message):
+                bad(metric)
+        assert (state(metric), bits(metric)) == (before, value)
+
+
+def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
+    for name, metric in (
+        *(("side", MeanRank(side="tail")), ("side", RankCollection(["mr"], sides=["both", "tail"]))),
+        *(("side", RankCollection(["head_mr"])), ("group", MeanRank(average="macro"))),
+        ("group", RankCollection([MeanRank(average="macro"), "mrr"])),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be passed to update"):
+            metric.update(SCORES, TARGET)
+        assert all(count == 0 and not rows for count, rows in state(metric))
+
+
+@pytest.mark.parametrize("kind", list(fault.ERRORS), ids=lambda kind: fault.ERRORS[kind][1].split()[0] + str(kind))
+def test_flags_of_an_accelerator_raise_at_compute(kind):
+    error, text = fault.ERRORS[kind]
+    flagged = trusted(torch.tensor([[1, 1, 4]] * 3).T, torch.tensor([0, kind | fault.NAN, kind]))
+    for metric in (MeanRank(), MeanRank(storage="counts"), RankCollection(["mrr", "mr"])):
+        metric.update(RANKS)
+        metric.update(flagged, side="tail")
+        for _ in range(2):  # it does not go away
+            with pytest.raises(error, match=re.escape(text) + ".*2 ranking tasks"):
+                metric.compute()
+        metric.reset()
+        metric.update(RANKS)
+        metric.compute()
+    with pytest.raises(error):
+        evaluate(flagged, metrics=["mr"])
+
+
+def test_faults_survive_compaction_and_merging():
+    bad = MeanRank(storage="counts")
+    bad.update(trusted(torch.ones(3, 1, dtype=torch.int64), torch.tensor([fault.TARGET_RANGE])))
+    good = MeanRank(storage="counts")
+    good.update(RANKS)
+    good.merge_state(bad)
+    good.rows.as_one(good.device)  # merges equal rows
+    with pytest.raises(IndexError, match="target must lie in"):
+        good.compute()

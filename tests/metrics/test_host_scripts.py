@@ -1,6 +1,8 @@
 """Random programs on plain collections: whatever is called in any order, every metric has the bits it has alone."""
 
 import copy
+import json
+import os
 import pickle
 import random
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 from torchmetrics import Metric, MetricCollection
 
+from scripts import ROOT, forked
 from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, RankCount, RankMetric
 from torchrankmetrics.metrics import state as state_module
 
@@ -100,3 +103,28 @@ def test_any_program_gives_each_metric_the_bits_it_has_alone(seed, groups, monke
         for metric in plain._modules.values() if storage == "counts" else ():  # which ties nothing
             if isinstance(metric, RankMetric):  # 7 distinct rows, as many again before they are merged, one update
                 assert sum(map(len, metric.rows)) <= 7 + 8 + 5
+
+
+SLOW = ["compile.modules", "compile.functions", "compile.lightning", "script.lightning", "cast.lightning"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a fork")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["script", "cast", "compile.step"],
+        *(pytest.param([program], marks=pytest.mark.slow) for program in SLOW),
+        pytest.param(["--without-numba", "compile.functions"], marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_a_host_changes_no_value(arguments: list[str]) -> None:
+    """Compiled, scripted and cast by a host, in processes that have computed nothing else."""
+    ended = forked(ROOT / "tests" / "helpers" / "fresh_programs.py", *arguments, cwd=ROOT, anew=["torchrankmetrics"])
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "recompile_limit" not in ended.stderr  # Dynamo gives up on such a function and warns
+    results = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    assert {result["program"] for result in results} == {*arguments} - {"--without-numba"}
+    for result in results:
+        assert "alone" in result, result["converted"]
+        assert result["converted"] == result["alone"], result["program"]

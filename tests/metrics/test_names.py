@@ -101,12 +101,8 @@ def test_every_name_is_its_own_key_and_every_key_of_pykeen_is_known():
         ("hits@k", "needs a number of first places, for example hits_at_10"),
         ("hits@0", "k must be an int of at least 1"),
         ("R@10", "two meanings: recall_at_10.*success_at_10"),
-        *(
-            (wrong, f"unknown metric '{re.escape(wrong)}'")
-            for wrong in ("", "nonsense", "tail.tail.mrr", "hits@-1", ".")
-        ),
-        ("adjusted_adjusted_mrr", "unknown metric"),
-        ("tail_", "unknown metric"),
+        *((word, f"unknown metric '{re.escape(word)}'") for word in ("", "nonsense", "tail.tail.mrr", "hits@-1", ".")),
+        *(("adjusted_adjusted_mrr", "unknown metric"), ("tail_", "unknown metric")),
     ],
 )
 def test_names_without_a_metric_raise_with_the_alternative(word, message):
@@ -191,13 +187,8 @@ def test_monitor_is_the_key_and_the_direction_of_any_name():
     collection = RankCollection(names.split(), prefix="val/")
     collection.add_metrics({"mine": MeanRank()})
     for name, key, mode in (
-        ("mrr", "mrr", "max"),
-        ("val/mrr", "mrr", "max"),
-        ("zmr", "z_mr", "max"),
-        ("tail.worst.gmr", "tail_pessimistic_gmr", "min"),
-        ("p_mrr", "p_mrr", "min"),
-        ("val/hits@3", "hits_at_3", "max"),
-        ("mine", "mine", "min"),
+        *(("mrr", "mrr", "max"), ("val/mrr", "mrr", "max"), ("zmr", "z_mr", "max"), ("val/hits@3", "hits_at_3", "max")),
+        *(("tail.worst.gmr", "tail_pessimistic_gmr", "min"), ("p_mrr", "p_mrr", "min"), ("mine", "mine", "min")),
     ):
         assert collection.monitor(name) == {"monitor": f"val/{key}", "mode": mode}
         assert collection.mode(name) == mode

@@ -1,45 +1,44 @@
 """Query metrics from names and input to files, sides, null moments, intervals and comparisons."""
 
+import itertools
 import math
+import warnings
+from fractions import Fraction
+from statistics import median
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given
 
 import reference_queries
+import reference_queries as exact
+import torchrankmetrics as trm
 from bits import bits
-from torchrankmetrics import (
-    AveragePrecision,
-    RankCollection,
-    RankMetricWarning,
-    Ranks,
-    RankTable,
-    compare,
-    evaluate,
-    rank_scores,
-)
+from fuzzing import cases
+from query_metrics import sample_of
+from torchrankmetrics import AveragePrecision, RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
+from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
+from torchrankmetrics.metrics.analysis import query_counterpart
+from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.queries import definitions as d
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.table.columns import Columns
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:relevant items of one query"),  # the task metrics are on purpose
-]
+pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
 SCORES = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
 ANSWERS = [[0, 2], [1, 2], [0, 1, 3]]
 RELEVANT = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 1]]).bool()
 
 
-def random_batch(seed, queries=40, candidates=30, ties=True):
-    generator = torch.Generator().manual_seed(seed)
-    relevant = torch.rand(queries, candidates, generator=generator) < 0.1
-    relevant[:, 0] = True
-    scores = torch.rand(queries, candidates, generator=generator) + 0.2 * relevant
-    return (scores * 20).round() if ties else scores, relevant
-
-
 def test_the_error_of_a_simulated_p_value_is_returned():
-    scores, relevant = random_batch(2)
+    generator = torch.Generator().manual_seed(2)
+    relevant = torch.rand(40, 30, generator=generator) < 0.1
+    relevant[:, 0] = True
     collection = RankCollection(["p_recall@3", "p_ap", "mrr"])
-    collection.update(scores - 4 * relevant, relevant)
+    collection.update((torch.rand(40, 30, generator=generator) * 20).round(), relevant)
     p = collection.compute()["p_ap"].item()
     assert 0.05 < p < 1
     expected = {"p_recall_at_3": 0.0, "p_ap": pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-9)}
@@ -57,10 +56,10 @@ def test_filtered_ranks_become_places():
 
 
 def test_a_nan_never_helps():
-    scores, relevant = SCORES.clone(), RELEVANT
+    scores = SCORES.clone()
     scores[2, 0] = scores[2, 3] = math.nan  # two answers of three
     collection = RankCollection(["ap", "mrr"])
-    collection.update(scores, relevant)
+    collection.update(scores, RELEVANT)
     with pytest.warns(RankMetricWarning, match="NaN"):
         values = collection.compute()
     # the third query: two answers last, and they count as better than the one that has a score
@@ -125,14 +124,10 @@ def test_a_query_without_relevant_items_warns_and_is_not_counted():
     relevant = RELEVANT.clone()
     relevant[1] = False
     expected = evaluate(SCORES[[0, 2]], RELEVANT[[0, 2]], metrics=["ap"])
-    for target, options in ((relevant, {}), ([[0, 2], [], {0, 1, 3}], {})):
+    flat = {"scores": SCORES.flatten(), "target": relevant.flatten(), "indexes": np.repeat(range(3), 4)}
+    for known in (flat, *({"scores": SCORES, "target": target} for target in (relevant, [[0, 2], [], {0, 1, 3}]))):
         with pytest.warns(RankMetricWarning, match="without a relevant item"):
-            assert evaluate(SCORES, target, metrics=["ap"], **options) == expected
-    with pytest.warns(RankMetricWarning, match="without a relevant item"):
-        found = evaluate(
-            scores=SCORES.flatten(), target=relevant.flatten(), indexes=np.repeat(range(3), 4), metrics=["ap"]
-        )
-    assert found == expected
+            assert evaluate(**known, metrics=["ap"]) == expected
 
 
 def test_flat_scores_take_group_weight_and_ids_of_each_score():
@@ -165,7 +160,6 @@ def test_files_have_version_2_only_where_there_are_queries(tmp_path):
 
 
 def drawn(boost):
-    """Three parts of 20 queries: scores and relevant items."""
     generator = torch.Generator().manual_seed(1)
     for _ in range(3):
         relevant = torch.rand(20, 15, generator=generator) < 0.15
@@ -183,7 +177,6 @@ def filled(boost, *known):
 
 
 def per_query(boost):
-    """Average precision of every query, from plain loops."""
     pairs = [pair for scores, relevant in drawn(boost) for pair in zip(scores.tolist(), relevant, strict=True)]
     ap = reference_queries.ap
     return np.array([reference_queries.value(ap, None, row, own.nonzero()[:, 0].tolist()) for row, own in pairs])
@@ -236,7 +229,7 @@ def test_base_values_need_no_numbers_of_candidates(filtered):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 6, (20, 9), generator=generator).double()
     relevant = torch.rand(20, 9, generator=generator) < 0.4
-    ranks = rank_scores(scores, relevant, exclude=relevant if filtered else None)
+    ranks = trm.rank_scores(scores, relevant, exclude=relevant if filtered else None)
     query = relevant.nonzero()[:, 0]
     unknown = Ranks(ranks.optimistic, ranks.pessimistic, None, filtered=filtered)
     names = ["recall@3", "ap", "ap@3", "ndcg", "ndcg@3", "rr", "precision@3", "r_precision", "first_mr", "success@2"]
@@ -247,3 +240,116 @@ def test_base_values_need_no_numbers_of_candidates(filtered):
     for name in ("query_auc", "z_ap", "adjusted_recall@3", "p_first_mr", "z_first_median_rank"):
         with pytest.raises(ValueError, match="num_candidates is needed"):
             evaluate(unknown, query=query, metrics=[name])
+
+
+SHAPES = st.lists(st.integers(1, 8).flatmap(lambda N: st.tuples(st.just(N), st.integers(1, N))), min_size=1, max_size=4)
+
+
+@cases(25, 1000)
+@given(SHAPES)
+@example([(1, 1), (6, 1), (6, 1), (6, 1)])  # a variable with p = 1/2 at the point -1 of the contour
+def test_moments_of_the_median_are_those_of_all_outcomes(shapes):
+    firsts = [[min(ranks) for ranks in exact.outcomes(N, m)] for N, m in shapes]
+    counts = [{r: ranks.count(r) for r in ranks} for ranks in firsts]
+    distribution = {}  # of the value, from the counts of first ranks
+    for outcome in itertools.product(*counts):
+        times = np.prod([count[r] for count, r in zip(counts, outcome, strict=True)], dtype=object)
+        middle = median(map(Fraction, outcome))
+        distribution[middle] = distribution.get(middle, 0) + times
+    total = sum(distribution.values())
+    mean = sum(x * times for x, times in distribution.items()) / Fraction(total)
+    variance = sum((x - mean) ** 2 * times for x, times in distribution.items()) / total
+    got = d.FIRST_MEDIAN_RANK.null_moments(QuerySample.of_counts(*np.array(shapes).T))
+    assert got.mean == pytest.approx(float(mean), rel=1e-12)
+    assert got.variance == pytest.approx(float(variance), rel=1e-9, abs=0)
+    assert got.optimum == 1
+
+
+@cases(25, 1000)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_the_median_is_that_of_first_ranks_in_every_rank_type(sizes, random):
+    queries, low, high = [], [], []
+    for m in sizes:
+        first, width = random.randint(1, 5), random.randint(m, m + 3)
+        queries.append((20, [(first, first + width - 1, m)]))
+        low.append(first)
+        high.append(first + width - m)
+    middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+    for rank_type, ranks in {"optimistic": low, "pessimistic": high, "realistic": middle}.items():
+        assert d.FIRST_MEDIAN_RANK.value(sample_of(*queries), rank_type) == float(median(ranks))
+
+
+@pytest.mark.parametrize("name", ["mr", "median_rank"])
+def test_with_one_relevant_item_they_are_the_task_metrics(name):
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 2, 7, 40):
+        scores = torch.randint(0, 9, (size, 30), generator=generator).float()  # with ties
+        target = torch.randint(0, 30, (size,), generator=generator)
+        exclude = torch.rand(size, 30, generator=generator) < 0.3
+        views = ["base", "normalized", "adjusted_index", "z_score", *(["p_value"] if name == "mr" else [])]
+        for rank_type in ("realistic", "optimistic", "pessimistic"):
+            options = {"views": views[:-1] if rank_type == "optimistic" else views, "rank_types": rank_type}
+            both = (evaluate(scores, target, one, exclude=exclude, **options) for one in (name, f"first_{name}"))
+            of_tasks, of_queries = (list(values.values()) for values in both)
+            assert of_queries == pytest.approx(of_tasks, rel=1e-12, nan_ok=True)
+    N = np.array([3, 8, 8, 100, 1])
+    definition, task = (d.FIRST_MEAN_RANK, MEAN_RANK) if name == "mr" else (d.FIRST_MEDIAN_RANK, MEDIAN_RANK)
+    got, want = definition.null_moments(QuerySample.of_counts(N, 1)), DEFAULT_EXPECTATION.moments(task, N)
+    assert (got.mean, got.variance) == pytest.approx((want.mean, want.variance), rel=1e-13)
+
+
+CAPTIONS, IMAGE_OF = torch.arange(200).view(40, 5).tolist(), torch.arange(200) // 5
+SIMILARITY = torch.eye(40)[IMAGE_OF].T + torch.randn(40, 200, generator=torch.Generator().manual_seed(0))
+
+
+def warnings_of(call):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    return [str(one.message) for one in found if issubclass(one.category, RankMetricWarning)]
+
+
+def test_task_metrics_name_the_query_metric_where_relevant_items_compete():
+    counterparts = {"mr": "first_mr", "hits@10": "success_at_10", "median_rank": "first_median_rank"}
+    counterparts |= {"auc": "query_auc", "adjusted_mrr": "rr", "pessimistic_mr": "first_mr"}
+    for name, instead in counterparts.items():
+        metric = RankCollection([name])
+        assert warnings_of(lambda metric=metric: metric.update(SIMILARITY, CAPTIONS)) == []
+        for call in (metric.compute, lambda name=name: evaluate(SIMILARITY, CAPTIONS, [name])):
+            (message,) = warnings_of(call)
+            assert "relevant items of one query are candidates of each other (number of such queries: 40)" in message
+            assert f"use {instead!r}" in message
+        assert query_counterpart(parse_name(name).definition.name) == instead
+    metric = RankCollection(["mrr"])  # an excluded relevant item competes with one that is not
+    metric.update(torch.tensor([[0.1, 0.9, 0.8, 0.3]]), [[1, 3]], exclude=[[1]])
+    (message,) = warnings_of(metric.compute)
+    assert "number of such queries: 1" in message
+
+
+def test_there_is_no_warning_where_relevant_items_are_excluded_or_alone():
+    relevant = torch.zeros_like(SIMILARITY, dtype=torch.bool)
+    for row, columns in zip(relevant, CAPTIONS, strict=True):
+        row[columns] = True
+    assert warnings_of(lambda: evaluate(SIMILARITY, CAPTIONS, exclude=relevant)) == []
+    assert warnings_of(lambda: evaluate(SIMILARITY.T, IMAGE_OF)) == []
+    assert warnings_of(lambda: evaluate(SIMILARITY.T, IMAGE_OF, query=torch.arange(200))) == []
+    triples = torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 2]])
+    known = trm.KnownTriples(triples, num_entities=3)
+    queries, pairs = known.queries(triples, "tail")
+    filtered = known.tails(*queries.T)
+    assert warnings_of(lambda: evaluate(torch.rand(2, 3), tuple(pairs), exclude=filtered)) == []
+    assert warnings_of(lambda: evaluate(Ranks([1, 1], None, 5, filtered=True), query=0)) == []
+    assert len(warnings_of(lambda: evaluate(Ranks([1, 2], None, 5, filtered=False), query=0))) == 1
+
+
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
+def test_parts_of_a_query_are_found_after_merge_and_files(tmp_path):
+    first, second = RankCollection(["mrr"]), RankCollection(["mrr"])
+    for metric, place in ((first, 0), (second, 1)):
+        metric.update(SIMILARITY, [columns[place] for columns in CAPTIONS], query=torch.arange(40))
+        assert warnings_of(metric.compute) == []
+    first.merge_state(second)
+    assert len(warnings_of(first.compute)) == 1
+    first.table().save(tmp_path / "ranks.npz")
+    loaded = RankTable.load(tmp_path / "ranks.npz")
+    assert len(warnings_of(lambda: evaluate(loaded, metrics=["mrr"]))) == 1

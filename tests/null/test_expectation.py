@@ -1,19 +1,21 @@
-"""Every metric's null moments against enumeration and convolution in Fractions."""
+"""Null moments of every metric against enumeration, convolution in Fractions, and a second way for large sets."""
 
 import itertools
 import math
-from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from scipy.stats import binom
 
 from exact_distributions import convolved, enumerated, number
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation, strategies
+from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
 from torchrankmetrics.null.expectation.provider import (
     ExpectationProvider,
     ExpectationUnavailableError,
@@ -22,35 +24,14 @@ from torchrankmetrics.null.expectation.provider import (
 )
 from torchrankmetrics.null.expectation.variance import rank_standard_deviation
 
-
-def definition(kind, p):
-    """The library's definition of a metric of exact_distributions."""
-    p = float(p)
-    if kind == "power":
-        return d.power_mean_rank(p)
-    if kind == "inverse":
-        if p == 0:
-            return d.INVERSE_GEOMETRIC_MEAN_RANK
-        if math.isinf(p):
-            extreme = d.power_mean_rank(p)
-            return d.RankDefinition("inverse", aggregation=extreme.aggregation, g=d.Power(-1))
-        return d.RankDefinition("inverse", f=d.Power(p), g=d.Power(-1 / p))
-    if kind == "hits":
-        return d.hits_at(int(p))
-    return {
-        ("variance", 1.0): d.RANK_VARIANCE,
-        ("variance", 0.5): d.RANK_STANDARD_DEVIATION,
-        ("median", 1.0): d.MEDIAN_RANK,
-        ("median", -1.0): d.INVERSE_MEDIAN_RANK,
-        ("mad", 1.0): d.RANK_MEDIAN_ABSOLUTE_DEVIATION,
-    }[kind, p]
-
-
-def tolerance(kind, p):
-    """Relative tolerances for mean and variance of the distributions that the library states."""
-    return {"median": (1e-11, 1e-9), "variance": (1e-12, 1e-10) if float(p) == 1 else (1e-8, 1e-6)}.get(
-        kind, (1e-12, 1e-10)
-    )
+# the library's definitions of the metrics of exact_distributions
+POWERS = (-2, -1, -0.5, -0.1, 0, 0.01, 0.5, 0.99, 1, 1.01, 2, math.inf, -math.inf)
+DEFINITIONS = {("power", p): d.power_mean_rank(p) for p in POWERS} | {("inverse", 0): d.INVERSE_GEOMETRIC_MEAN_RANK}
+for p in (-2, -0.7, 0.3, 1, 2):
+    DEFINITIONS["inverse", p] = d.RankDefinition("inverse", f=d.Power(p), g=d.Power(-1 / p))
+DEFINITIONS |= {("variance", 1): d.RANK_VARIANCE, ("variance", 0.5): d.RANK_STANDARD_DEVIATION}
+DEFINITIONS |= {("median", 1): d.MEDIAN_RANK, ("median", -1): d.INVERSE_MEDIAN_RANK}
+DEFINITIONS |= {("mad", 1): d.RANK_MEDIAN_ABSOLUTE_DEVIATION, ("hits", 2): d.hits_at(2)}
 
 
 def check(result, mean, variance, tolerances=(1e-12, 1e-10)):
@@ -59,45 +40,36 @@ def check(result, mean, variance, tolerances=(1e-12, 1e-10)):
     assert result.variance == pytest.approx(float(variance), rel=tolerances[1], abs=1e-60)
 
 
-KINDS = [("power", p) for p in (-2, -1, -0.5, -0.1, 0, 0.01, 0.5, 0.99, 1, 1.01, 2, math.inf, -math.inf)]
-KINDS += [("inverse", p) for p in (-2, -0.7, 0, 0.3, 1, 2)]
-KINDS += [("hits", 2), ("variance", 1), ("variance", 0.5), ("median", 1), ("median", -1), ("mad", 1)]
-
-
 @settings(deadline=None, max_examples=60)
 @given(
-    kind_p=st.sampled_from(KINDS),
+    kind_p=st.sampled_from(list(DEFINITIONS)),
     tasks=st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 0.5, 1, 2, 3])), min_size=1, max_size=4),
     weighted=st.booleans(),
 )
 def test_live_enumeration(kind_p, tasks, weighted):
     N = [n for n, _ in tasks]
     weights = [w for _, w in tasks] if weighted and any(w for _, w in tasks) else None
-    check(DEFAULT_EXPECTATION.moments(definition(*kind_p), N, weights), *enumerated(*kind_p, N, weights))
+    check(DEFAULT_EXPECTATION.moments(DEFINITIONS[kind_p], N, weights), *enumerated(*kind_p, N, weights))
 
 
-MIXED = [8, 6, 5, 4, 8, 6, 2, 3, 8, 1]
-TEN_TASKS = [(MIXED, None), ([6, 5, 4, 3, 6, 5, 4, 3, 9, 9], [1, 2, 1, 2, 3, 1, 1, 1, 0.5, 2])]
-
-
-@pytest.mark.parametrize(("N", "weights"), TEN_TASKS, ids=["equal", "weighted"])
+@pytest.mark.parametrize(
+    ("N", "weights"),
+    [([8, 6, 5, 4, 8, 6, 2, 3, 8, 1], None), ([6, 5, 4, 3, 6, 5, 4, 3, 9, 9], [1, 2, 1, 2, 3, 1, 1, 1, 0.5, 2])],
+)
 def test_means_and_dispersion_of_ten_tasks_by_convolution(N, weights):
-    for kind, p in (("inverse", 1), ("power", 2)):
-        exact = convolved(
-            lambda r, v, p=p: (v * Fraction(r) ** p,),
-            lambda s, p=p, kind=kind: number(s) ** ((1 if kind == "power" else -1) / mpmath.mpf(p)),
-            N,
-            weights,
-        )
-        check(DEFAULT_EXPECTATION.moments(definition(kind, p), N, weights), *exact)
-    for p in (1, 0.5):
-        exact = convolved(lambda r, v: (v * r, v * r * r), lambda a, b, p=p: number(b - a * a) ** p, N, weights)
-        check(DEFAULT_EXPECTATION.moments(definition("variance", p), N, weights), *exact, tolerance("variance", p))
+    for metric, moments_of, g, tolerances in (
+        (("inverse", 1), lambda r, v: (v * r,), lambda s: 1 / number(s), (1e-12, 1e-10)),
+        (("power", 2), lambda r, v: (v * r * r,), lambda s: mpmath.sqrt(number(s)), (1e-12, 1e-10)),
+        (("variance", 1), lambda r, v: (v * r, v * r * r), lambda a, b: b - a * a, (1e-12, 1e-10)),
+        (("variance", 0.5), lambda r, v: (v * r, v * r * r), lambda a, b: mpmath.sqrt(number(b - a * a)), (1e-8, 1e-6)),
+    ):
+        got = DEFAULT_EXPECTATION.moments(DEFINITIONS[metric], N, weights)
+        check(got, *convolved(moments_of, g, N, weights), tolerances)
 
 
-@pytest.mark.parametrize("kind_p", KINDS, ids=str)
+@pytest.mark.parametrize("kind_p", DEFINITIONS, ids=str)
 def test_invariances(kind_p):
-    metric = definition(*kind_p)
+    metric = DEFINITIONS[kind_p]
     N, w = np.array([3, 5, 5, 2, 4, 3]), np.array([1.0, 2.0, 2.0, 0.5, 3.0, 1.0])
     order = np.random.default_rng(0).permutation(6)
     expected = DEFAULT_EXPECTATION.moments(metric, N, w)
@@ -108,8 +80,7 @@ def test_invariances(kind_p):
         CandidateCounts.of(np.append(N, 4), np.append(w, 0.0)),
         CandidateCounts.of(N.astype(np.int32), w.astype(np.float32)),
     ):
-        result = ExactExpectation().moments(metric, other)
-        check(result, expected.mean, expected.variance, (1e-13, 1e-13))
+        check(ExactExpectation().moments(metric, other), expected.mean, expected.variance, (1e-13, 1e-13))
     # the variance is exactly zero for constants alone
     assert DEFAULT_EXPECTATION.moments(metric, [1] * 49).variance == 0
     assert DEFAULT_EXPECTATION.moments(metric, [1] * 4, [1, 2, 3, 0.1]).variance == 0
@@ -145,12 +116,12 @@ def test_precomputed_ignores_the_tasks_at_hand():
         PrecomputedExpectation([0])
 
 
-@pytest.mark.parametrize("metric", [d.RANK_COUNT, d.TIE_RATE])
-@pytest.mark.parametrize("provider", [ExactExpectation(), MonteCarloExpectation(10), PrecomputedExpectation([4])])
-def test_no_null(metric, provider):
-    assert not provider.answers(metric)
-    with pytest.raises(ExpectationUnavailableError, match="no null"):
-        provider.moments(metric, [3])
+def test_no_null():
+    for provider in (ExactExpectation(), MonteCarloExpectation(10), PrecomputedExpectation([4])):
+        for metric in (d.RANK_COUNT, d.TIE_RATE):
+            assert not provider.answers(metric)
+            with pytest.raises(ExpectationUnavailableError, match="no null"):
+                provider.moments(metric, [3])
 
 
 @pytest.mark.parametrize(
@@ -174,22 +145,14 @@ def test_bad_counts(counts, weights, error):
         DEFAULT_EXPECTATION.moments(d.MEAN_RANK, counts, weights)
 
 
-# products small enough for exact distributions, but computed by quadrature: strategies without enumeration
-POWERS = [-3, -2, -1, -0.7, -0.5, -0.1, -0.01, 0.01, 0.1, 0.3, 0.4, 0.5, 0.9, 0.99, 1.01, 1.1, 1.5, 2, 3]
+SETS = [([2] * 16, None), ([6] * 6, None), ([90, 70], None)]
 
 
-@pytest.mark.parametrize(
-    ("N", "weights"),
-    [
-        ([3, 5, 2, 7, 8, 9, 4], None),
-        ([2] * 16, None),
-        ([4, 9, 5, 5], [1, 2, 0.5, 0.5]),
-        ([6] * 6, None),
-        ([90, 70], None),
-    ],
-)
+@pytest.mark.parametrize(("N", "weights"), [*SETS, ([3, 5, 2, 7, 8, 9, 4], None), ([4, 9, 5, 5], [1, 2, 0.5, 0.5])])
 def test_quadrature_of_powers(N, weights):
-    for p, sign in itertools.product(POWERS, (1, -1)):
+    """Products small enough for exact distributions, but computed by quadrature: strategies without enumeration."""
+    powers = (-3, -2, -1, -0.7, -0.5, -0.1, -0.01, 0.01, 0.1, 0.3, 0.4, 0.5, 0.9, 0.99, 1.01, 1.1, 1.5, 2, 3)
+    for p, sign in itertools.product(powers, (1, -1)):
         metric, counts = d.RankDefinition("m", f=d.Power(p), g=d.Power(sign / p)), CandidateCounts.of(N, weights)
         expected = enumeration(metric, counts)
         try:
@@ -200,11 +163,162 @@ def test_quadrature_of_powers(N, weights):
         check(result, expected.mean, expected.variance, (2e-13 if abs(p) > 0.09 else 1e-12, 1e-10))
 
 
-@pytest.mark.parametrize(
-    ("N", "weights"),
-    [([30, 20, 9], None), ([6] * 6, None), ([2] * 16, None), ([2] * 12 + [1] * 5, [1] * 8 + [3] * 9), ([90, 70], None)],
-)
+@pytest.mark.parametrize(("N", "weights"), [*SETS, ([30, 20, 9], None), ([2] * 12 + [1] * 5, [1] * 8 + [3] * 9)])
 def test_integral_of_the_standard_deviation(N, weights):
     counts = CandidateCounts.of(N, weights)
     result, expected = (f(d.RANK_STANDARD_DEVIATION, counts) for f in (rank_standard_deviation, enumeration))
     check(result, expected.mean, expected.variance, (1e-8, 1e-6))
+
+
+def filtered_counts(distinct, low, high, tasks, seed=0):
+    """Candidate counts of the shape of a filtered benchmark: so many distinct ones between two ends."""
+    random = np.random.default_rng(seed)
+    inner = random.choice(np.arange(low + 1, high), distinct - 2, replace=False)
+    values = np.r_[low, high, inner]
+    return CandidateCounts.of(np.r_[values, random.choice(values, tasks - distinct)])
+
+
+FB15K237 = filtered_counts(319, 10178, 14541, 40932)
+WN18RR = filtered_counts(107, 40434, 40943, 6268)
+
+
+@pytest.mark.parametrize("p", [-0.7, -0.5, 0.45, 0.5, 0.9, 0.99, 1.01, 1.1, 2, 2.5])
+@pytest.mark.parametrize("counts", [FB15K237, WN18RR], ids=["fb", "wn"])
+def test_laplace_and_gauss_agree(p, counts):
+    metric = d.power_mean_rank(p)
+    gauss = power_mean_by_gauss(metric, counts)
+    check(power_mean(metric, counts), gauss.mean, gauss.variance)
+
+
+def test_half_power_is_a_polynomial():
+    """M_(1/2) = (sum v sqrt r)^2: its mean needs two moments of sqrt r, added exactly."""
+    counts = FB15K237
+    sums = {}
+    for n in counts.num_candidates:
+        root = np.sqrt(np.arange(1, n + 1, dtype=np.longdouble))
+        sums[int(n)] = (root.mean(), (root**2).mean())
+    first, second = (np.array([sums[int(n)][k] for n in counts.num_candidates]) for k in (0, 1))
+    share = counts.count * counts.weight
+    mean = (share * first).sum() ** 2 + (share * counts.weight * (second - first**2)).sum()
+    assert DEFAULT_EXPECTATION.moments(d.power_mean_rank(0.5), counts).mean == pytest.approx(float(mean), rel=1e-13)
+
+
+@pytest.mark.parametrize(("n", "N"), [(41, 1000), (801, 14541), (6267, 40943)])
+def test_odd_median_of_equal_counts(n, N):
+    """P(median > x) is a binomial tail."""
+    tail = binom.cdf(n // 2, n, np.arange(N) / N)
+    mean = tail.sum()
+    variance = ((2 * (np.arange(N) - mean) + 1) * tail).sum() + mean**2
+    check(DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, [N] * n), mean, variance, (1e-11, 1e-9))
+    step = -1 / (np.arange(1, N) * np.arange(2, N + 1.0))
+    assert DEFAULT_EXPECTATION.moments(d.INVERSE_MEDIAN_RANK, [N] * n).mean == pytest.approx(
+        1 + (step * tail[1:]).sum(), rel=1e-11
+    )
+
+
+@pytest.mark.parametrize(("n", "N"), [(100, 2000), (400, 500)])
+def test_even_median_of_equal_counts(n, N):
+    """E gap^2 = sum over x, y of P(B_x = n/2 = B_y), all pairs one by one."""
+    m = n // 2
+    x, y = np.meshgrid(np.arange(1, N), np.arange(1, N), indexing="ij")
+    x, y = x[x <= y], y[x <= y]
+    joint = (1 - (y - x) / N) ** n * binom.pmf(m, n, x / (N - (y - x)))
+    gap = joint[x == y].sum()
+    square = 2 * joint.sum() - gap
+    variances, means = [], []
+    for j in (m, m + 1):
+        tail = binom.cdf(j - 1, n, np.arange(N) / N)
+        means.append(tail.sum())
+        variances.append(((2 * (np.arange(N) - tail.sum()) + 1) * tail).sum() + tail.sum() ** 2)
+    assert means[1] - means[0] == pytest.approx(gap, rel=1e-9)
+    variance = sum(variances) / 2 - (square - gap**2) / 4
+    check(DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, [N] * n), sum(means) / 2, variance, (1e-11, 1e-9))
+
+
+def test_standard_deviation_routes_meet(monkeypatch):
+    counts = filtered_counts(40, 300, 500, 700)
+    by_moments = rank_standard_deviation(d.RANK_STANDARD_DEVIATION, counts)
+    monkeypatch.setattr("torchrankmetrics.null.expectation.variance._CONCENTRATED", 0.0)
+    by_integral = rank_standard_deviation(d.RANK_STANDARD_DEVIATION, counts)
+    check(by_integral, by_moments.mean, by_moments.variance, (1e-10, 1e-6))
+
+
+def test_standard_deviation_of_two_tasks():
+    """|r_1 - r_2| / 2: (N^2 - 1) / (6 N) on average; wider than any enumeration."""
+    N = 20_000
+    mean = (N * N - 1) / (6 * N)
+    got = DEFAULT_EXPECTATION.moments(d.RANK_STANDARD_DEVIATION, [N, N])
+    check(got, mean, (N * N - 1) / 24 - mean**2, (1e-6, 1e-5))
+
+
+def test_weights_with_many_values():
+    """Weights that differ in the 13th digit take the route of general weights and give what equal weights give."""
+    weights = np.where(np.arange(2000) % 2, 1.0, 1.0 + 1e-13)
+    N = np.random.default_rng(0).choice([900, 950, 1000], 2000)
+    for metric in (
+        *(d.INVERSE_MEAN_RANK, d.HARMONIC_MEAN_RANK, d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK),
+        *(d.power_mean_rank(2), d.power_mean_rank(0.5), d.RANK_STANDARD_DEVIATION),
+    ):
+        equal = DEFAULT_EXPECTATION.moments(metric, N)
+        check(DEFAULT_EXPECTATION.moments(metric, N, weights), equal.mean, equal.variance, (1e-11, 1e-9))
+
+
+def rank_moments(N):
+    return mpmath.mpf(N + 1) / 2, mpmath.mpf(N - 1) * (N + 1) / 12
+
+
+def inverse_moments(N):
+    harmonic, squares = mpmath.harmonic(N), mpmath.pi**2 / 6 - mpmath.psi(1, mpmath.mpf(N) + 1)
+    return harmonic / N, squares / N - (harmonic / N) ** 2
+
+
+def mean_power(N, s):
+    """E[r^s] by Euler and Maclaurin, or by H_N / N at s = -1."""
+    if N <= 200:
+        return mpmath.fsum(mpmath.mpf(r) ** s for r in range(1, N + 1)) / N
+    if s == -1:
+        return inverse_moments(N)[0]
+    N = mpmath.mpf(N)
+    total = mpmath.zeta(-s) + N ** (s + 1) / (s + 1) + N**s / 2
+    for k in range(1, 25):
+        total += mpmath.bernoulli(2 * k) / mpmath.factorial(2 * k) * mpmath.ff(s, 2 * k - 1) * N ** (s - 2 * k + 1)
+    return total / N
+
+
+def check_digits(got, mean, variance):
+    assert abs(got.mean / mean - 1) <= 3e-14
+    assert abs(got.variance / variance - 1) <= 1e-13
+
+
+OF_THE_RANK = [d.MEAN_RANK, d.HARMONIC_MEAN_RANK, d.GEOMETRIC_MEAN_RANK, d.MEDIAN_RANK]
+OF_THE_RANK += [d.power_mean_rank(p) for p in (-3, -2, -1.5, -0.5, 0.5, 0.9, 1.01, 1.5, 2, 3, math.inf, -math.inf)]
+OF_ITS_INVERSE = [d.MEAN_RECIPROCAL_RANK, d.INVERSE_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK, d.INVERSE_MEDIAN_RANK]
+
+
+@pytest.mark.parametrize(
+    ("metric", "exact"),
+    [*((one, rank_moments) for one in OF_THE_RANK), *((one, inverse_moments) for one in OF_ITS_INVERSE)],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_one_task_has_the_moments_of_its_rank_or_its_inverse(metric, exact):
+    for N in (2, 3, 64, 65, 1000, 14541, 10**6, 10**9, 10**12, 2**53, 2**61):
+        check_digits(DEFAULT_EXPECTATION.moments(metric, [N]), *exact(N))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 20, 50, 10**5])
+@pytest.mark.parametrize("counts", [[2], [64], [14541], [10**9], [2**61], [2, 10**9]], ids=str)
+def test_geometric_means_of_few_tasks_with_many_candidates(counts, n):
+    share = mpmath.mpf(1) / (n * len(counts))
+    for metric, s in ((d.GEOMETRIC_MEAN_RANK, share), (d.INVERSE_GEOMETRIC_MEAN_RANK, -share)):
+        mean, square = (mpmath.fprod(mean_power(N, k * s) ** n for N in counts) for k in (1, 2))
+        got = DEFAULT_EXPECTATION.moments(metric, CandidateCounts.of(counts, count=np.full(len(counts), n)))
+        check_digits(got, mean, square - mean**2)
+
+
+@pytest.mark.parametrize("n", [1, 3, 1000])
+@pytest.mark.parametrize("metric", [d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK], ids=lambda one: one.name)
+def test_a_constant_scorer_has_the_null_mean_at_any_number_of_candidates(metric, n):
+    for N in (10, 10**6, 10**9, 2**61):
+        counts = np.full(n, N)
+        constant = metric.value(RankSample(np.ones_like(counts), counts, counts), "expected")
+        assert constant == pytest.approx(DEFAULT_EXPECTATION.moments(metric, counts).mean, rel=3e-14)

@@ -2,44 +2,36 @@
 
 import itertools
 import math
+import operator
+import warnings
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 
+import torchrankmetrics as trm
+from exact_distributions import sum_distribution, upper_tails
 from fuzzing import cases
 from torchrankmetrics import evaluate
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value
+from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value, p_value_bracket
 
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
 DCG_AT_2 = d.RankDefinition("dcg_at_2", f=lambda r: torch.where(r <= 2, 1 / torch.log2(1 + r), 0.0))
 WAVES = d.RankDefinition("waves", f=lambda r: torch.sin(2 * r), optimum=1.0, higher_is_better=True)
 SQUASHED = d.RankDefinition("squashed", f=lambda r: -r.log(), g=lambda x: torch.tanh(x / 4))
-MEANS = [
-    d.MEAN_RANK,
-    d.MEAN_RECIPROCAL_RANK,
-    d.hits_at(1),
-    d.hits_at(2),
-    d.INVERSE_MEAN_RANK,
-    d.HARMONIC_MEAN_RANK,
-    d.GEOMETRIC_MEAN_RANK,
-    d.INVERSE_GEOMETRIC_MEAN_RANK,
-    d.power_mean_rank(2),
-    d.power_mean_rank(-0.5),
-    DCG,
-    DCG_AT_2,
-    WAVES,
-    SQUASHED,
-]
+STEPS = d.RankDefinition("steps", f=lambda r: 1.0 * (r <= 1) + 0.5 * (r <= 10) + 0.3 * (r <= 100))
+MEANS = [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(1), d.hits_at(2), d.INVERSE_MEAN_RANK, d.HARMONIC_MEAN_RANK]
+MEANS += [d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK, d.power_mean_rank(2), d.power_mean_rank(-0.5), DCG]
+MEANS += [DCG_AT_2, WAVES, SQUASHED]
 EXTREMES = [d.power_mean_rank(math.inf), d.power_mean_rank(-math.inf)]
 WITHOUT = [d.MEDIAN_RANK, d.RANK_VARIANCE, d.RANK_STANDARD_DEVIATION, d.RANK_COUNT, d.TIE_RATE]
 
 
-def name(definition):
-    return definition.name
+name = operator.attrgetter("name")
 
 
 def values(definition, ranks, weights):
@@ -51,23 +43,8 @@ def values(definition, ranks, weights):
     return definition.g(torch.from_numpy(mean)).numpy()
 
 
-def check_by_enumeration(definition, N, weights=None):
-    used = [1.0] * len(N) if weights is None else weights
-    outcomes = np.array(list(itertools.product(*[range(1, n + 1) for n in N])), float)
-    all_values = values(definition, outcomes, used)
-    for x in np.unique(all_values):
-        near = 1e-10 * abs(x) + 1e-14
-        good = all_values >= x - near if definition.higher_is_better else all_values <= x + near
-        assert p_value(definition, x, N, weights) == pytest.approx(good.mean(), rel=1e-8)
-
-
-SMALL = [
-    ([1, 4, 1, 2], None),
-    ([5, 5, 5], None),
-    ([2, 3, 4], [1.0, 2.0, 0.5]),
-    ([4, 3, 2, 4], [0.3, 0.0, 0.9, 0.7]),
-    ([3, 3, 2, 2, 2], [1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3]),
-]
+SMALL = [([1, 4, 1, 2], None), ([5, 5, 5], None), ([2, 3, 4], [1.0, 2.0, 0.5]), ([4, 3, 2, 4], [0.3, 0.0, 0.9, 0.7])]
+SMALL += [([3, 3, 2, 2, 2], [1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])]
 
 
 @pytest.mark.parametrize("definition", MEANS + EXTREMES, ids=name)
@@ -76,7 +53,16 @@ def test_every_attained_value_by_enumeration(definition, N, weights):
     if definition in EXTREMES and weights is not None:
         N = [n for n, w in zip(N, weights, strict=True) if w > 0]
         weights = None
-    check_by_enumeration(definition, N, weights)
+    outcomes = np.array(list(itertools.product(*[range(1, n + 1) for n in N])), float)
+    all_values = values(definition, outcomes, weights or [1.0] * len(N))
+    for x in np.unique(all_values):
+        near = 1e-10 * abs(x) + 1e-14
+        good = all_values >= x - near if definition.higher_is_better else all_values <= x + near
+        assert p_value(definition, x, N, weights) == pytest.approx(good.mean(), rel=1e-8)
+    worst, best = sorted((all_values.min(), all_values.max()), reverse=not definition.higher_is_better)
+    step = 0.01 if definition.higher_is_better else -0.01
+    assert log_p_value(definition, best + step, N, weights) == -math.inf
+    assert p_value(definition, worst, N, weights) == p_value(definition, worst - step, N, weights) == 1
 
 
 def logarithm(ways, total):
@@ -94,10 +80,8 @@ def test_mean_rank_by_integer_convolution(N):
         exact = logarithm(at_most[j], total)
         assert log_p_value(d.MEAN_RANK, (j + len(N)) / len(N), N) == pytest.approx(exact, rel=1e-8, abs=1e-8)
         # a half-integer sum (ties) is as good as the next worse integer, no better
-        if j:
-            assert log_p_value(d.MEAN_RANK, (j + len(N) - 0.5) / len(N), N) == pytest.approx(
-                logarithm(at_most[j - 1], total), rel=1e-8, abs=1e-8
-            )
+        half = log_p_value(d.MEAN_RANK, (j + len(N) - 0.5) / len(N), N)
+        assert half == (pytest.approx(logarithm(at_most[j - 1], total), rel=1e-8, abs=1e-8) if j else -math.inf)
 
 
 @pytest.mark.parametrize(("N", "k"), [([40943] * 60, 1), ([3, 14, 1, 7, 20] * 12, 3), ([10**6] * 50, 10)], ids=str)
@@ -131,20 +115,18 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
 
-COUNTS = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
-
-
 @pytest.mark.parametrize(
     "definition", [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(3), d.GEOMETRIC_MEAN_RANK], ids=name
 )
 def test_order_and_splitting_of_tasks_do_not_matter(definition):
+    counts = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
     weights = np.repeat([1.0, 2.0, 3.0], 77)
-    ranks = np.random.default_rng(0).integers(1, COUNTS + 1).astype(float)
+    ranks = np.random.default_rng(0).integers(1, counts + 1).astype(float)
     value = float(values(definition, ranks[None], weights)[0])
-    expected = log_p_value(definition, value, COUNTS, weights)
-    order = np.random.default_rng(1).permutation(len(COUNTS))
-    assert log_p_value(definition, value, COUNTS[order], 7 * weights[order]) == pytest.approx(expected, rel=1e-8)
-    split = CandidateCounts.of(np.r_[COUNTS, 99], np.r_[weights, 0.0])
+    expected = log_p_value(definition, value, counts, weights)
+    order = np.random.default_rng(1).permutation(len(counts))
+    assert log_p_value(definition, value, counts[order], 7 * weights[order]) == pytest.approx(expected, rel=1e-8)
+    split = CandidateCounts.of(np.r_[counts, 99], np.r_[weights, 0.0])
     assert log_p_value(definition, value, split) == pytest.approx(expected, rel=1e-8)
 
 
@@ -159,19 +141,6 @@ def test_an_observed_value_counts_in_any_order_of_summation(definition):
     assert len(sums) > 2
     found = [log_p_value(definition, s, [3] * 60, weights) for s in sums]
     assert np.ptp(found) < 1e-6
-
-
-@pytest.mark.parametrize("definition", MEANS[:11], ids=name)
-def test_ends_and_impossible_values(definition):
-    N = [5, 7, 7]
-    ranks = np.array([[1.0, 1, 1], [5, 7, 7]])
-    best, worst = values(definition, ranks, [1.0, 1, 1])
-    beyond = best + 0.01 if definition.higher_is_better else best - 0.01
-    assert log_p_value(definition, beyond, N) == -math.inf
-    hits = {"hits_at_2": 2}.get(definition.name, 1)
-    assert p_value(definition, best, N) == pytest.approx(hits**3 / 245, rel=1e-12)
-    assert p_value(definition, worst, N) == 1
-    assert p_value(definition, worst - 0.01 if definition.higher_is_better else worst + 0.01, N) == 1
 
 
 @pytest.mark.parametrize("definition", [d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)], ids=name)
@@ -192,19 +161,13 @@ def test_which_metrics_have_a_p_value():
     assert not has_p_value(d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False))
 
 
-@pytest.mark.parametrize(
-    ("value", "counts", "tolerance", "message"),
-    [
-        (math.nan, [3], 1e-9, "nan"),
-        (1.0, [3], -1e-9, "tolerance"),
-        (1.0, [3], 0.1, "tolerance"),
-        (1.0, [0], 1e-9, "at least 1"),
-        (1.0, [], 1e-9, "empty|integers"),
-    ],
-)
-def test_bad_input(value, counts, tolerance, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        log_p_value(d.MEAN_RANK, value, counts, tolerance=tolerance)
+def test_bad_input():
+    for value, counts, tolerance, message in (
+        *((math.nan, [3], 1e-9, "nan"), (1.0, [3], -1e-9, "tolerance"), (1.0, [3], 0.1, "tolerance")),
+        *((1.0, [0], 1e-9, "at least 1"), (1.0, [], 1e-9, "empty|integers")),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            log_p_value(d.MEAN_RANK, value, counts, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("pair", [("p_mr", "p_imr"), ("p_mrr", "p_hmr"), ("p_gmr", "p_igmr")])
@@ -216,9 +179,6 @@ def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
         ranks = np.minimum((N * rng.random(len(N)) ** 2).astype(int) + 1, N)
         first, second = evaluate(ranks, N, list(pair)).values()
         assert first == second
-
-
-STEPS = d.RankDefinition("steps", f=lambda r: 1.0 * (r <= 1) + 0.5 * (r <= 10) + 0.3 * (r <= 100))
 
 
 @pytest.mark.parametrize(
@@ -265,3 +225,189 @@ def test_hits_with_random_integer_weights_by_convolution(sum_, n):
     got = p_value(d.hits_at(10), sum_ / weights.sum(), N, weights)
     assert got >= (1 - below.sum()) * (1 - 1e-6)
     assert got == pytest.approx(1 - below.sum(), rel=1e-2)
+
+
+MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
+# a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
+EXACT = {
+    "mr": (d.MEAN_RANK, lambda r: Fraction(r), False),
+    "imr": (d.INVERSE_MEAN_RANK, lambda r: Fraction(r), False),
+    "mrr": (MRR, lambda r: Fraction(1, r), True),
+    "hmr": (d.HARMONIC_MEAN_RANK, lambda r: Fraction(1, r), True),
+    "hits": (d.hits_at(3), lambda r: Fraction(r <= 3), True),
+    "quadratic": (d.power_mean_rank(2), lambda r: Fraction(r**2), False),
+    "cubic": (d.power_mean_rank(3), lambda r: Fraction(r**3), False),
+    "p_minus_2": (d.power_mean_rank(-2), lambda r: Fraction(1, r**2), True),
+}
+
+
+def of_mean(definition, mean):
+    return float(definition.g(torch.tensor(float(mean), dtype=torch.float64)))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    key=st.sampled_from(sorted(EXACT)),
+    tasks=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4000)), min_size=1, max_size=4),
+    single=st.booleans(),
+)
+def test_any_weights_by_their_rational_distribution(key, tasks, single):
+    N, units = zip(*tasks, strict=True)
+    weights = [Fraction(float(np.float32(u / 1000))) if single else Fraction(u, 8) for u in units]
+    definition, f, larger = EXACT[key]
+    total = sum(weights)
+    tails = list(upper_tails(sum_distribution(N, weights, f), larger))
+    for x, exact in tails[:: max(1, len(tails) // 6)]:
+        got = log_p_value(definition, of_mean(definition, x / total), N, [float(w) for w in weights])
+        assert got >= math.log(exact) - 1e-9
+        # what counts as tied with x is what lies within the rounding of weights
+        near = Fraction(1, 2**19) * (abs(x) + total)
+        reached = [p for y, p in tails if (y >= x - near if larger else y <= x + near)]
+        assert got <= math.log(max(reached)) + 1e-9
+
+
+def integer_tails(steps, n):
+    """(sum, log P(at least it)) of n draws from integers, exactly, the largest sum first; every 20th below 1/2."""
+    ways = np.array([1], dtype=object)
+    for _ in range(n):
+        new = np.zeros(len(ways) + max(steps), dtype=object)
+        for x in steps:
+            new[x : x + len(ways)] += ways
+        ways = new
+    above, total = 0, len(steps) ** n
+    for i, x in enumerate(np.flatnonzero(ways)[::-1].tolist()):
+        above += ways[x]
+        if i % 20 == 0 and 2 * above < total:
+            yield x, math.log(above) - math.log(total)
+
+
+@pytest.mark.parametrize(
+    ("definition", "steps", "n"),
+    [
+        (MRR, [60, 30, 20, 15, 12, 10], 90),  # N = 6, in units of 1/60
+        (d.power_mean_rank(3), [124, 117, 98, 61, 0], 40),  # N = 5, by how much r^3 falls short of 125, less one
+        (d.power_mean_rank(-2), [144, 36, 16, 9], 40),
+    ],
+    ids=["mrr", "cubic", "p_minus_2"],
+)
+def test_far_tails_by_integer_convolution(definition, steps, n):
+    worst = 0.0
+    for x, exact in integer_tails(steps, n):
+        mean = {3: 125 - x / n, -1: x / n / 60, -2: x / n / 144}[definition.f.p]
+        got = log_p_value(definition, of_mean(definition, mean), [len(steps)] * n)
+        assert got == pytest.approx(exact, abs=1e-7)
+        worst = min(worst, exact)
+    assert worst < math.log(1e-20)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_constant_has_p_one(weighted):
+    weights = np.random.default_rng(0).random(49) + 0.01 if weighted else None
+    maximum = d.power_mean_rank(math.inf)
+    for definition in (d.hits_at(10), d.MEAN_RANK, MRR, GMR, d.power_mean_rank(3), maximum, d.hits_at(1)):
+        N = [4 if definition.name == "hits_at_10" else 1] * 49
+        for value in (1.0, 1.0 if definition is maximum else 1 - 1e-15):
+            assert log_p_value(definition, value, N, weights) == 0.0
+    with warnings.catch_warnings(action="ignore"):
+        values = trm.evaluate([1] * 49, 4, ["p_hits@10", "z_hits@10"], weight=weights)
+    assert values["p_hits_at_10"] == trm.adjust(1.0, "hits@10", [4] * 49, view="p_value") == 1.0
+    assert math.isnan(values["z_hits_at_10"])
+
+
+@pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(2), d.power_mean_rank(2)], ids=name)
+@pytest.mark.parametrize("n", [8, 30])
+def test_nearly_equal_weights_are_equal(definition, n):
+    rng = np.random.default_rng(n)
+    weights, ranks = 1 + 1e-7 * rng.random(n), rng.integers(1, 6, n)
+    f = definition.f(torch.from_numpy(ranks.astype(float))).numpy()
+    equal = p_value(definition, of_mean(definition, f.mean()), [5] * n)
+    got = p_value(definition, of_mean(definition, f @ weights / weights.sum()), [5] * n, weights)
+    assert got >= equal * (1 - 1e-9)
+    assert got == pytest.approx(equal, rel=1e-4)
+
+
+def test_values_within_the_tolerance_of_the_worst_are_reached():
+    assert p_value(MRR, 1 / (2 * 10**9 - 1), [2 * 10**9]) == 1
+    assert log_p_value(MRR, 1 / 49990, [50000], tolerance=1e-3) == 0
+    assert p_value(MRR, 1 / 49990, [50000]) == pytest.approx(0.9998, rel=1e-6)
+
+
+@pytest.mark.parametrize(("N", "n", "value"), [(14505, 200, 1.5), (1000, 130, 1.2), (300, 1000, 1.2)])
+def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
+    """The number of ways to reach a sum of n squares, among N^n outcomes."""
+    most = math.floor(n * value**2 * (1 + 1e-12))
+    squares = [r * r for r in range(1, N + 1) if n - 1 + r * r <= most]
+    ways = {0: 1}
+    for left in range(n - 1, -1, -1):
+        new: dict[int, int] = {}
+        for total, number in ways.items():
+            for square in squares:
+                if total + square + left > most:
+                    break
+                new[total + square] = new.get(total + square, 0) + number
+        ways = new
+    exact = math.log(sum(ways.values())) - n * math.log(N)
+    assert log_p_value(d.power_mean_rank(2), value, [N] * n) == pytest.approx(exact, abs=1e-6)
+
+
+@pytest.mark.parametrize("definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=name)
+@pytest.mark.parametrize("counts", [[40_000] * 500, [100, 40_000] * 50, [183_098] * 3], ids=["equal", "mixed", "few"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_perfect_model_has_the_probability_of_its_ranks(definition, counts, weighted):
+    weight = np.random.default_rng(0).random(len(counts)) + 0.1 if weighted else None
+    if definition.name == "power_mean_rank_4":
+        counts = [min(n, 1000) for n in counts]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log_p = log_p_value(definition, 1.0, counts, weight=weight)
+    best = 10 if definition.name == "hits_at_10" else 1  # how many ranks have the best value
+    assert log_p == pytest.approx(-sum(math.log(n / best) for n in counts), rel=1e-12)
+
+
+SQUARES = d.power_mean_rank(2)
+SIZES = [65_536, 10**6, 10**9]
+SHARES = [1e-6, 0.02, 0.5, 0.9, 0.999]
+
+
+@pytest.mark.parametrize("N", SIZES, ids=str)
+@pytest.mark.parametrize("share", SHARES)
+def test_one_task_has_the_share_of_its_rank(N, share):
+    rank = max(1, round(share * N))
+    # how many ranks are as good as tied: sums of reciprocals are known to 4e-15, sums of squares to 4e-15 N^2
+    ties = {MRR: 4e-15 * rank**2, GMR: 1e-7 * rank, SQUARES: 4e-15 * N**2 / rank}
+    for definition, value in ((MRR, 1 / rank), (GMR, float(rank)), (SQUARES, float(rank))):
+        got = p_value(definition, value, [N]) * N
+        assert rank * (1 - 1e-9) <= got <= rank * (1 + 1e-8) + 2 * ties[definition] + 1
+
+
+@pytest.mark.parametrize("N", [10**6, 10**9], ids=str)
+@pytest.mark.parametrize("n", [1, 3, 40])
+def test_a_value_next_to_the_worst_has_the_probability_of_being_reached(N, n):
+    # reciprocals of the worst ranks grow by about 1 / N^2 from one to the next: distances of n ranks that add up to < k
+    k = N // 1000
+    value = (n - 1) / n / N + 1 / n / (N - k)
+    missed = math.comb(k - 1 + n, n) / N**n
+    got = p_value(MRR, value, [N] * n)
+    assert (1 - missed) * (1 - 1e-9) <= got <= 1
+
+
+def test_thousand_weights_among_a_million_candidates_by_simulation():
+    rng = np.random.default_rng(0)
+    N, weights = rng.integers(500_000, 1_500_000, 1000), rng.random(1000) + 0.5
+    weights /= weights.sum()
+    means = np.concatenate([(1 / np.ceil(rng.random((500, 1000)) * N)) @ weights for _ in range(20)])
+    for share in (0.9, 0.1):
+        error = math.sqrt(share * (1 - share) / len(means))
+        assert share - 4 * error <= p_value(MRR, np.quantile(means, 1 - share), N, weights) <= 1.03 * share + 4 * error
+
+
+@pytest.mark.parametrize("ranks", [(200, 1500, 1800), (300, 1000, 1500), (400, 1000, 1000)])
+def test_reciprocal_ranks_of_three_tasks_by_counting_all_ranks(ranks):
+    N = (4100, 4500, 5000)
+    total = sum(1 / r for r in ranks)
+    rest = total * (1 - 1e-13) - np.add.outer(1 / np.arange(1, N[0] + 1), 1 / np.arange(1, N[1] + 1))
+    reached = np.floor(np.minimum(1 / np.maximum(rest, 1 / N[2]), N[2]))
+    exact = math.log(reached.sum()) - math.log(math.prod(N))
+    low, high = p_value_bracket(MRR, total / 3, N)
+    assert low - 1e-6 <= exact <= high + 1e-6
+    assert high - low < 1e-3

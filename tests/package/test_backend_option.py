@@ -34,11 +34,8 @@ def of_pykeen(backend):
 
 
 def of_ogb(backend):
-    return (
-        ogb.Evaluator("ogbl-wikikg2")
-        .eval({"y_pred_pos": SCORES[:, 0], "y_pred_neg": SCORES[:, 1:]}, backend=backend)
-        .ranks
-    )
+    predictions = {"y_pred_pos": SCORES[:, 0], "y_pred_neg": SCORES[:, 1:]}
+    return ogb.Evaluator("ogbl-wikikg2").eval(predictions, backend=backend).ranks
 
 
 def scored(query, *_):

@@ -21,9 +21,7 @@ results = load_script(DOCS / "results.py")
 
 
 @pytest.mark.parametrize(("block", "shown"), BLOCKS, ids=range(len(BLOCKS)))
-def test_blocks_of_the_readme_run_when_copied_alone(
-    block: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_blocks_of_the_readme_run_when_copied_alone(block, shown, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out == shown
@@ -121,14 +119,8 @@ def test_links_lead_somewhere_and_numbers_are_shown_in_full(page: Path) -> None:
             assert anchor in anchors, target
 
 
-@pytest.mark.parametrize(
-    ("want", "got", "same"),
-    [
-        ("mrr 0.500 of 3", "mrr 0.510 of 3", True),
-        ("mrr 0.500 of 3", "mrr 0.560 of 3", False),
-        ("mrr 0.500 of 3", "mrr 0.500 of 4", False),
-        ("0.1 0.2", "0.1", False),
-    ],
-)
-def test_numbers_of_pages_are_compared_within_a_share(want: str, got: str, same: bool) -> None:
-    assert load_script(ROOT / "conftest.py").Numbers(0.1).check_output(want, got, 0) is same
+def test_numbers_of_pages_are_compared_within_a_share() -> None:
+    numbers = load_script(ROOT / "conftest.py").Numbers(0.1)
+    assert numbers.check_output("mrr 0.500 of 3", "mrr 0.510 of 3", 0) is True
+    for want, got in (("mrr 0.500", "mrr 0.560"), ("mrr 0.500 of 3", "mrr 0.500 of 4"), ("0.1 0.2", "0.1")):
+        assert numbers.check_output(want, got, 0) is False

@@ -74,10 +74,8 @@ def strictly_anti_monotone(name, view):
     counts = [3, 4, 3]
     larger_is_better = view in ("adjusted_index", "z_score") or METRICS[name].better == "higher"
     sign = 1 if larger_is_better else -1
-    values = {
-        ranks: sign * value(name, view, list(ranks), counts)
-        for ranks in itertools.product(*(range(1, n + 1) for n in counts))
-    }
+    vectors = itertools.product(*(range(1, n + 1) for n in counts))
+    values = {ranks: sign * value(name, view, list(ranks), counts) for ranks in vectors}
     strict = True
     for ranks, i in itertools.product(values, range(3)):
         worse = (*ranks[:i], ranks[i] + 1, *ranks[i + 1 :])

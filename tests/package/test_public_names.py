@@ -1,17 +1,27 @@
-"""Every public name completes and is in the reference; metrics have one row each in the docs."""
+"""Public names: completion, the reference, docstrings, signatures; metrics have one row each in the docs."""
 
 import importlib
+import inspect
+import pickle
 import re
 import rlcompleter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 import torchrankmetrics
+from public_metrics import METRIC_CLASSES
 from scripts import ROOT, forked
+from torchrankmetrics import HitsAtK, RankMetric
 from torchrankmetrics.definitions.protocol import VIEWS
+from torchrankmetrics.metrics.named import _HOST_OPTIONS, NamedMetric
 from torchrankmetrics.metrics.registry import all_names, as_measure
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
 NAMES = {name for name in torchrankmetrics.__all__ if name != "__version__"}
-MODULES = ("audit", "datasets", "definitions", "inference", "kg", "null")
-MODULES += ("plots", "queries", "ranking", "sequential", "study")
+MODULES = {"audit", "datasets", "definitions", "inference", "kg", "null"}
+MODULES |= {"plots", "queries", "ranking", "sequential", "study"}
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 PATHS = re.findall(r"^   ([A-Za-z][\w.]*)$", REFERENCE, re.MULTILINE)
 QUIET = """
@@ -42,7 +52,7 @@ def test_every_public_name_completes() -> None:
 def test_the_reference_has_every_public_name() -> None:
     assert len(set(PATHS)) == len(PATHS)
     documented = {*PATHS, *re.findall(r"`(\w+)`", REFERENCE)}
-    public_names = NAMES - {*MODULES, "integrations"}
+    public_names = NAMES - MODULES - {"integrations"}
     for module in MODULES:
         own = importlib.import_module(f"torchrankmetrics.{module}").__all__
         public_names |= {f"{module}.{name}" for name in own if not {name, f"{module}.{name}"} & documented}
@@ -64,3 +74,96 @@ def test_the_page_of_metrics_has_every_name_with_its_direction_and_views() -> No
 def test_nothing_warns_when_every_warning_is_an_error() -> None:
     result = forked("-c", QUIET, cwd=ROOT, anew=["torchrankmetrics"])
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+def public(path: str) -> Any:
+    *parents, name = f"torchrankmetrics.{path}".split(".")
+    return getattr(importlib.import_module(".".join(parents)), name)
+
+
+def documented(path: str) -> Iterator[tuple[str, Any]]:
+    """A function; or a class and its methods, except overrides, which share the docstring of the base."""
+    value = public(path)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        yield path, value
+    if inspect.isclass(value):
+        for name, member in vars(value).items():
+            method = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            inherited = any(name in vars(base) for base in value.__mro__[1:])
+            if inspect.isfunction(method) and not name.startswith("_") and not inherited:
+                yield f"{path}.{name}", method
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path != "RankMetricWarning"])
+def test_docstrings_are_complete(path: str) -> None:
+    for name, value in documented(path):
+        text = inspect.getdoc(value) or ""
+        assert re.match(r"[^\n]+\.(\n|$)", text), f"{name}: the first line is one sentence"
+        if name.count(".") > 1 or getattr(value, "_is_protocol", False):
+            continue  # not built by users
+        for parameter in set(inspect.signature(value).parameters) - {"self", "cls"}:
+            entry = re.search(rf"^ +(\**\w+, )*\**{parameter}(, \**\w+)* \((.+?)\):", text, re.MULTILINE)
+            assert entry, f"{name}: {parameter} has no entry 'name (type, default)'"
+        if inspect.isroutine(value) and inspect.signature(value).return_annotation not in (None, "None"):
+            assert re.search(r"^(Returns:|Yields:|Return )", text, re.MULTILINE) or text.startswith("Yield"), name
+
+
+def test_functions_and_metrics_have_an_example() -> None:
+    needs_files_or_hosts = {"plots.critical_difference", "plots.group_differences", "study.verify"}
+    missing = {
+        path
+        for path in PATHS
+        if (inspect.isroutine(value := public(path)) or path.startswith("Rank") or path.endswith("Rank"))
+        and not path.startswith("integrations.")
+        and ">>>" not in (inspect.getdoc(value) or "")
+    }
+    assert missing - needs_files_or_hosts == {"RankMetricWarning"}, missing
+    assert torchrankmetrics.__doc__
+
+
+every_class = pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)
+
+
+@every_class
+def test_the_help_of_a_metric_class_has_input_output_and_an_example(kind: type[RankMetric]) -> None:
+    rest = (inspect.getdoc(kind) or "").split("As input to ``update`` the metric accepts:\n")[1]
+    outputs, example = rest.split("As output of ``compute`` the metric returns:\n")[1].split("Example:\n")
+    assert "value (Tensor): 0-d float64" in outputs
+    assert f">>> from torchrankmetrics import {kind.__name__}\n" in example
+
+
+@every_class
+def test_the_signature_of_a_metric_class_has_all_arguments_that_it_accepts(kind: type[RankMetric]) -> None:
+    parameters = inspect.signature(kind).parameters
+    assert all(one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) for one in parameters.values())
+    number = {name: 3 for name, one in parameters.items() if one.default is one.empty}
+    given = {name: one.default for name, one in parameters.items()} | number
+    assert kind(**given).key == kind(**number).key
+    wanted = {*list(inspect.signature(RankMetric).parameters)[1:-1], *_HOST_OPTIONS}
+    assert parameters.keys() - {"k", "p"} <= wanted
+    other = {"view": "normalized", "rank_type": "optimistic", "side": "tail", "average": "macro", "storage": "counts"}
+    other |= {"expectation": DEFAULT_EXPECTATION, "process_group": None, "dist_sync_fn": print}
+    other |= {"distributed_available_fn": bool}
+    for name in wanted - parameters.keys():
+        with pytest.raises(ValueError, match=f"but {name}="):
+            kind(**number, **{name: "base"})
+    for name in wanted & parameters.keys():
+        if not (name == "view" and kind(**number).higher_is_better is None):
+            assert kind(**number, **{name: other.get(name, True)}).key
+    with pytest.raises((TypeError, ValueError), match="wheels"):
+        kind(**number, wheels=4)
+
+
+def test_metric_classes_are_in_the_registry_and_can_be_inherited_and_pickled() -> None:
+    names = {kind.metric_name for kind in METRIC_CLASSES if issubclass(kind, NamedMetric)}
+    assert {name for name in names if not re.match("amr|adjusted_|z_", name)} <= all_names().keys()
+
+    class Own(HitsAtK):
+        """Hits at 3."""
+
+        def __init__(self) -> None:
+            super().__init__(3)
+
+    assert not inspect.signature(Own).parameters
+    assert Own().key == "hits_at_3"
+    assert pickle.loads(pickle.dumps(HitsAtK(3, side="tail"))).key == "tail_hits_at_3"

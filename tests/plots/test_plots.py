@@ -1,5 +1,6 @@
 """Axes, labels and series of plots; drawn values against counting by hand."""
 
+import itertools
 import re
 import sys
 import warnings
@@ -57,13 +58,10 @@ def chance_at_most(x: float, candidates: list[int]) -> float:
 def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None:
     fig, ax = plots.rank_ecdf(models)
     assert fig is ax.figure
-    assert ax.get_xscale() == "log"
-    assert ax.get_xlabel() == "rank x (realistic)"
+    assert (ax.get_xscale(), ax.get_xlabel(), ax.get_xlim()) == ("log", "rank x (realistic)", (1, 14))
     assert "share of tasks" in ax.get_ylabel()
     assert [line.get_label() for line in ax.lines] == ["a", "b", "chance"]
-    assert ax.get_xlim() == (1, 14)
-    for line in ax.lines:
-        assert line.get_drawstyle() == "steps-post"
+    assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
     for model, line in zip(RANKS, ax.lines, strict=False):
         x, y = line.get_data()
         assert list(x) == sorted(x)
@@ -116,9 +114,8 @@ def test_datasets_show_the_three_views_of_one_metric(models: dict[str, RankColle
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["a", "b", "chance"]
     expected = {"small": CANDIDATES, "large": [5000] * 4}
     chance = [np.mean([np.mean(1 / np.arange(1, n + 1)) for n in counts]) for counts in expected.values()]
-    spread = [
-        np.sqrt(sum(np.var(1 / np.arange(1, n + 1)) for n in counts)) / len(counts) for counts in expected.values()
-    ]
+    variances = [[np.var(1 / np.arange(1, n + 1)) for n in counts] for counts in expected.values()]
+    spread = [np.sqrt(sum(own)) / len(own) for own in variances]
     np.testing.assert_allclose(axes[0].lines[2].get_ydata(), chance)
     rank = np.mean(RANKS["b"], axis=0)
     base = np.array([np.mean(1 / rank), np.mean(1 / np.array([1, 5, 30, 2]))])
@@ -189,9 +186,8 @@ def test_intervals_of_datasets_are_those_of_the_collection(models: dict[str, Ran
 
 def test_calibration_is_the_diagonal_for_all_ranks_and_a_step_for_the_best() -> None:
     every = Ranks(list(range(1, 11)), None, 10)
-    _, ax = plots.calibration(
-        {"every": every, "first": Ranks([1] * 10, None, 10), "tied": Ranks([1] * 4, [10] * 4, 10)}
-    )
+    first, tied = Ranks([1] * 10, None, 10), Ranks([1] * 4, [10] * 4, 10)
+    _, ax = plots.calibration({"every": every, "first": first, "tied": tied})
     x, y = ax.lines[0].get_data()
     np.testing.assert_allclose(y, x, atol=1e-12)
     np.testing.assert_allclose(ax.lines[1].get_ydata(), np.minimum(10 * x, 1), atol=1e-12)
@@ -215,11 +211,9 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
     assert ax.get_xlabel().splitlines()[:2] == ["MRR: ours − theirs, 95% interval", "right is better for ours"]
     # two tasks in a group cannot tell: hollow points
     assert {line.get_markerfacecolor() == ax.get_facecolor() for line in ax.lines[:3]} == {True}
-    better, worse = (
-        RankTable.from_ranks(Ranks(ranks, None, 50), group=0, sample_id=range(60))
-        for ranks in ([1] * 60, [9, 8, 7] * 20)
-    )
-    _, ax = plots.group_differences(better, worse, "mrr")
+    ranks = ([1] * 60, [9, 8, 7] * 20)
+    clear = (RankTable.from_ranks(Ranks(one, None, 50), group=0, sample_id=range(60)) for one in ranks)
+    _, ax = plots.group_differences(*clear, "mrr")
     assert ax.lines[0].get_markerfacecolor() == ax.xaxis.label.get_color()  # filled: beyond chance
     _, ax = plots.group_differences(a, b, "mrr", most=2)
     assert "2 largest of 3 groups" in ax.get_xlabel()
@@ -288,10 +282,9 @@ def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
     assert not ids[0] & ids[1]
     assert set(re.findall(r'href="#([^"]*)"', one)) | set(re.findall(r"url\(#([^)]*)\)", one)) <= ids[0]
     assert plt.get_fignums() == []
-    widths = [
-        float(re.search(r'viewBox="0 0 ([\d.]+)', plots.to_svg(plots.differences(CELLS["d"], {}, label)[0], ""))[1])
-        for label in ("a - b", "a label that is wider than its axes" * 3)
-    ]
+    labels = ("a - b", "a label that is wider than its axes" * 3)
+    drawings = [plots.to_svg(plots.differences(CELLS["d"], {}, label)[0], "") for label in labels]
+    widths = [float(re.search(r'viewBox="0 0 ([\d.]+)', text)[1]) for text in drawings]
     assert widths[1] > widths[0]  # nothing is cut off
 
 
@@ -299,14 +292,13 @@ def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
     named = {"ComplEx": models["a"], "RotatE": models["b"], "TransE": models["a"]}
     pair = {"ComplEx": models["a"], "TransE": models["b"]}
     names = ["relation/of/type", "another/relation", "the/third"]
+    intervals = {name: one.confidence_intervals() for name, one in named.items()}
     return {
         "ecdf": plots.rank_ecdf(named),
         "calibration": plots.calibration(named),
         "ties": plots.ties(models),
         "by_dataset": plots.by_dataset({"kinships": pair, "nations": pair, "umls": pair}),
-        "forest of values": plots.forest(
-            {name: one.confidence_intervals() for name, one in named.items()}, ["mrr", "hits_at_3"]
-        ),
+        "forest of values": plots.forest(intervals, ["mrr", "hits_at_3"]),
         "forest of pairs": plots.forest(compare(named, ["mrr", "hits@3"])),
         "groups": plots.groups(models["a"].breakdown(names), "mrr"),
         "differences": plots.group_differences(models["a"], models["b"], names=names),
@@ -319,18 +311,15 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
     with plt.style.context(style):
         for name, (fig, _) in figures(models).items():
             fig.canvas.draw()
-            texts = [
-                text for text in fig.findobj(matplotlib.text.Text) if text.get_visible() and text.get_text().strip()
-            ]
+            texts = fig.findobj(matplotlib.text.Text)
             outside = matplotlib.transforms.Bbox(fig.bbox.get_points() + [[-1, -1], [1, 1]])
-            hidden = {
-                tick.label1 for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) for tick in axis.get_major_ticks()
-            }
+            axes = [axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis)]
+            hidden = {tick.label1 for axis in axes for tick in axis.get_major_ticks()}
             for ax in fig.axes:  # ticks beyond the limits are not drawn
                 for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
                     inside = [t.label1 for t in axis.get_major_ticks() if min(limits) <= t.get_loc() <= max(limits)]
                     hidden -= set(inside if axis.get_tick_params().get("labelbottom", True) else [])
-            drawn = [text for text in texts if text not in hidden]
+            drawn = [text for text in texts if text.get_visible() and text.get_text().strip() and text not in hidden]
             boxes = {text: text.get_window_extent() for text in drawn if not text.get_rotation()}
             for text, box in boxes.items():
                 assert outside.x0 <= box.x0, (name, text)
@@ -338,27 +327,23 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
                 assert text.get_fontsize() >= 6.5, (name, text)
                 color = np.mean(matplotlib.colors.to_rgb(text.get_color()))
                 assert abs(color - np.mean(fig.get_facecolor()[:3])) > 0.5, (name, text)
-            labels = list(boxes.items())
-            for i, (text, box) in enumerate(labels):
-                for other, other_box in labels[:i]:
-                    overlap = matplotlib.transforms.Bbox.intersection(box, other_box)
-                    assert overlap is None or min(overlap.width, overlap.height) < 2, (name, text, other)
+            for (text, box), (other, other_box) in itertools.combinations(boxes.items(), 2):
+                overlap = matplotlib.transforms.Bbox.intersection(box, other_box)
+                assert overlap is None or min(overlap.width, overlap.height) < 2, (name, text, other)
 
 
 def test_colors_differ_for_every_kind_of_color_vision() -> None:
     """Seen without one kind of cone (Machado et al. 2009, severity 1): the colors stay apart in red, green, blue."""
-    without = [
-        np.eye(3),
-        np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
-        np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
-        np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
-    ]
     colors = [np.array(matplotlib.colors.to_rgb(color)) for color, _, _ in MARKS]
-    for seen in without:
-        for i, color in enumerate(colors):
-            for other in colors[:i]:
-                linear = [np.clip(seen @ one**2.2, 0, 1) ** (1 / 2.2) for one in (color, other)]
-                assert np.abs(linear[0] - linear[1]).max() > 0.1
+    for seen in (
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+        [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+    ):
+        linear = [np.clip(np.array(seen) @ color**2.2, 0, 1) ** (1 / 2.2) for color in colors]
+        for one, other in itertools.combinations(linear, 2):
+            assert np.abs(one - other).max() > 0.1
 
 
 def test_plots_draw_on_given_axes_and_values_that_are_undefined(models: dict[str, RankCollection]) -> None:
@@ -391,40 +376,27 @@ def test_without_matplotlib_or_its_cache_directory_the_remedy_is_named(monkeypat
         pyplot()
 
 
-BAD = {
-    "not an evaluation": (
-        lambda m: plots.rank_ecdf({"x": [1, 2]}),
-        TypeError,
-        "evaluation of 'x' must be a RankTable, a RankColl",
-    ),
-    "nothing": (lambda m: plots.rank_ecdf({}), ValueError, "nothing to draw"),
-    "axes": (lambda m: plots.rank_ecdf(m, ax=3), TypeError, "ax must be matplotlib Axes"),
-    "view of ties": (lambda m: plots.ties(m, "amri"), ValueError, "base metric"),
-    "no index": (lambda m: plots.by_dataset({"x": m}, "rank_std"), ValueError, "adjusted index"),
-    "ties of ties": (lambda m: plots.ties(m, "tie_rate"), ValueError, "base metric of ranks"),
-    "no mapping": (lambda m: plots.by_dataset(m["a"]), TypeError, "dict of dataset"),
-    "two axes": (lambda m: plots.by_dataset({"x": m}, ax=plt.subplots(1, 2)[1]), ValueError, "must be 3 axes"),
-    "no result": (lambda m: plots.forest(m["a"]), TypeError, "confidence_intervals"),
-    "no breakdown": (lambda m: plots.groups(m["a"], "mrr"), TypeError, "breakdown"),
-    "empty data set": (lambda m: plots.by_dataset({"x": {}}), ValueError, "dataset 'x' has no evaluation"),
-    "other filter": (
-        lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}}),
-        ValueError,
-        "different candidates",
-    ),
-    "mixed scales": (lambda m: plots.forest(m["a"].confidence_intervals()), ValueError, "shares: 'mrr'.* ranks: 'mr'"),
-    "missing metric": (lambda m: plots.forest(m["a"].confidence_intervals(), ["gmr"]), ValueError, "'gmr' are missing"),
-    "two kinds": (
-        lambda m: plots.forest({"x": m["a"].confidence_intervals(), "y": compare(m["a"], m["b"])}),
-        ValueError,
-        "two plots",
-    ),
-    "no column": (lambda m: plots.groups(m["a"].breakdown(), "gmr"), ValueError, "must be one of 'mrr'"),
-}
+BAD = [
+    (TypeError, "evaluation of 'x' must be a RankTable, a RankColl", lambda m: plots.rank_ecdf({"x": [1, 2]})),
+    (ValueError, "nothing to draw", lambda m: plots.rank_ecdf({})),
+    (TypeError, "ax must be matplotlib Axes", lambda m: plots.rank_ecdf(m, ax=3)),
+    (ValueError, "base metric", lambda m: plots.ties(m, "amri")),
+    (ValueError, "adjusted index", lambda m: plots.by_dataset({"x": m}, "rank_std")),
+    (ValueError, "base metric of ranks", lambda m: plots.ties(m, "tie_rate")),
+    (TypeError, "dict of dataset", lambda m: plots.by_dataset(m["a"])),
+    (ValueError, "must be 3 axes", lambda m: plots.by_dataset({"x": m}, ax=plt.subplots(1, 2)[1])),
+    (TypeError, "confidence_intervals", lambda m: plots.forest(m["a"])),
+    (TypeError, "breakdown", lambda m: plots.groups(m["a"], "mrr")),
+    (ValueError, "dataset 'x' has no evaluation", lambda m: plots.by_dataset({"x": {}})),
+    (ValueError, "different candidates", lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}})),
+    (ValueError, "shares: 'mrr'.* ranks: 'mr'", lambda m: plots.forest(m["a"].confidence_intervals())),
+    (ValueError, "'gmr' are missing", lambda m: plots.forest(m["a"].confidence_intervals(), ["gmr"])),
+    (ValueError, "two plots", lambda m: plots.forest({"x": m["a"].confidence_intervals(), "y": compare(*m.values())})),
+    (ValueError, "must be one of 'mrr'", lambda m: plots.groups(m["a"].breakdown(), "gmr")),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_arguments_raise(models: dict[str, RankCollection], case: str) -> None:
-    call, kind, text = BAD[case]
-    with pytest.raises(kind, match=text):
+@pytest.mark.parametrize(("error", "message", "call"), BAD)
+def test_bad_arguments_raise(models: dict[str, RankCollection], error: Any, message: str, call: Any) -> None:
+    with pytest.raises(error, match=message):
         call(models)

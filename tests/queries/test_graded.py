@@ -26,7 +26,6 @@ N = 5
 
 
 def dcg(labels, k=None, gain=float):
-    """Plain DCG of labels in the order of a ranking."""
     return math.fsum(gain(x) / math.log2(2 + i) for i, x in enumerate(labels[:k]))
 
 
@@ -51,24 +50,19 @@ every_metric = pytest.mark.parametrize("name", PLAIN)
 
 def orders(scores, labels, rank_type):
     """Labels in the order of the scores, for the tie orders of a rank type."""
-    blocks = [
-        [x for s, x in zip(scores, labels, strict=True) if s == score] for score in sorted({*scores}, reverse=True)
-    ]
-    choices = {
-        "expected": [list(itertools.permutations(block)) for block in blocks],
-        "optimistic": [[sorted(block, reverse=True)] for block in blocks],
-        "pessimistic": [[sorted(block)] for block in blocks],
+    own = {
+        "expected": itertools.permutations,
+        "optimistic": lambda block: [sorted(block, reverse=True)],
+        "pessimistic": lambda block: [sorted(block)],
     }[rank_type]
+    pairs = list(zip(scores, labels, strict=True))
+    choices = [own([x for s, x in pairs if s == score]) for score in sorted({*scores}, reverse=True)]
     return [list(itertools.chain(*parts)) for parts in itertools.product(*choices)]
 
 
 def plain(name, queries, rank_type="expected"):
-    """Mean over queries (scores, labels) that have a relevant item."""
-    values = []
-    for scores, labels in queries:
-        if any(labels):
-            found = [PLAIN[name](order) for order in orders(scores, labels, rank_type)]
-            values.append(math.fsum(found) / len(found))
+    """Mean over queries (scores, labels)."""
+    values = [np.mean([PLAIN[name](order) for order in orders(*query, rank_type)]) for query in queries]
     return math.fsum(values) / len(values)
 
 
@@ -83,7 +77,6 @@ QUERIES = st.lists(
 
 
 def batch(queries, form):
-    """Arguments of an update with these queries."""
     scores = torch.tensor([scores for scores, _ in queries]).float()
     labels = torch.tensor([labels for _, labels in queries]).float()
     row, column = labels.nonzero().T
@@ -133,8 +126,7 @@ def test_null_moments_are_those_of_all_orders_of_all_labels(name):
         for labels in found:
             gains = power(np.array(found[labels])) if "exp" in name else np.array(found[labels])
             discount = 1 / np.log2(2 + np.arange(size))
-            k = int(name[-1]) if name[-1].isdigit() else size
-            discount[k:] = 0
+            discount[int(name[-1]) if name[-1].isdigit() else size :] = 0
             ideal = np.sort(gains[0])[::-1] @ discount if "ndcg" in name else 1.0
             values = gains @ discount / ideal
             m = sum(x > 0 for x in labels)
@@ -174,19 +166,23 @@ def test_binary_metrics_have_the_bits_of_labels_above_a_threshold(threshold):
     labels[5] = labels[5].clamp(max=1)  # no query for a larger threshold
     names = ["recall@3", "precision@5", "success@2", "rr", "rr@3", "ap", "ap@9", "r_precision", "query_auc", "rbp"]
     names.append("first_mr")
-    rank_types = ("expected", "optimistic", "pessimistic")
     above = labels >= threshold
-    binary = RankCollection(names, views=VIEWS, rank_types=rank_types)
-    graded = RankCollection(names, views=VIEWS, rank_types=rank_types, relevance_threshold=threshold)
     some = above.any(1)
-    binary.update(scores[some], above[some], group=torch.arange(8)[some] % 3)
-    graded.update(scores, labels, group=torch.arange(8) % 3)
+
+    def both(**options):
+        binary, graded = (
+            RankCollection(names, **options),
+            RankCollection(names, relevance_threshold=threshold, **options),
+        )
+        binary.update(scores[some], above[some], group=torch.arange(8)[some] % 3)
+        graded.update(scores, labels, group=torch.arange(8) % 3)
+        return binary, graded
+
+    binary, graded = both(views=VIEWS, rank_types=("expected", "optimistic", "pessimistic"))
     suffix = {1: "", 2.5: "_rel_2p5"}[threshold]
     assert {key.removesuffix(suffix): x for key, x in bits(graded).items()} == bits(binary)
     assert list(RankCollection(list(graded.keys())).keys()) == list(graded.keys())
-    one, two = RankCollection(names), RankCollection(names, relevance_threshold=threshold)
-    one.update(scores[some], above[some], group=torch.arange(8)[some] % 3)
-    two.update(scores, labels, group=torch.arange(8) % 3)
+    one, two = both()
     for method in ("normal", "bootstrap"):
         for cluster in (None, "group"):
             options = {"method": method, "cluster": cluster, "n_resamples": 100}
@@ -203,9 +199,8 @@ def test_a_threshold_is_of_query_metrics_with_binary_relevance():
     scores, labels = random_labels(3)
     values = evaluate(scores, labels, ["recall@5", "recall@5_rel_2"])
     assert values | evaluate(scores, labels, "recall@5", relevance_threshold=2) == values
-    with pytest.raises(
-        ValueError, match=r"relevance_threshold is for query metrics.*'mrr' averages over ranking tasks"
-    ):
+    message = r"relevance_threshold is for query metrics.*'mrr' averages over ranking tasks"
+    with pytest.raises(ValueError, match=message):
         RankCollection(["mrr", "ndcg"], relevance_threshold=2)
     for threshold in (0, -1, math.inf, math.nan, "2"):
         with pytest.raises(ValueError, match="relevance_threshold must be a label above 0"):
@@ -226,11 +221,8 @@ def test_filtered_ranks_of_neighbors_with_different_labels_have_no_order():
     with pytest.raises(ValueError, match=r"different labels.*exclude must not list the relevant items of a query"):
         collection.update(scores, labels, exclude=labels > 0)
     three = torch.cat([labels.clamp(max=1), labels, 2 * labels])
-    for ids, named in (
-        (None, "the first is that of ranking task 3"),
-        (range(20, 29), "the first is that of sample id 23"),
-    ):
-        with pytest.raises(ValueError, match=rf"^2 queries .* different labels .*; {named}"):
+    for ids, named in ((None, "ranking task 3"), (range(20, 29), "sample id 23")):
+        with pytest.raises(ValueError, match=rf"^2 queries .* different labels .*; the first is that of {named}"):
             collection.update(scores.repeat(3, 1), three, exclude=three > 0, sample_id=ids)
     collection.update(scores, labels.clamp(max=1), exclude=labels > 0)
     apart = torch.tensor([[2.0, 0.0, 2.0, 0.0, 1.0]])
@@ -279,13 +271,10 @@ def test_a_perfect_model_has_the_probability_of_one_ranking(name):
     sample = QuerySample.ranked(np.stack([rank, rank]), 400, np.array(gains))
     log_p, error = query_p_value(definition, sample, samples=99)
     k = int(name[-1]) if name[-1].isdigit() else 4
-    want = 0.0
+    want = 2 * math.log(math.comb(4, k) / math.comb(400, k))  # that the first k places have relevant items
     for one in gains:
-        of_four = np.mean(
-            [PLAIN[name](list(order)) >= PLAIN[name](list(one)) - 1e-12 for order in itertools.permutations(one)]
-        )
-        first = math.comb(4, k) / math.comb(400, k)  # that the first k places have relevant items
-        want += math.log(of_four * first)
+        best = PLAIN[name](list(one)) - 1e-12
+        want += math.log(np.mean([PLAIN[name](list(order)) >= best for order in itertools.permutations(one)]))
     assert log_p == pytest.approx(want, abs=5 * error / math.exp(log_p))
 
 
@@ -303,34 +292,27 @@ def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
         compare(better, other, ["ndcg@10"])
 
 
-# other libraries
-
-
 @pytest.mark.parametrize("ties", [False, True])
 def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
-    """Both average over the orders of ties."""
+    indexes = torch.arange(5).repeat_interleave(12)
     for seed in range(10):
         scores, labels = random_labels(seed, size=5, candidates=12, share=0.4, ties=ties)
         values = evaluate(scores, labels, ["ndcg", "ndcg@5", "dcg", "dcg@5"])
-        for k in (None, 5):
-            suffix = "" if k is None else "_at_5"
-            assert values["ndcg" + suffix] == pytest.approx(ndcg_score(labels, scores, k=k), rel=1e-12)
-            assert values["dcg" + suffix] == pytest.approx(dcg_score(labels, scores, k=k), rel=1e-12)
+        for k, key in ((None, "ndcg"), (5, "ndcg_at_5")):
+            assert values[key] == pytest.approx(ndcg_score(labels, scores, k=k), rel=1e-12)
+            assert values[key[1:]] == pytest.approx(dcg_score(labels, scores, k=k), rel=1e-12)
             theirs = RetrievalNormalizedDCG(top_k=k)
-            theirs.update(scores.ravel(), labels.ravel().long(), indexes=torch.arange(5).repeat_interleave(12))
-            flat = evaluate(
-                scores.ravel(), labels.ravel(), ["ndcg" + suffix], indexes=torch.arange(5).repeat_interleave(12)
-            )
-            assert flat["ndcg" + suffix] == pytest.approx(values["ndcg" + suffix], rel=1e-12)
-            assert values["ndcg" + suffix] == pytest.approx(theirs.compute().item(), rel=1e-5)
+            theirs.update(scores.ravel(), labels.ravel().long(), indexes=indexes)
+            flat = evaluate(scores.ravel(), labels.ravel(), [key], indexes=indexes)
+            assert flat[key] == pytest.approx(values[key], rel=1e-12)
+            assert values[key] == pytest.approx(theirs.compute().item(), rel=1e-5)
 
 
 def test_trec_eval_has_the_same_values_on_2000_runs():
     """trec_eval has no ties: it sorts equal scores by the name of the document, descending."""
     measures = {"ndcg", "ndcg_cut.3,5", "map", "recip_rank", "recall.5", "P.5", "success.1,5", "Rprec"}
-    ours = {"ndcg": "ndcg", "ndcg_cut_3": "ndcg@3", "ndcg_cut_5": "ndcg@5", "map": "ap", "recip_rank": "rr"}
-    ours |= {"recall_5": "recall@5", "P_5": "precision@5", "success_1": "success@1", "success_5": "success@5"}
-    ours |= {"Rprec": "r_precision"}
+    ours = ["ndcg", "ndcg_cut_3", "ndcg_cut_5", "map", "recip_rank"]
+    ours += ["recall_5", "P_5", "success_1", "success_5", "Rprec"]
     for ties in (False, True):
         scores, labels = random_labels(11, size=1000, candidates=15, share=0.3, ties=ties)
         order = scores.argsort(dim=1, descending=True, stable=True)
@@ -341,12 +323,11 @@ def test_trec_eval_has_the_same_values_on_2000_runs():
         for level in (1, 2):
             theirs = pytrec_eval.RelevanceEvaluator(qrels, measures, relevance_level=level).evaluate(run)
             some = (labels >= level).any(1)
-            got = RankCollection(list(ours.values()), relevance_threshold=level)
+            got = RankCollection(ours, relevance_threshold=level)  # under their names
             got.update(-place[some].double(), labels[some])
-            for key, name in ours.items():
+            for key, value in zip(ours, got.compute().values(), strict=True):
                 want = np.mean([theirs[f"q{i}"][key] for i in range(1000) if some[i]])
-                ours_key = RankMetric(name, relevance_threshold=level).key
-                assert got.compute()[ours_key].item() == pytest.approx(want, rel=1e-9), (key, level, ties)
+                assert value.item() == pytest.approx(want, rel=1e-9), (key, level, ties)
 
 
 def test_binary_metrics_ignore_gains():

@@ -1,6 +1,7 @@
 """Everything on a second device: the values of the CPU, bit for bit, and nothing in an update that waits for it."""
 
 import itertools
+from functools import partial
 
 import hypothesis.strategies as st
 import pytest
@@ -12,11 +13,13 @@ import standin
 from bits import bits
 from fuzzing import cases
 from ranking_problems import KINDS as ALL_KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out, problems
-from test_chunks import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
+from test_rank_scores import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
 from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores
-from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.kg import KnownAnswers, KnownTriples
 from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import trusted
+from torchrankmetrics.ranking.scores import rank_dense
 
 KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
 NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]
@@ -24,13 +27,10 @@ NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expect
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 
 
-@pytest.fixture(scope="module")
-def device():
-    return standin.device()
+device = pytest.fixture(standin.device, scope="module")
 
 
 def moved(value, device):
-    """Tensors, tuples of them and slices of known answers on the device."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     return tuple(part.to(device) for part in value) if isinstance(value, tuple) else value
@@ -48,18 +48,16 @@ def excluded(kind, pairs, tasks, B, N, device):
 
 
 def back(ranks):
-    """Ranks on the CPU."""
     assert ranks.columns.device.type == standin.NAME
     return trusted(ranks.columns.cpu(), None if ranks.flags is None else ranks.flags.cpu())
 
 
+SIZES = st.lists(st.integers(1, 4), min_size=9, max_size=9)
+
+
 @cases(60, 1500)
-@given(
-    problems(), st.sampled_from(STRIDES), st.lists(st.integers(1, 4), min_size=9, max_size=9), st.sampled_from(KINDS)
-)
-def test_ranks_of_scores_and_of_chunks_are_those_of_the_definition_and_nothing_waits(
-    device, problem, strides, sizes, kind
-):
+@given(problem=problems(), strides=st.sampled_from(STRIDES), sizes=SIZES, kind=st.sampled_from(KINDS))
+def test_scores_and_chunks_rank_by_the_definition_and_nothing_waits(device, problem, strides, sizes, kind):
     rows, B, N, form, tasks, pairs = problem
     whole = torch.tensor(rows).reshape(B, N)
     scores = lay_out(whole.to(device), strides)
@@ -91,12 +89,9 @@ def test_embeddings_rank_as_on_the_cpu_and_nothing_waits(device, similarity, kin
     there = [moved(value, device) for value in (queries, candidates, target)]
     exclude = moved(exclusions[kind], device)
     if kind == "known":
-        pairs = exclusions["mask"].nonzero()
-        known = KnownAnswers(pairs[:, 0], pairs[:, 1]).to(device)
-        rows = torch.arange(B, device=device).flip(0)
+        known, rows = KnownAnswers(*exclusions["mask"].nonzero().T).to(device), torch.arange(B, device=device)
+        exclude = known(rows.flip(0))
     with standin.no_waiting():
-        if kind == "known":
-            exclude = known(rows)
         ranks = rank_embeddings(*there, exclude=exclude, **options)
     assert flagged_lines(back(ranks)) == flagged_lines(by_product)
     if similarity != "l1":  # requested, and waiting for the device
@@ -125,32 +120,30 @@ def filled(make, place, seeds=(1, 2, 3)):
     return metric
 
 
-def collection(**options):
-    return RankCollection(NAMES, **options)
+collection = partial(RankCollection, NAMES)
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_collections_have_the_values_of_the_cpu(device, storage):
-    metric, cpu = (filled(lambda: collection(storage=storage), place) for place in (device, "cpu"))
+    metric, cpu = (filled(partial(collection, storage=storage), place) for place in (device, "cpu"))
     assert all(value.device.type == standin.NAME for value in metric.compute().values())
     assert bits(metric) == bits(cpu)
     assert torch.equal(metric.table().rows, cpu.table().rows)
-    found, expected = (
-        [str(part) for part in (one.summary(), one.breakdown(), one.confidence_intervals(method="bootstrap"))]
-        for one in (metric, cpu)
-    )
-    assert found == expected
+    for name, options in (("summary", {}), ("breakdown", {}), ("confidence_intervals", {"method": "bootstrap"})):
+        assert str(getattr(metric, name)(**options)) == str(getattr(cpu, name)(**options))
 
 
 def test_an_update_waits_for_nothing(device):
     metric, of_a_side = collection().to(device), MeanReciprocalRank(side="head").to(device)
     sampled = torch.rand(6, 4).to(device)
-    known = KnownAnswers(torch.arange(9) % 4, torch.arange(9)).to(device)
+    known = KnownTriples((torch.arange(9) % 4, torch.zeros(9).long(), torch.arange(9)))
+    known.tails(*torch.zeros(2, 1).long().to(device))  # from here on the index is on the device
     for seed in range(3):
         scores, target, columns = batch(seed, device)
         pairs = torch.stack([torch.arange(6, device=device), target.flip(0)])
         with standin.no_waiting():
-            for exclude in (None, known(target), pairs, scores > 2):
+            rank_dense(scores, target, Excluded(slices=known.tails(target, 0 * target), columns=scores[0] > 9))
+            for exclude in (None, known.tails(target, 0 * target), pairs, scores > 2):
                 metric.update(scores, target, exclude=exclude, side="head", **columns)
                 columns["sample_id"] = columns["sample_id"] + 10_000
             metric.update(rank_scores(scores, target), side="tail")
@@ -185,24 +178,22 @@ def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
     assert {block.device.type for block in next(iter(on_cpu.values(copy_state=False))).rows} == {"cpu"}
 
 
-FAULTS = {
-    "target": (lambda d: rank_scores(torch.zeros(2, 3).to(d), torch.tensor([0, 3]).to(d)), IndexError),
-    "exclude": (
-        lambda d: rank_scores(
-            torch.zeros(2, 3).to(d), torch.tensor([0, 1]).to(d), exclude=tuple(torch.tensor([[0], [7]]).to(d))
+@pytest.mark.parametrize(
+    ("name", "make", "error"),
+    [
+        ("target", lambda put: rank_scores(put(torch.zeros(2, 3)), put([0, 3])), IndexError),
+        (
+            "exclude",
+            lambda put: rank_scores(put(torch.zeros(2, 3)), put([0, 1]), exclude=(put([0]), put([7]))),
+            IndexError,
         ),
-        IndexError,
-    ),
-    "num_candidates": (lambda d: Ranks(torch.tensor([1]).to(d), None, torch.tensor([2**62]).to(d)), ValueError),
-    "ranks": (lambda d: Ranks(torch.tensor([0]).to(d), None, 5), ValueError),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_faults_of_values_are_reported_at_compute(device, name):
-    make, error = FAULTS[name]
+        ("num_candidates", lambda put: Ranks(put([1]), None, put([2**62])), ValueError),
+        ("ranks", lambda put: Ranks(put([0]), None, 5), ValueError),
+    ],
+)
+def test_faults_of_values_are_reported_at_compute(device, name, make, error):
     metric = MeanReciprocalRank().to(device)
-    metric.update(make(device))
+    metric.update(make(lambda values: torch.as_tensor(values).to(device)))
     with pytest.raises(error, match=f"{name}.*accelerator"):
         metric.compute()
 
@@ -230,9 +221,8 @@ def test_several_answers_are_named_without_waiting_and_have_the_values_of_the_cp
     tasks = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1)), min_size=1))
     pairs = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1))))
     row, column = torch.tensor(sorted(tasks)).T
-    kind = data.draw(st.sampled_from([None, "mask", "index"]))
-    out = None if kind is None else as_exclude(kind, sorted(pairs), sorted(tasks), B, N)[0]
-    there = None if kind is None else excluded(kind, sorted(pairs), sorted(tasks), B, N, device)[0]
+    problem = data.draw(st.sampled_from(["none", "mask", "index"])), sorted(pairs), sorted(tasks), B, N
+    out, there = as_exclude(*problem)[0], excluded(*problem, device)[0]
     named = {"query": torch.arange(B) + 3} if data.draw(st.booleans()) else {}
     ids = {"sample_id": torch.arange(len(row))} if data.draw(st.booleans()) else {}
     names = ["ap", "mrr", "recall_at_2", "z_ndcg"]

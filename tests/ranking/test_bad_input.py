@@ -1,5 +1,7 @@
 """Bad input of every function that ranks: an error that names the argument, what came and what was expected."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ ONE, LONG = torch.zeros(1), torch.int64
 
 
 def scores(scores=SCORES, target=ROWS, **options):
-    return lambda: rank_scores(scores, target, **options)
+    return partial(rank_scores, scores, target, **options)
 
 
 def exclude(exclude):
@@ -21,7 +23,7 @@ def exclude(exclude):
 
 
 def embed(queries=Q, candidates=E, target=T, **options):
-    return lambda: rank_embeddings(queries, candidates, target, **options)
+    return partial(rank_embeddings, queries, candidates, target, **options)
 
 
 def chunks(true=ONE, target=T, shape=(1, 4), chunk=None, **options):
@@ -35,11 +37,11 @@ def chunks(true=ONE, target=T, shape=(1, 4), chunk=None, **options):
 
 
 def ranks(*args):
-    return lambda: Ranks(*args)
+    return partial(Ranks, *args)
 
 
 def negatives(positive, negative):
-    return lambda: Ranks.from_negatives(positive, negative)
+    return partial(Ranks.from_negatives, positive, negative)
 
 
 def full(num_candidates, given=5):

@@ -1,24 +1,25 @@
-"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting."""
+"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting;
+and the cases of a second device."""
 
 import os
 import re
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import distributed as dist
 
-import exact_scores
 import reference_ranks as reference
 from default_device import LibraryOn
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
-from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings
+from scripts import forked
+from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings, tuned
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
 from torchrankmetrics.kg import EmbeddingScorer
 from torchrankmetrics.ranking import Candidates, RankAccumulator, embeddings as chunks
-from torchrankmetrics.ranking.exact import pairs, problem, rank, rank as cascade
 from worker_pool import WorkerPool
 
 EXPLORE = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
@@ -89,23 +90,18 @@ def job_exact(first: int, cases: int) -> None:
         exclude, gone = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
         backend, ladder = draw.one_of(WAYS)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
-            patch.setattr(problem, "CELLS", draw.one_of([1 << 20, 7]))
-            patch.setattr(cascade, "_LEAST", draw.one_of([0, 1, 16]))
-            patch.setattr(pairs, "_LOOK", draw.one_of([0, 1 << 10]))
-            given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "backend": backend}
-            given |= {"chunk_size": draw.one_of([None, 1, 5]), "arithmetic": "exact"}
-            target = as_target(form, tasks)
+        constants = {"CELLS": draw.one_of([1 << 20, 7]), "_LEAST": draw.one_of([0, 1, 16])}
+        with tuned(ladder, **constants, _LOOK=draw.one_of([0, 1 << 10])):
+            given = {"similarity": similarity, "exclude": exclude, "backend": backend, "arithmetic": "exact"}
+            given["chunk_size"], target = draw.one_of([None, 1, 5]), as_target(form, tasks)
             alone = rank_embeddings(queries, candidates, target, bias=bias, **given)
             if dist.get_rank() == 0:
-                scores = exact_scores.matrix(queries, candidates, bias, similarity)
+                scores = reference.exact_matrix(queries, candidates, bias, similarity)
                 assert flagged_lines(alone) == reference.ranks(scores, tasks, gone), seed
-            bias = None if bias is None else bias[mine]
+            candidates, bias = candidates[mine], None if bias is None else bias[mine]
             if draw.integer(0, 1):
-                ranks = rank_embeddings(queries, Candidates(candidates[mine], bias), target, **given, **options)
-            else:
-                ranks = rank_embeddings(queries, candidates[mine], target, bias=bias, **given, **options)
+                candidates, bias = Candidates(candidates, bias), None
+            ranks = rank_embeddings(queries, candidates, target, bias=bias, **given, **options)
         assert fields_of(ranks) == fields_of(alone), seed
 
 
@@ -123,8 +119,8 @@ def job_product(first: int, cases: int) -> None:
         form, tasks = draw.tasks(B, N)
         exclude, _ = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
-        given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "arithmetic": "product"}
-        given |= {"chunk_size": draw.one_of([None, 1, 5])}
+        given = {"similarity": similarity, "exclude": exclude, "chunk_size": draw.one_of([None, 1, 5])}
+        given["arithmetic"] = "product"
         with pytest.MonkeyPatch.context() as patch:
             for name, product in chunks._PRODUCTS.items():
 
@@ -153,16 +149,14 @@ def job_chunks(first: int, cases: int) -> None:
         scores = wide.to(dtype)
         form, tasks = draw.tasks(B, N)
         target = as_target(form, tasks)
-        kind = draw.one_of(KINDS)
-        exclude, gone = as_exclude(kind, draw.cells(B, N), tasks, B, N)
+        exclude, gone = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
-        given: dict[str, Any] = {"exclude": exclude}
-        alone = rank_scores(scores, target, **given)
+        alone = rank_scores(scores, target, exclude=exclude)
         assert flagged_lines(alone) == reference.ranks(wide.tolist(), tasks, gone), seed
         rows, columns = (torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2))
         stored = (columns >= mine.start) & (columns < mine.stop)
         true = torch.where(stored, wide[rows, columns], 3.0).to(dtype)  # of others: anything
-        accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), **given, **options)
+        accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), exclude=exclude, **options)
         for chunk in scores[:, mine].split(draw.integer(1, 5), dim=1):
             accumulator.update(chunk)
         assert fields_of(accumulator.compute()) == fields_of(alone), seed
@@ -190,11 +184,9 @@ def job_triples(seed: int) -> None:
         if kind == "matrix":  # of integers: the product of a slice is that of the whole
             rounded = entities.round()
             return [lambda h, r: (rounded[h] + r[:, None]) @ rounded[mine].T, None]
-        arithmetic = None if kind == "exact" else "product"
-        made = Candidates(entities[mine].round() if kind == "product" else entities[mine], bias[mine].round())
-        options: dict[str, Any] = {"similarity": "l2", "arithmetic": arithmetic}
-        embedded = entities.round() if kind == "product" else entities
-        moved = relations.round() if kind == "product" else relations
+        embedded, moved = (x.round() if kind == "product" else x for x in (entities, relations))
+        made = Candidates(embedded[mine], bias[mine].round())
+        options = {"similarity": "l2", "arithmetic": None if kind == "exact" else "product"}
         return [
             EmbeddingScorer(lambda h, r: embedded[h] + moved[r], made, **options),
             EmbeddingScorer(lambda r, t: embedded[t] - moved[r], made, **options),
@@ -203,22 +195,21 @@ def job_triples(seed: int) -> None:
     for number, kind in enumerate(["exact", "product", "matrix"]):
         draw = Drawn(seed + number)
         mine, options = draw.place(ENTITIES)
-        given: dict[str, Any] = {"batch_size": draw.one_of([None, 7]), "progress": False}
+        given = {"batch_size": draw.one_of([None, 7]), "progress": False}
         if number == 0:
-            used = torch.cat([triples[:, 0], triples[:, 2]]).unique()
-            given["candidates"] = used
+            given["candidates"] = triples[:, [0, 2]].unique()
         alone = rank_triples(*scorers(kind, whole), triples, known, **given)
         table = rank_triples(*scorers(kind, mine), triples, known, **given, **options)
         assert torch.equal(table.rows, alone.rows), (kind, seed)
 
 
 def job_invariants(cases: int) -> None:
-    first = 10_000 * dist.get_world_size()
+    first, few = 10_000 * dist.get_world_size(), max(1, cases // 10)
     for job in (job_exact, job_product, job_chunks):
         job(first, cases)
         with LibraryOn("meta"), torch.inference_mode():
-            job(first + cases, max(1, cases // 10))
-    for seed in range(first, first + max(1, cases // 10)):
+            job(first + cases, few)
+    for seed in range(first, first + few):
         job_triples(seed)
 
 
@@ -237,8 +228,8 @@ def job_two_by_two() -> list[tuple[int, dict[str, float]]]:
     place, data = me // 2, torch.arange(me // 2, len(triples), 2)
     mine = [slice(0, 5), slice(5, ENTITIES)][me % 2]
     score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities[mine])
-    given: dict[str, Any] = {"progress": False, "process_group": candidate_groups[place]}
-    table = rank_triples(score, None, triples[data], known, **given)
+    group = candidate_groups[place]
+    table = rank_triples(score, None, triples[data], known, progress=False, process_group=group)
     assert len(table) == len(data)
     found = []
     # once for each half; or on all processes, where the same id counts once
@@ -289,10 +280,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
 
     return {
         "overlap": (ranked(offset=[0, 3, 8][me]), "process 0 has [0, 4), process 1 has [3, 7), process 2 has [8, 12)"),
-        "gap": (
-            ranked(offset=[0, 5, 9][me]),
-            "must cover the candidates once, but process 0 has [0, 4), process 1 has [5, 9)",
-        ),
+        "gap": (ranked(offset=[0, 5, 9][me]), "cover the candidates once, but process 0 has [0, 4), process 1 has [5"),
         "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
         "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "target": (ranked(target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
@@ -302,20 +290,14 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             on(2, candidates=candidates[:, :2], queries=queries[:, :2]),
             "candidates must be the same on all processes of process_group, but process 0 has (torch.float32",
         ),
+        "scorer": (scored((lambda h, r: fails()) if me == 1 else (lambda h, r: torch.ones(1, 4))), "no such entity"),
         "bias": (on(1, bias=torch.ones(4)), "bias must be the same on all processes"),
         "negated queries": (
             ranked(queries=queries.double() * (-1 if me == 1 else 1), candidates=candidates.double()),
             "queries must be the same on all processes",
         ),
-        "as many exclusions": (
-            ranked(exclude=(torch.tensor([0]), torch.tensor([[1, 5, 9][me]]))),
-            "exclude must be the same on all processes",
-        ),
+        "as many exclusions": (ranked(exclude=([0], [[1, 5, 9][me]])), "exclude must be the same on all processes"),
         "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
-        "scorer": (
-            scored((lambda h, r: fails()) if me == 1 else (lambda h, r: torch.ones(1, 4))),
-            "no such entity",
-        ),
         "scores": (scored(lambda h, r: torch.ones(1 + (me == 2), 4)), "score_tails must return scores (1, N)"),
         "columns": (chunked(4 - (me == 1)), "compute needs all 4 columns; update has been given 3"),
     }
@@ -353,8 +335,7 @@ def job_dies(me: int, when: str) -> tuple[str, float]:
         os._exit(1)
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1), dist.group.WORLD)  # from here on: it may start slowly
     accumulator.update(torch.ones(1, 2))
-    begin = time.monotonic()
-    message = ""
+    begin, message = time.monotonic(), ""
     try:
         accumulator.compute()
     except RuntimeError as error:
@@ -376,3 +357,12 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
     assert message
     assert when == "dies" or re.search("(?i)timed? ?out", message)
     assert seconds < 30  # that of the pool is 60
+
+
+def test_every_case_holds_on_a_second_device() -> None:
+    # in a process of its own: hosts would pick a registered device up elsewhere
+    cases = Path(__file__).with_name("second_device_cases.py")
+    result = forked("-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases), cwd=cases.parents[2])
+    assert result.returncode == 0, result.stdout[-6000:]
+    if not re.search(r"\d+ passed", result.stdout):
+        pytest.skip(result.stdout[-500:])  # the reason

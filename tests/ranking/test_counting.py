@@ -1,8 +1,11 @@
-"""Every way of counting gives the bits of plain torch, and plain torch those of plain loops (test_rank_scores)."""
+"""Every way of counting gives the bits of plain torch, and plain torch those of plain loops (test_rank_scores).
 
-import importlib
+Also intervals block by block, and the norms that their bounds are made of, against plain arithmetic.
+"""
+
 import importlib.util
 import os
+from fractions import Fraction
 
 import hypothesis.strategies as st
 import pytest
@@ -16,10 +19,18 @@ from torchrankmetrics.kg.triples import rank_triples
 from torchrankmetrics.ranking import counting
 from torchrankmetrics.ranking.counting import torch_backend as plain
 from torchrankmetrics.ranking.embeddings import rank_embeddings
+from torchrankmetrics.ranking.exact.counting import choose_intervals
+from torchrankmetrics.ranking.exact.problem import rounding_norms, upper_norms
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_scores
 
-needs_numba = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason='needs numba: extra "fast"')
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+if HAS_NUMBA:
+    from torchrankmetrics.ranking.counting import numba_backend as compiled
+    from torchrankmetrics.ranking.exact import kernels
+needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason='needs numba: extra "fast"')
+BACKENDS = {"torch": plain, **({"numba": compiled} if HAS_NUMBA else {})}
+every_backend = pytest.mark.parametrize("backend", BACKENDS)
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int32, torch.int64, torch.bool]  # a type compiles in seconds
 
@@ -29,9 +40,7 @@ def scores_with_specials(generator, B, N, dtype, strides):
     numbers = torch.randint(-3, 4, (B, N), generator=generator)
     scores = numbers.to(dtype)
     if dtype.is_floating_point:
-        specials = torch.tensor(
-            [float("nan"), -float("nan"), float("inf"), -float("inf"), -0.0, 6e-8, -6e-8], dtype=dtype
-        )
+        specials = torch.tensor([torch.nan, -torch.nan, torch.inf, -torch.inf, -0.0, 6e-8, -6e-8], dtype=dtype)
         some = torch.rand(B, N, generator=generator) < 0.2
         scores[some] = specials[torch.randint(0, len(specials), (int(some.sum()),), generator=generator)]
     return lay_out(scores, strides)
@@ -51,8 +60,6 @@ def scores_with_specials(generator, B, N, dtype, strides):
 )
 def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, kind, true, threads):
     """From few targets, each compared with every cell, to many, which are searched; over block and thread borders."""
-    from torchrankmetrics.ranking.counting import numba_backend as compiled
-
     generator = torch.Generator().manual_seed(seed)
     B = int(torch.randint(1, 5, (), generator=generator))
     scores = scores_with_specials(generator, B, N, dtype, strides)
@@ -87,16 +94,13 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
         if given_ is not None and 0 < split < N:  # the same in two chunks
             left, right = excluded.between(0, split), excluded.between(split, N)
             own = [torch.where((column >= a) & (column < b), column - a, -1) for a, b in ((0, split), (split, N))]
-            parts = [
-                compiled.count(chunk, given_, rows, place, part)
-                for chunk, place, part in zip((scores[:, :split], scores[:, split:]), own, (left, right), strict=True)
-            ]
-            total = parts[0] + parts[1]
+            total = compiled.count(scores[:, :split], given_, rows, own[0], left)
+            total += compiled.count(scores[:, split:], given_, rows, own[1], right)
             assert torch.equal(total[:3], expected[:3])
             assert torch.equal(total[3] > 0, expected[3] > 0)
 
 
-@pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
+@every_backend
 @cases(60, 5000)
 @given(
     st.integers(0, 10**9),
@@ -106,21 +110,20 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
     st.booleans(),
     st.booleans(),
 )
-def test_lists_are_counted_as_matrices_of_one_row_are(way, seed, dtype, lengths, P, is_own, excludes):
-    count = importlib.import_module(f"{counting.__name__}.{way}").count
+def test_lists_are_counted_as_matrices_of_one_row_are(backend, seed, dtype, lengths, P, is_own, excludes):
     generator = torch.Generator().manual_seed(seed)
     scores = scores_with_specials(generator, 1, sum(lengths), dtype, "row")[0]
     borders = torch.tensor([0, *lengths]).cumsum(0)
     lists = [i for i, length in enumerate(lengths) if length or not is_own]
-    row = torch.tensor(lists, dtype=torch.int64)[
-        torch.randint(0, max(1, len(lists)), (P if lists else 0,), generator=generator)
-    ]
+    places = torch.randint(0, max(1, len(lists)), (P if lists else 0,), generator=generator)
+    row = torch.tensor(lists, dtype=torch.int64)[places]
     drop = torch.rand(len(scores), generator=generator) < 0.3 if excludes else None
-    column = torch.tensor([int(torch.randint(0, lengths[i], (), generator=generator)) for i in row]) if is_own else None
-    true = None if is_own else scores_with_specials(generator, 1, len(row), dtype, "row")[0]
+    true = column = None
     if is_own:
-        column = column.long()
-    got = count(scores, true, row, column, Excluded(cells=drop), borders)
+        column = torch.tensor([int(torch.randint(0, lengths[i], (), generator=generator)) for i in row]).long()
+    else:
+        true = scores_with_specials(generator, 1, len(row), dtype, "row")[0]
+    got = BACKENDS[backend].count(scores, true, row, column, Excluded(cells=drop), borders)
     for task, i in enumerate(row.tolist()):
         here, place = slice(int(borders[i]), int(borders[i + 1])), torch.tensor([task])
         some, none = scores[here][None], Excluded(cells=None if drop is None else drop[here][None])
@@ -129,16 +132,15 @@ def test_lists_are_counted_as_matrices_of_one_row_are(way, seed, dtype, lengths,
         assert torch.equal(got[:, task], expected[:, 0])
 
 
-@pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
-def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
+@every_backend
+def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(backend):
     """A true score that was computed elsewhere may be above or below the cell in its column; against plain loops."""
-    count = importlib.import_module(f"{counting.__name__}.{way}").count
     generator = torch.Generator().manual_seed(8)
-    B, N, nan = 40, 6, float("nan")
+    B, N = 40, 6
     scores = scores_with_specials(generator, B, N, torch.float64, "row")
     column = torch.randint(-1, N, (B,), generator=generator)
     drop = torch.rand(B, N, generator=generator) < 0.3
-    for true in (scores[range(B), column] + shift for shift in (-1, 0, 1, nan)):
+    for true in (scores[range(B), column] + shift for shift in (-1, 0, 1, torch.nan)):
         for excluded in (None, drop):
             expected = []
             for i, own in enumerate(true.tolist()):
@@ -146,48 +148,40 @@ def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
                 cells = scores[i, kept].tolist()
                 better, not_worse = sum(not x <= own for x in cells), sum(not x < own for x in cells)  # NaN wins
                 expected.append([better, not_worse, len(cells), sum(x != x for x in [*cells, own])])
-            assert count(scores, true, None, column, Excluded(cells=excluded)).T.tolist() == expected
+            found = BACKENDS[backend].count(scores, true, None, column, Excluded(cells=excluded))
+            assert found.T.tolist() == expected
 
 
 @needs_numba
 @pytest.mark.parametrize("with_nan", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_keep_their_order_as_integers(dtype, with_nan):
-    from torchrankmetrics.ranking.counting import numba_backend as compiled
-
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
     every = every if with_nan else every[~every.isnan()]
     tasks = torch.cat([torch.arange(0, len(every), 97), (every == 0).nonzero()[:, 0], every.isinf().nonzero()[:, 0]])
-    every = every[None]
-    true = every[0, tasks]
-    row = torch.zeros_like(tasks)
-    wide = plain.count(every.double(), true.double(), row, tasks, Excluded())
-    assert torch.equal(compiled.count(every, true, row, tasks, Excluded()), wide)
-    assert torch.equal(plain.count(every, true, row, tasks, Excluded()), wide)
+    true, row = every[tasks], torch.zeros_like(tasks)
+    wide = plain.count(every[None].double(), true.double(), row, tasks, Excluded())
+    for module in BACKENDS.values():
+        assert torch.equal(module.count(every[None], true, row, tasks, Excluded()), wide)
 
 
 @needs_numba
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_counts_too():
-    scores = torch.randn(4, 1 << 20)
-    target = torch.tensor([1, 2, 3, 4])
-    before = rank_scores(scores, target, backend="numba")
+    scores, target = torch.randn(4, 1 << 20), torch.tensor([1, 2, 3, 4])
+    before = rank_scores(scores, target, backend="numba").columns
     child = os.fork()
     if child == 0:
-        same = torch.equal(rank_scores(scores, target, backend="numba").optimistic, before.optimistic)
+        same = torch.equal(rank_scores(scores, target, backend="numba").columns, before)
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("way", ["torch", pytest.param("numba", marks=needs_numba)])
-def test_more_than_2_to_the_24_columns(way):
-    scores = torch.zeros(1, (1 << 24) + 5, dtype=torch.int8)
-    ranks = rank_scores(scores, torch.tensor([3]), backend=way)
-    assert (int(ranks.optimistic), int(ranks.pessimistic), int(ranks.num_candidates)) == (
-        1,
-        (1 << 24) + 5,
-        (1 << 24) + 5,
-    )
+@every_backend
+def test_more_than_2_to_the_24_columns(backend):
+    N = (1 << 24) + 5
+    ranks = rank_scores(torch.zeros(1, N, dtype=torch.int8), torch.tensor([3]), backend=backend)
+    assert ranks.columns.tolist() == [[1], [N], [N]]
 
 
 def test_numba_counts_on_the_cpu_if_it_is_installed(monkeypatch):
@@ -195,8 +189,7 @@ def test_numba_counts_on_the_cpu_if_it_is_installed(monkeypatch):
     assert counting.chosen(somewhere_else) == "torch"
     with pytest.raises(ValueError, match=r"backend.*CPU, got meta"):
         counting.chosen(somewhere_else, "numba")
-    if importlib.util.find_spec("numba"):
-        assert counting.chosen(torch.zeros(1, 1)) == "numba"
+    assert counting.chosen(torch.zeros(1, 1)) == ("numba" if HAS_NUMBA else "torch")
     monkeypatch.setattr(counting, "_numba_problem", lambda: "it is not installed")
     assert counting.chosen(torch.zeros(1, 1)) == "torch"
     with pytest.raises(ImportError, match=r"backend.*pip install .*torchrankmetrics\[fast\]"):
@@ -221,8 +214,7 @@ def test_the_requested_backend_counts(monkeypatch, way):
 @pytest.mark.parametrize(("B", "N", "d"), [(1, 1, 1), (3, 513, 7), (9, 1100, 64)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_distances_are_those_of_torch_and_of_single_rows(B, N, d, dtype):
-    from torchrankmetrics.ranking.counting.numba_backend import negative_distances
-
+    negative_distances = compiled.negative_distances
     generator = torch.Generator().manual_seed(d)
     queries, candidates = (torch.randn(n, d, generator=generator).to(dtype) for n in (B, N))
     found = negative_distances(queries, candidates, torch.empty(B, N, dtype=dtype))
@@ -231,3 +223,72 @@ def test_distances_are_those_of_torch_and_of_single_rows(B, N, d, dtype):
     assert torch.equal(torch.cat(alone).flip(1), found)
     negated = (torch.complex(part, -part).conj().imag for part in (queries, candidates))
     assert torch.equal(negative_distances(*negated, torch.empty(B, N, dtype=dtype)), found)
+
+
+@every_backend
+@cases(20, 1500)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([1, 3, 700, 2500]),
+    st.sampled_from([1, 64, 1024, 5000]),
+    st.sampled_from([0, 2, 50, 5000]),
+    st.sampled_from([1, 3]),
+)
+def test_blocks_are_counted_as_one_row_is(backend, seed, width, block, limit, threads):
+    generator = torch.Generator().manual_seed(seed)
+    rows, tasks = int(torch.randint(1, 6, (), generator=generator)), int(torch.randint(1, 12, (), generator=generator))
+    cells = torch.randint(-9, 10, (rows, width), generator=generator).float()
+    row = torch.randint(0, rows, (tasks,), generator=generator)
+    low = torch.randint(-10, 11, (tasks,), generator=generator).float()
+    high = low + torch.randint(0, 6, (tasks,), generator=generator)
+    inside = [{j for j in range(width) if low[i] <= cells[row[i], j] <= high[i]} for i in range(tasks)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        if HAS_NUMBA:
+            patch.setattr(kernels, "_PER_THREAD", 1)
+        counter = choose_intervals(cells, backend).counter((row, low, high), limit)
+        for left in range(0, width, block):
+            counter.add(cells[:, left : left + block].contiguous(), left)
+        above, counts, task, column = counter.found()
+    assert above.tolist() == [int((cells[row[i]] > high[i]).sum()) for i in range(tasks)]
+    assert counts.tolist() == [len(columns) for columns in inside]
+    listed = [[] for _ in range(tasks)]
+    for i, j in zip(task.tolist(), column.tolist(), strict=True):
+        listed[i].append(j)
+    for i, columns in enumerate(listed):
+        assert sorted(columns) == (sorted(inside[i]) if len(inside[i]) <= limit else [])
+
+
+def vectors(seed, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    exponent = torch.randint(-160, 160, (7, 1), generator=generator).double()
+    some = torch.randn(7, 5, generator=generator, dtype=torch.float64) * 2.0**exponent
+    some[1], some[2, 1:] = 0.0, 0.0
+    return some.clamp(-6e4, 6e4).to(dtype) if dtype == torch.float16 else some.clamp(-3e38, 3e38).to(dtype)
+
+
+@cases(60, 2000)
+@given(st.integers(0, 10**6), st.sampled_from(FLOATS))
+def test_norms_are_upper_bounds_and_close_and_zero_for_zeros_alone(seed, dtype):
+    given_ = vectors(seed, dtype)
+    bounds = upper_norms(given_)
+    for bound, row in zip(bounds.tolist(), given_, strict=True):
+        exact = sum(Fraction(x) ** 2 for x in row.double().tolist())
+        assert (bound == 0) == (exact == 0)
+        assert Fraction(bound) ** 2 >= exact
+        assert bound <= 1.0001 * float(row.double().norm()) + 2.0**-58
+
+
+@cases(60, 2000)
+@given(st.integers(0, 10**6), st.sampled_from(FLOATS), st.sampled_from([torch.bfloat16, torch.float32]))
+def test_errors_of_rounding_are_bounded_and_zero_without_rounding(seed, dtype, to):
+    given_ = vectors(seed, dtype)
+    rounded, bounds = rounding_norms(given_, to)
+    assert torch.equal(rounded, given_.to(to))
+    for bound, row, now in zip(bounds.tolist(), given_, rounded, strict=True):
+        if not bool(now.isfinite().all()):
+            assert bound == torch.inf
+            continue
+        changed = sum((Fraction(float(x)) - Fraction(float(y))) ** 2 for x, y in zip(row, now, strict=True))
+        assert (bound == 0) == (changed == 0)
+        assert Fraction(bound) ** 2 >= changed if bound < torch.inf else dtype == torch.float32

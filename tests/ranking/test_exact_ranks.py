@@ -1,19 +1,20 @@
 """Ranks by exact arithmetic are those of rational numbers, whatever computes them."""
 
 import importlib.util
+import itertools
+from contextlib import contextmanager
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import example, given
 
-import exact_scores
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
-from torchrankmetrics.ranking.exact import pairs, problem, rank, rank as cascade
+from torchrankmetrics.ranking.exact import levels, pairs, problem, rank
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -21,17 +22,19 @@ LADDERS = [[INT8, FLOAT32, FLOAT64], [INT8, FLOAT64], [FLOAT32, FLOAT64], [FLOAT
 WAYS = [("torch", ladder) for ladder in LADDERS if ladder[0] in (FLOAT32, FLOAT64)]
 WAYS += [("numba", ladder) for ladder in LADDERS if HAS_NUMBA]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-KINDS_OF_NUMBERS = [
-    "normal",
-    "one ulp",
-    "duplicates",
-    "scaled",
-    "huge and tiny",
-    "denormal",
-    "not finite",
-    "cancelling",
-    "integers",
-]
+KINDS_OF_NUMBERS = ["normal", "one ulp", "duplicates", "scaled", "huge and tiny", "denormal", "not finite"]
+KINDS_OF_NUMBERS += ["cancelling", "integers"]
+
+
+@contextmanager
+def tuned(ladder, **constants):
+    """Precisions and constants of the module of exact ranks, which decide what is computed how, and never a rank."""
+    modules = {"CELLS": problem, "BLOCK": problem, "_LOOK": pairs}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank, "precisions", lambda *args, **options: ladder)
+        for name, value in constants.items():
+            patch.setattr(modules.get(name, rank), name, value)
+        yield patch
 
 
 def embeddings(kind, generator, B, N, d, dtype):
@@ -45,9 +48,8 @@ def embeddings(kind, generator, B, N, d, dtype):
         candidates = candidates[torch.randint(0, max(1, N // 4), (N,), generator=generator)]
     elif kind == "scaled":
         candidates = candidates[torch.randint(0, 3, (N,), generator=generator).clamp(max=N - 1)].to(torch.bfloat16)
-        candidates = (
-            candidates.double() * torch.tensor([0.25, 1.0, 3.0])[torch.randint(0, 3, (N, 1), generator=generator)]
-        )
+        factor = torch.tensor([0.25, 1.0, 3.0])[torch.randint(0, 3, (N, 1), generator=generator)]
+        candidates = candidates.double() * factor
     elif kind == "huge and tiny":
         largest = 10 if dtype == torch.float16 else 100 if dtype != torch.float64 else 900
         power = torch.randint(-largest, largest, (N, 1), generator=generator).double()
@@ -71,12 +73,9 @@ def embeddings(kind, generator, B, N, d, dtype):
     return queries.to(dtype), candidates.to(dtype)
 
 
-# true scores below all numbers of float32
-@example(305263, "huge and tiny", torch.bfloat16, "l2", "none", ("numba", [torch.float64]), 70, None, False, "none")
-# lengths that vanish in float32
-@example(
-    4, "huge and tiny", torch.float64, "cosine", "none", ("torch", [torch.float32, torch.float64]), 1, 1, False, "none"
-)
+# true scores below all numbers of float32, and lengths that vanish in it
+@example(305263, "huge and tiny", torch.bfloat16, "l2", "none", ("numba", [FLOAT64]), 70, None, False, "none")
+@example(4, "huge and tiny", torch.float64, "cosine", "none", ("torch", [FLOAT32, FLOAT64]), 1, 1, False, "none")
 @cases(100, 4000)
 @given(
     st.integers(0, 10**6),
@@ -90,11 +89,9 @@ def embeddings(kind, generator, B, N, d, dtype):
     st.booleans(),
     st.sampled_from(KINDS),
 )
-def test_ranks_are_those_of_rational_numbers(
-    seed, kind, dtype, similarity, added, way, d, chunk_size, several, left_out
-):
+def test_ranks_are_those_of_rational_numbers(seed, kind, dtype, similarity, added, way, d, chunk_size, several, out):
     generator = torch.Generator().manual_seed(seed)
-    B, N = int(torch.randint(1, 5, (), generator=generator)), int(torch.randint(1, 24, (), generator=generator))
+    B, N = (int(torch.randint(1, high, (), generator=generator)) for high in (5, 24))
     queries, candidates = embeddings(kind, generator, B, N, d, dtype)
     bias = None
     if added != "none" and similarity != "cosine":
@@ -106,34 +103,18 @@ def test_ranks_are_those_of_rational_numbers(
     row = torch.randint(0, B, (number,), generator=generator).tolist() if several else range(B)
     tasks = list(zip(row, column, strict=True))
     cells = torch.stack([torch.randint(0, size, (2 * N,), generator=generator) for size in (B, N)], 1)
-    exclude, gone = as_exclude(left_out, [tuple(cell) for cell in cells.tolist()], tasks, B, N)
-    expected = reference.ranks(exact_scores.matrix(queries, candidates, bias, similarity), tasks, gone)
+    exclude, gone = as_exclude(out, [tuple(cell) for cell in cells.tolist()], tasks, B, N)
+    expected = reference.ranks(reference.exact_matrix(queries, candidates, bias, similarity), tasks, gone)
     backend, ladder = way
     if d == 1:  # torch gives wrong integer products there, which the look at them would find out
         ladder = [dtype for dtype in ladder if dtype != INT8]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank, "precisions", lambda *args, **options: ladder)
-        patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
-        patch.setattr(problem, "BLOCK", [1024, 3][seed // 13 % 2])
-        patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(cascade, "_FIRST", [1, 4, 512][seed // 3 % 3])
-        patch.setattr(cascade, "_LISTED", [2, 1 << 22][seed // 17 % 2])
-        patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
-        ranks = rank_embeddings(
-            queries,
-            Candidates(candidates, bias),
-            as_target("pairs" if several else "one", tasks),
-            similarity=similarity,
-            exclude=exclude,
-            chunk_size=chunk_size,
-            backend=backend,
-            arithmetic="exact",
-        )
+    constants = {"CELLS": [1 << 20, 7][seed % 2], "BLOCK": [1024, 3][seed // 13 % 2], "_LEAST": [0, 1, 16][seed % 3]}
+    constants |= {"_FIRST": [1, 4, 512][seed // 3 % 3], "_LISTED": [2, 1 << 22][seed // 17 % 2]}
+    options = {"similarity": similarity, "exclude": exclude, "chunk_size": chunk_size, "backend": backend}
+    target = as_target("pairs" if several else "one", tasks)
+    with tuned(ladder, **constants, _LOOK=[0, 1 << 10][seed // 2 % 2]):
+        ranks = rank_embeddings(queries, Candidates(candidates, bias), target, arithmetic="exact", **options)
     assert flagged_lines(ranks) == expected
-
-
-def same(one, other):
-    return torch.equal(one.columns, other.columns)
 
 
 @cases(8, 250)
@@ -152,38 +133,33 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     apart = (scores - true).abs() > 1e-9  # no two others are that close here
     expected = 1 + ((scores > true) & apart).sum(1)
     options = {"similarity": similarity, "arithmetic": "exact"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "get_num_threads", lambda: threads)
-        for backend, ladder in WAYS:
-            patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
-            for chunk_size in (None, 64, 333):
-                ranks = rank_embeddings(queries, candidates, target, backend=backend, chunk_size=chunk_size, **options)
-                assert torch.equal(ranks.optimistic, expected)
-                assert torch.equal(ranks.pessimistic, expected + 1)
-        stored = Candidates(candidates)
-        parts = [
-            rank_embeddings(q, stored, t, **options) for q, t in zip(queries.split(7), target.split(7), strict=True)
-        ]
-        assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
+    for (backend, ladder), chunk_size in itertools.product(WAYS, (None, 64, 333)):
+        with tuned(ladder) as patch:
+            patch.setattr(torch, "get_num_threads", lambda: threads)
+            ranks = rank_embeddings(queries, candidates, target, backend=backend, chunk_size=chunk_size, **options)
+        assert torch.equal(ranks.optimistic, expected)
+        assert torch.equal(ranks.pessimistic, expected + 1)
+    stored, batches = Candidates(candidates), zip(queries.split(7), target.split(7), strict=True)
+    parts = [rank_embeddings(q, stored, t, **options) for q, t in batches]
+    assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
 
 
 def test_biases_that_vanish_in_float64_are_distinguished_for_queries_of_zeros():
-    zeros = torch.zeros(1, 1, dtype=torch.float64)
+    zeros = torch.zeros(4, 1, dtype=torch.float64)
     candidates = torch.tensor([[1e-170], [2e-170], [3e-170], [1.0]], dtype=torch.float64)
-    for target in range(4):
-        ranks = rank_embeddings(zeros, candidates, torch.tensor([target]), similarity="l2")
-        assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [target + 1]
+    ranks = rank_embeddings(zeros, candidates, torch.arange(4), similarity="l2")
+    assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [1, 2, 3, 4]
     bias = torch.tensor([0.0, 5e-324], dtype=torch.float64)  # half of it is 0 in float64
-    ranks = rank_embeddings(zeros, torch.zeros(2, 1).double(), torch.tensor([0]), similarity="l2", bias=bias)
+    ranks = rank_embeddings(zeros[:1], zeros[:2], torch.tensor([0]), similarity="l2", bias=bias)
     assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [2]
 
 
 def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     requested = []
-    score = pairs.RationalScores.score
+    score = pairs.rational_score
     monkeypatch.setattr(pairs, "_LOOK", 100)
-    monkeypatch.setattr(pairs.RationalScores, "score", lambda self, *given: requested.append(1) or score(self, *given))
+    monkeypatch.setattr(pairs, "rational_score", lambda *given: requested.append(1) or score(*given))
     queries, candidates = torch.randn(200, 64, generator=generator), torch.randn(3000, 64, generator=generator)
     target = torch.arange(200)
     half = candidates.clone()
@@ -209,41 +185,36 @@ def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
 
 
 def test_products_of_reduced_precision_are_not_trusted():
-    generator = torch.Generator().manual_seed(1)
-    queries, candidates = torch.randn(64, 64, generator=generator), torch.randn(500, 64, generator=generator)
-    expected = rank_embeddings(queries, candidates, torch.arange(64))
+    queries, candidates = (torch.randn(n, 64, generator=torch.Generator().manual_seed(n)) for n in (64, 500))
+    expected = rank_embeddings(queries, candidates, torch.arange(64)).columns
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert FLOAT32 not in rank.precisions(64, 2000, 1 << 30, on_cpu=True, compiled=False)
-        assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
+        assert FLOAT32 not in rank.precisions(64, 2000, 1 << 30, compiled=False)
+        assert torch.equal(rank_embeddings(queries, candidates, torch.arange(64)).columns, expected)
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-class TestPrecisions:
-    def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
-        from torchrankmetrics.ranking.exact import levels as module
+def test_integer_products_that_saturate_or_are_missing_are_found_out(monkeypatch):
+    def saturated(one, other, out=None):
+        unsigned, other = one.int() + 128, other.int()
+        pairs = [unsigned[:, k : k + 2] @ other[k : k + 2] for k in range(0, 64, 2)]
+        return sum(pair.clamp(-(2**15), 2**15 - 1) for pair in pairs) - 128 * other.sum(0)
 
-        monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
-
-        def saturated(one, other, out=None):
-            unsigned, other = one.int() + 128, other.int()
-            pairs = [unsigned[:, k : k + 2] @ other[k : k + 2] for k in range(0, 64, 2)]
-            return sum(pair.clamp(-(2**15), 2**15 - 1) for pair in pairs) - 128 * other.sum(0)
-
-        monkeypatch.setattr(torch, "_int_mm", saturated)
-        assert not module._int8_pays.__wrapped__(64)
-        monkeypatch.delattr(torch, "_int_mm")
-        assert not module._int8_pays.__wrapped__(64)
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
+    monkeypatch.setattr(torch, "_int_mm", saturated)
+    assert not levels._int8_pays.__wrapped__(64)
+    monkeypatch.delattr(torch, "_int_mm")
+    assert not levels._int8_pays.__wrapped__(64)
 
 
 def test_candidates_are_read_once_and_rejected_when_they_have_changed():
     embeddings, bias = torch.randn(50, 8), torch.randn(50)
     stored = Candidates(embeddings, bias)
     queries, target = torch.randn(4, 8), torch.arange(4)
-    first = rank_embeddings(queries, stored, target, similarity="l2")
-    assert same(first, rank_embeddings(queries, embeddings, target, similarity="l2", bias=bias))
+    first = rank_embeddings(queries, stored, target, similarity="l2").columns
+    assert torch.equal(first, rank_embeddings(queries, embeddings, target, similarity="l2", bias=bias).columns)
     assert ("l2", 50, 50) in stored.prepared
     with torch.no_grad():
         embeddings.mul_(2)
@@ -254,14 +225,11 @@ def test_candidates_are_read_once_and_rejected_when_they_have_changed():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")
 @pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
 def test_cuda_ranks_as_the_cpu(similarity):
-    generator = torch.Generator().manual_seed(3)
-    queries, candidates = torch.randn(300, 128, generator=generator), torch.randn(20_000, 128, generator=generator)
-    target = torch.arange(300)
-    expected = rank_embeddings(queries, candidates, target, similarity=similarity)
-    there = [x.cuda() for x in (queries, candidates, target)]
-    assert torch.equal(
-        rank_embeddings(*there, similarity=similarity, arithmetic="exact").columns.cpu(), expected.columns
-    )
+    queries, candidates = (torch.randn(n, 128, generator=torch.Generator().manual_seed(n)) for n in (300, 20_000))
+    given_ = queries, candidates, torch.arange(300)
+    expected = rank_embeddings(*given_, similarity=similarity).columns
+    found = rank_embeddings(*(x.cuda() for x in given_), similarity=similarity, arithmetic="exact")
+    assert torch.equal(found.columns.cpu(), expected)
 
 
 def test_which_precisions_pay_is_measured_on_the_processor_whatever_the_default_device():
@@ -281,8 +249,7 @@ def test_rounding_to_int8_by_rows():
     rows = torch.randn(60, 33, generator=torch.Generator().manual_seed(0)) * torch.logspace(-30, 15, 60)[:, None]
     rows[0], rows[1, 3], rows[2, 5], rows[3], rows[4] = 0.0, torch.nan, -torch.inf, 1e-40, rows[4] * 1e-20
     whole, scale, error = quantized(rows)
-    largest = rows.abs().amax(1)
-    is_usable = (largest > 127 * 2.0**-120) & (largest < torch.inf)
+    is_usable = (rows.abs().amax(1) > 127 * 2.0**-120) & (rows.abs().amax(1) < torch.inf)
     assert is_usable[5:].all()
     assert not is_usable[:4].any()
     assert (scale[~is_usable] == 1).all()
@@ -290,6 +257,4 @@ def test_rounding_to_int8_by_rows():
     assert (whole[is_usable].int().abs().amax(1) == 127).all()
     exact = rows[is_usable].double() - whole[is_usable].double() * scale[is_usable].double()[:, None]
     assert (exact.abs() <= scale[is_usable].double()[:, None] * (0.5 + 1e-4)).all()
-    torch.testing.assert_close(
-        error[is_usable].double(), torch.linalg.vector_norm(exact, dim=1), rtol=1e-4, atol=2.0**-60
-    )
+    torch.testing.assert_close(error[is_usable].double(), exact.norm(dim=1), rtol=1e-4, atol=2.0**-60)

@@ -2,19 +2,21 @@
 
 import itertools
 import math
+import random
 
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given
 
 import reference_ranks as reference
 from fuzzing import cases
+from ranking_problems import STRIDES, flagged_lines, lay_out
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, evaluate
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import unique_rows
 
-VALUES = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 2.0, math.inf, math.nan])
+VALUES = [-math.inf, -1.0, -0.0, 0.0, 2.0, math.inf, math.nan]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
@@ -29,19 +31,32 @@ def test_ranks_of_any_integer_type_become_int64_with_their_mean_and_one_number_s
         assert (len(Ranks(empty, None, 5)), Ranks(empty, None, 5).optimistic.dtype) == (0, torch.int64)
 
 
-@cases(40, 1000)
-@given(st.data(), st.sampled_from(DTYPES), st.booleans())
-def test_ranks_among_negatives_are_those_of_plain_loops(data, dtype, column_major):
-    B, M = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 6))
-    positive = data.draw(st.lists(VALUES, min_size=B, max_size=B))
-    negatives = data.draw(st.lists(st.lists(VALUES, min_size=M, max_size=M), min_size=B, max_size=B))
-    matrix = torch.tensor(negatives, dtype=dtype).reshape(B, M)
-    matrix = matrix.T.contiguous().T if column_major else matrix
-    ranks = Ranks.from_negatives(torch.tensor(positive, dtype=dtype).requires_grad_(), matrix)
-    expected = [reference.rank([p, *row], 0) for p, row in zip(positive, negatives, strict=True)]
-    parts = (ranks.optimistic, ranks.pessimistic, ranks.num_candidates, ranks.flags == fault.SAMPLED | fault.NAN)
-    assert list(zip(*(part.tolist() for part in parts), strict=True)) == expected
-    assert not any(part.requires_grad for part in parts)
+@pytest.mark.parametrize("form", ["matrix", "exclude", "shared", "list", "dict"])
+@cases(25, 600)
+@given(st.integers(0, 10**6), st.sampled_from(DTYPES), st.sampled_from(STRIDES))
+def test_negatives_of_every_form_are_ranked_as_by_plain_loops(form, seed, dtype, strides):
+    draw = random.Random(seed)
+    M, positive = draw.randint(0, 6), draw.choices(VALUES, k=draw.randint(0, 5))
+    ragged = [draw.choices(VALUES, k=M if form == "matrix" else draw.randint(0, M)) for _ in positive]
+    if form == "shared":
+        ragged = ragged[:1] * len(positive)
+    true = torch.tensor(positive).to(dtype).requires_grad_()
+    owner = torch.tensor([i for i, row in enumerate(ragged) for _ in row], dtype=torch.int64)
+    flat = torch.tensor([score for row in ragged for score in row]).to(dtype)
+    padding = draw.choice(VALUES)
+    matrix = torch.tensor([row + [padding] * (M - len(row)) for row in ragged]).reshape(len(true), M).to(dtype)
+    mask = torch.tensor([[j >= len(row) for j in range(M)] for row in ragged], dtype=torch.bool).reshape(len(true), M)
+    order = torch.randperm(len(flat), generator=torch.Generator().manual_seed(0))
+    given_ = {
+        "matrix": (true, lay_out(matrix, strides)),
+        "exclude": (true, lay_out(matrix, strides), mask),
+        "shared": (true, flat[: len(ragged[0]) if ragged else 0]),
+        "list": (true, [torch.tensor(row).to(dtype) for row in ragged]),
+        "dict": ({"y_pred_pos": true, "y_pred_neg": flat[order], "indexes": owner[order]},),
+    }[form]
+    ranks = Ranks.from_negatives(*given_[:2], exclude=(*given_, None, None)[2])
+    assert flagged_lines(ranks) == [reference.rank([p, *row], 0) for p, row in zip(positive, ragged, strict=True)]
+    assert bool((ranks.flags & fault.SAMPLED).all())
 
 
 def samples(scores, m):
@@ -90,23 +105,13 @@ def test_the_printed_tables_say_that_candidates_were_sampled(storage, tmp_path):
 IDS = st.one_of(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1, 2**32, 0]))
 
 
-def agree(rows):
-    got, row = unique_rows(rows)
-    expected, place = torch.unique(rows, dim=0, return_inverse=True)
-    assert torch.equal(got, expected)
-    assert torch.equal(row, place)
-    assert (got.dtype, row.dtype) == (torch.int64, torch.int64)
-
-
-@settings(deadline=None)
+# at the limits of one number: 2^32 (2^31 - 1) is below 2^63, and 2^63 is one too many
+@example(2, [0, 0, 2**32 - 1, 2**31 - 2, 2**32 - 1, 0, 0, 0])
+@example(2, [5, -7, 2**32 + 4, 2**31 - 9, 2**32 + 4, -7, 5, -7])
+@example(2, [0, 0, 2**32 - 1, 2**31 - 1, 0, 1, 1, 0, 0, 1])
 @given(st.integers(1, 4), st.lists(IDS, max_size=160))
 def test_distinct_rows_are_those_of_torch(columns, numbers):
-    numbers = numbers[: len(numbers) // columns * columns]
-    agree(torch.tensor(numbers, dtype=torch.int64).reshape(-1, columns))
-
-
-def test_rows_at_the_limits_of_one_number():
-    widest = torch.tensor([[0, 0], [2**32 - 1, 2**31 - 2], [2**32 - 1, 0], [0, 0]])  # 2^32 (2^31 - 1) < 2^63
-    agree(widest)
-    agree(widest + torch.tensor([5, -7]))
-    agree(torch.tensor([[0, 0], [2**32 - 1, 2**31 - 1], [0, 1], [1, 0], [0, 1]]))  # 2^63: one too many
+    rows = torch.tensor(numbers[: len(numbers) // columns * columns], dtype=torch.int64).reshape(-1, columns)
+    found, expected = unique_rows(rows), torch.unique(rows, dim=0, return_inverse=True)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert {one.dtype for one in found} == {torch.int64}

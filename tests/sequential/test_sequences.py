@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from torchrankmetrics.sequential.sequences import (
-    FRACTIONS,
-    Drawn,
-    betting_interval,
-    log_capital,
-    side_of,
-)
+from torchrankmetrics.sequential.sequences import FRACTIONS, Drawn, betting_interval, log_capital, side_of
 
 POPULATIONS = {  # values, sizes
     "hits": ([0, 1, 1, 0, 1], [1, 1, 1, 1, 1]),

@@ -1,7 +1,6 @@
 """CSV, TSV and data frames of ranks; ranks without numbers of candidates."""
 
 import warnings
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -54,10 +53,7 @@ def test_frames_and_files_of_all_columns_come_back():
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (
-            ["rank", "1", "2.5"],
-            "rank must hold integers, got 2.5 in line 3; ranks of ties .* optimistic and pessimistic",
-        ),
+        (["rank", "1", "2.5"], "rank must hold integers, got 2.5 in line 3; ranks of ties .* optimistic and pessim"),
         (["rank", "1", "one"], "rank must hold numbers: .*; got 'one' in line 3"),
         (["rank,num_candidates", "3,2"], "ranks must lie between 1 and num_candidates; line 2 has optimistic=3"),
         (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in line 2"),
@@ -65,10 +61,7 @@ def test_frames_and_files_of_all_columns_come_back():
         (["rank,nan", "1,true", "2,yes"], "nan must hold numbers, or true and false"),
         (["rank,nan", "1,true", "2,3"], "nan must be true or false; got 3 in line 3"),
         (["rank,sample_id", "1,1e300"], "sample_id must hold integers"),
-        (
-            ["optimistic", "1"],
-            r"columns must contain rank, or optimistic and pessimistic \(with ties\); got optimistic",
-        ),
+        (["optimistic", "1"], r"columns must contain rank, or optimistic and pessimistic \(with ties\); got optimis"),
     ],
 )
 def test_wrong_files_name_the_column(lines, message, tmp_path):
@@ -76,16 +69,13 @@ def test_wrong_files_name_the_column(lines, message, tmp_path):
         RankTable.load(write(tmp_path / "ranks.csv", *lines))
 
 
-def test_other_objects_than_frames_of_different_columns_are_errors():
+def test_other_objects_than_frames_of_different_columns_and_large_files_are_errors(tmp_path):
     with pytest.raises(TypeError, match=r"frame must be a pandas\.DataFrame, got dict; from_numpy takes a dict"):
         RankTable.from_pandas({"rank": [1]})
     with pytest.raises(ValueError, match="columns must have different names, got rank, rank"):
         RankTable.from_pandas(pandas.DataFrame([[1, 2]], columns=["rank", "rank"]))
-
-
-def test_a_large_file_is_an_error_before_it_is_parsed(tmp_path):
     path = write(tmp_path / "ranks.csv", "rank", *["1"] * 100)
-    with pytest.raises(ValueError, match="is not loaded: it would take 16160 bytes"):
+    with pytest.raises(ValueError, match="is not loaded: it would take 16160 bytes"):  # before it is parsed
         RankTable.load(path, max_bytes=10_000)
 
 
@@ -94,9 +84,7 @@ def test_without_candidates_base_values_are_those_with_candidates_and_others_rai
     unknown, known = Ranks(low, high), Ranks(low, high, 50)
     metrics = ["mrr", "mr", "hits@3", "gmr", "median_rank", "pessimistic_mrr", "expected_mrr", "count", "tie_rate"]
     assert evaluate(unknown, metrics=metrics) == evaluate(known, metrics=metrics)
-    assert evaluate(unknown, metrics="mrr")["mrr"] == pytest.approx(
-        float(sum(map(Fraction, ("1/2", "1/4", "1/2", "1/9"))) / 4)
-    )
+    assert evaluate(unknown, metrics="mrr")["mrr"] == pytest.approx((1 / 2 + 1 / 4 + 1 / 2 + 1 / 9) / 4)
     assert list(evaluate(unknown)) == ["mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10"]
     for metric in ("amri", "z_mrr", "p_mrr", "normalized_mr", "auc", "z_rr"):
         with pytest.raises(ValueError, match="num_candidates is needed"):
@@ -125,9 +113,7 @@ def test_arrays_series_and_frames_are_compared():
     named = {"a": a, "b": np.array(b), "c": [3] * 20}
     assert compare(named, "mrr")["mrr", "a", "b"].difference == expected["mrr"].difference
     assert evaluate(frames[0], metrics="mr") == evaluate(a, metrics="mr") == evaluate(pandas.Series(a), metrics="mr")
-    with pytest.raises(
-        TypeError, match=r"a must hold integers, got torch.float64; for ties pass Ranks\(optimistic, pe"
-    ):
+    with pytest.raises(TypeError, match=r"a must hold integers, got torch.float64; for ties pass Ranks\(optimi"):
         compare(np.array([1.5, 2]), [1, 2])
     with pytest.raises(ValueError, match="a and b differ in num_candidates"):
         compare(Ranks(a, None, 50), b)

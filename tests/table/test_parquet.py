@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_table_io import flipped
 
-from command_line import table_of
+from command_line import output, table_of
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.cli import main
 from torchrankmetrics.study import RankStudy
@@ -76,26 +76,25 @@ def test_partitions_are_rejected_and_read_by_pandas(tmp_path):
     for name in ("side=head/group=3", "side=tail/group=-4"):
         put(tmp_path / name / "a.parquet", **RANKS)
     for load in (RankTable.load, RankTable.from_parquet):
-        with pytest.raises(
-            ValueError, match=r"must contain the files of one table, got .*=3/a\.parquet; .*from_pandas"
-        ):
+        with pytest.raises(ValueError, match=r"contain the files of one table, got .*=3/a\.parquet; .*from_pandas"):
             load(tmp_path)
     table = RankTable.from_pandas(pandas.read_parquet(tmp_path).assign(pessimistic=lambda frame: frame.optimistic))
     assert (table.select(side="head").group.tolist(), table.select(side="tail").group.tolist()) == ([3, 3], [-4, -4])
 
 
 @pytest.mark.parametrize(
-    "columns",
+    ("side", "group", "more"),
     [
-        {"side": pa.array(["head", "none"]), "group": pa.array([1, 2], pa.uint64())},
-        {"side": pa.array(["head", "none"]).dictionary_encode(), "group": pa.array([1, 2], pa.int16())},
-        {"side": pa.array([1, 0], pa.int8()), "group": pa.array([1, 2]).dictionary_encode()},
-        {"side": pa.array([1, 0], pa.uint8()), "group": [1, 2], "weight": pa.array([1, 1], pa.float32())},
-        {"side": [1, 0], "group": [1, 2], "__index_level_0__": [4, 5]},
+        (pa.array(["head", "none"]), pa.array([1, 2], pa.uint64()), {}),
+        (pa.array(["head", "none"]).dictionary_encode(), pa.array([1, 2], pa.int16()), {}),
+        (pa.array([1, 0], pa.int8()), pa.array([1, 2]).dictionary_encode(), {}),
+        (pa.array([1, 0], pa.uint8()), [1, 2], {"weight": pa.array([1, 1], pa.float32())}),
+        ([1, 0], [1, 2], {"__index_level_0__": [4, 5]}),
     ],
 )
-def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(columns, tmp_path):
-    path = put(tmp_path / "a.parquet", optimistic=pa.array([1, 2], pa.int32()), num_candidates=[9, 9], **columns)
+def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(side, group, more, tmp_path):
+    columns = {"optimistic": pa.array([1, 2], pa.int32()), "num_candidates": [9, 9], "side": side, "group": group}
+    path = put(tmp_path / "a.parquet", **columns, **more)
     expected = RankTable.from_numpy({**RANKS, "side": [1, 0], "group": [1, 2]})
     assert torch.equal(RankTable.from_parquet(path).rows, expected.rows)
 
@@ -152,6 +151,10 @@ def test_a_small_file_that_would_take_much_memory_is_rejected_until_the_caller_a
     with pytest.raises(ValueError, match=r"large\.parquet is not loaded"):
         RankTable.load(path, max_bytes=n * 72)  # and a group of its rows
     assert len(RankTable.load(path, max_bytes=n * 89)) == n
+    # a footer of many bytes is not read
+    path.write_bytes(b"PAR1" + bytes(1 << 21) + (1 << 21).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(ValueError, match=r"large\.parquet is not loaded: it would take 268436480 bytes"):
+        RankTable.load(path, max_bytes=1 << 24)
 
 
 def test_changed_bits_in_pages_with_checksums_of_another_program_are_an_error(tmp_path):
@@ -163,13 +166,6 @@ def test_changed_bits_in_pages_with_checksums_of_another_program_are_an_error(tm
         path.write_bytes(damaged)
         with suppress(ValueError):
             assert torch.equal(RankTable.load(path).rows, rows)
-
-
-def test_a_footer_of_many_bytes_is_not_read(tmp_path):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(b"PAR1" + bytes(1 << 21) + (1 << 21).to_bytes(4, "little") + b"PAR1")
-    with pytest.raises(ValueError, match=r"a\.parquet is not loaded: it would take 268436480 bytes"):
-        RankTable.load(path, max_bytes=1 << 24)
 
 
 def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):
@@ -190,13 +186,6 @@ def test_without_pyarrow_an_error_names_the_package_to_install(tmp_path, monkeyp
     assert 'error: Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"' in capsys.readouterr().err
 
 
-def printed(capsys, *arguments):
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    assert code < 2, captured.err
-    return code, captured.out.replace("parquet", "npz")
-
-
 def test_a_study_of_parquet_is_that_of_npz_and_its_page_is_verified(tmp_path, monkeypatch, capsys):
     """One of the models is a folder of an engine."""
     pytest.importorskip("matplotlib", reason="a page needs the extra 'plot'")
@@ -211,15 +200,15 @@ def test_a_study_of_parquet_is_that_of_npz_and_its_page_is_verified(tmp_path, mo
         table_of(10, 25).select(side=side).to_parquet(folders["parquet"] / "b.parquet" / f"part-{j}.parquet")
     models = "{0}/toy/a.{0} {0}/toy/b.{0} -m mrr"
     for command in (f"report {models}", f"compare {models}", "study {0}/{{dataset}}/{{model}}.{0} -m mrr"):
-        npz, parquet = (printed(capsys, *command.format(kind).split(), "-f", "csv") for kind in folders)
-        assert parquet == npz
+        npz, parquet = (output(capsys, *command.format(kind).split(), "-f", "csv") for kind in folders)
+        assert parquet.replace("parquet", "npz") == npz
     study = RankStudy.open("parquet/{dataset}/{model}.parquet")
     study.report("page.html", "mrr")
-    assert printed(capsys, "verify", "page.html", "parquet")[0] == 0
+    assert main(["verify", "page.html", "parquet"]) == 0
     study.save("again/{dataset}.{model}.parquet")
     assert pq.read_table("again/toy.b.parquet").num_rows == 120
     table_of(7, 20).save("parquet/toy/a.parquet")
-    assert printed(capsys, "verify", "page.html", "parquet")[0] == 1
+    assert main(["verify", "page.html", "parquet"]) == 1
 
 
 @pytest.mark.parametrize("file", ["a.parquet/{}.parquet", "a/part.{}.parquet", "a/{}.parquet"])
@@ -228,5 +217,5 @@ def test_the_folder_of_one_table_is_one_run(file, tmp_path, capsys):
         put(tmp_path / file.format(i), **RANKS)
     if file == "a/{}.parquet":
         (tmp_path / "a" / "_SUCCESS").touch()
-    printed_rows = printed(capsys, "report", tmp_path / file.partition("/")[0], "-m", "count", "-f", "csv")[1]
-    assert [row.split(",")[-1] for row in printed_rows.splitlines()] == ["value", "4.0"]
+    printed = output(capsys, "report", tmp_path / file.partition("/")[0], "-m", "count", "-f", "csv")
+    assert [row.split(",")[-1] for row in printed.splitlines()] == ["value", "4.0"]

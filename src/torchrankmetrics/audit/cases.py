@@ -34,27 +34,23 @@ class Case:
     @cached_property
     def ranks(self) -> Ranks:
         """The right ranks. A NaN candidate counts as better than the target, a NaN target ranks last."""
-        own = self.scores.gather(1, self.target[:, None])
+        own, nan = self.scores.gather(1, self.target[:, None]), self.scores.isnan()
         others = torch.ones_like(self.scores, dtype=torch.bool) if self.exclude is None else ~self.exclude
         others = others.scatter(1, self.target[:, None], False)
-        nan = self.scores.isnan()
-        optimistic = 1 + (((self.scores > own) | nan) & others).sum(1)
-        pessimistic = optimistic + ((self.scores == own) & others).sum(1)
         count = 1 + others.sum(1)
         if self.has_nan_target:  # not better than the mean rank of equal scores
-            optimistic = torch.maximum(1 + (~nan & others).sum(1), (count + 1) // 2)
-            pessimistic = count
-        return Ranks(optimistic, pessimistic, count)
+            return Ranks(torch.maximum(1 + (~nan & others).sum(1), (count + 1) // 2), count, count)
+        optimistic = 1 + (((self.scores > own) | nan) & others).sum(1)
+        return Ranks(optimistic, optimistic + ((self.scores == own) & others).sum(1), count)
 
     def __str__(self) -> str:
         kind = "" if self.scores.dtype == torch.float32 else f" {str(self.scores.dtype).removeprefix('torch.')}"
         if self.scores.numel() > 24:
             return f"{self.note or 'scores'}: {tuple(self.scores.shape)}{kind}"
         rows = [[f"{x:.6g}" for x in row] for row in self.scores.double().tolist()]
+        columns = [] if self.exclude is None else [row.nonzero().flatten().tolist() for row in self.exclude]
         text = f"scores{kind} {str(rows).replace(chr(39), '')}, target {self.target.tolist()}"
-        if self.exclude is not None:
-            text += f", exclude columns {[row.nonzero().flatten().tolist() for row in self.exclude]}"
-        return text
+        return text + f", exclude columns {columns}" * bool(columns)
 
 
 def one(
@@ -104,10 +100,11 @@ def _filter() -> list[Case]:
     small = tasks(([0.5, 0.9, 0.1], [0], [1]), ([0.5, 0.9, 0.7], [0], [1]))
     small += tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], []))
     wide = ranked([2], 40)
-    above = wide.scores > wide.scores.gather(1, wide.target[:, None])
-    lowest = torch.zeros_like(above).index_fill_(1, torch.tensor([0]), True)
-    excluded = ((above, "the best of all excluded"), (lowest, "the worst of all excluded"))
-    return [*small, *(replace(wide, exclude=mask, note=note) for mask, note in excluded)]
+    excluded = {"best": wide.scores == wide.scores.max(), "worst": torch.arange(40)[None] == 0}
+    return [
+        *small,
+        *(replace(wide, exclude=mask, note=f"the {name} of all excluded") for name, mask in excluded.items()),
+    ]
 
 
 def _ties() -> list[Case]:
@@ -129,15 +126,10 @@ def _permuted() -> list[Case]:
 def _several() -> list[Case]:
     queries = ([0.9, 0.8, 0.1], (0, 1)), ([0.9, 0.8, 0.7, 0.1], (0, 1, 2)), ([0.1, 0.9, 0.5, 0.7], (0, 2))
     cases = [stack(*(one(x, own, [i for i in relevant if i != own]) for own in relevant)) for x, relevant in queries]
-    different = stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2)))
-    return [cases[0], different, *cases[1:]]
+    return [cases[0], stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2))), *cases[1:]]
 
 
-def _repeated_rows() -> list[Case]:
-    rows = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
-    return [stack(rows[0], rows[2], rows[2]), stack(*rows, rows[0], rows[0], rows[0])]
-
-
+_ROWS = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
 ORDINARY = ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")  # the last is neither first nor last
 
 
@@ -190,13 +182,11 @@ CASES = {  # small ones first
     # 1.001 is 1 in bfloat16, the next number is 1.0078125
     "bfloat16_ties": tasks(([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16),
     "permuted_candidates": _permuted(),
-    "own_target_in_filter": [
-        one([0.5, 0.9, 0.1], target, columns) for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2]))
-    ],
-    "filter_by_finite_values": [
-        *tasks(([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1])),
-        one([-2e30, -3e30, -1e30, -4e30], 0, [1]),
-    ],
+    "own_target_in_filter": tasks(
+        *(([0.5, 0.9, 0.1], [target], columns) for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2])))
+    ),
+    "filter_by_finite_values": tasks(([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1]))
+    + tasks(([-2e30, -3e30, -1e30, -4e30], [0], [1])),
     "several_answers": _several(),
     "single_candidate": [one([0.5], 0), stack(one([0.5], 0), one([0.5], 0)), one([0.5, 0.9, 0.1], 0, [1, 2])],
     "k_above_candidates": tasks(([0.5, 0.9], [1, 0])),
@@ -204,7 +194,7 @@ CASES = {  # small ones first
         ranked([1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, f"{size} tasks without ties")
         for size in (3, 5, 33, 65, 129, 257, 1027)
     ],
-    "padded_repeats": _repeated_rows(),
+    "padded_repeats": [stack(_ROWS[0], _ROWS[2], _ROWS[2]), stack(*_ROWS, *_ROWS[:1] * 3)],
     "integer_overflow": [
         *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),
         Case(torch.arange(7e4)[None], torch.tensor([2000]), note="70000 candidates, all but 2000 above the true one"),

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ CHECKS = tuple(DESCRIPTIONS)
 MAX_CANDIDATES = 1 << 25
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Results = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
-Fault = tuple[str, float | str, float | str]  # quantity, value of the evaluator, right value
-Status = Literal["passed", "failed", "error", "skipped"]
+Fault = tuple[str, float | str | None, float | str | None]  # quantity, value of the evaluator, right value
+Status = Literal["failed", "error", "passed", "skipped"]  # of several cases the first of these
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,10 @@ class Finding:
 
     def __str__(self) -> str:
         text = self.message or self.description
-        if self.case:
-            text = f"{self.case}: {self.message}"
-        if self.case and self.status == "failed":
+        if self.status == "failed":
             got, expected = (f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected))
-            text = f"{self.case}: {self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(self.message)
-        return f"{self.status:<8}  {self.check:<24}  {text}"
+            text = f"{self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(self.message)
+        return f"{self.status:<8}  {self.check:<24}  {self.case}{': ' * bool(self.case)}{text}"
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,10 @@ def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int 
     """
     if not callable(evaluator):
         raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
-    if ties is not None:
-        check_choice("ties", ties, RANK_TYPES)
-    run = Battery(evaluator, ties, max_candidates)
-    findings = run.findings()
+    run = Battery(evaluator, None if ties is None else check_choice("ties", ties, RANK_TYPES), max_candidates)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        findings = run.findings()
     return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
 
 
@@ -157,7 +155,7 @@ def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candi
 class OutcomeError(Exception):
     """The end of a check: a wrong result, an exception of the evaluator, or nothing to compare."""
 
-    def __init__(self, status: Status, message: str = "", fault: Fault | tuple[str, None, None] = ("", None, None)):
+    def __init__(self, status: Status, message: str = "", fault: Fault = ("", None, None)) -> None:
         super().__init__(message)
         self.status, self.fault = status, fault
 
@@ -165,12 +163,11 @@ class OutcomeError(Exception):
 class Battery:
     """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
 
-    def __init__(self, evaluator: Evaluator, ties: str | None, max_candidates: int) -> None:
+    def __init__(self, evaluator: Evaluator, ties: RankType | None, max_candidates: int) -> None:
         self.evaluator, self.required, self.max_candidates = evaluator, ties, max_candidates
         self.metrics: dict[str, MetricName] | None = None  # compared keys of its dict; None if it returns ranks
         self.unknown: list[str] = []  # keys of its dict that name no metric
-        self.modified: tuple[OutcomeError, Case | str] = (OutcomeError("passed"), "")  # an argument, in the first case
-        self.rules: list[str] = []
+        self.rules: list[RankType] = []
         self.check = ""  # that is run
         self.found: dict[str, Finding] = {}
 
@@ -178,10 +175,10 @@ class Battery:
         """Run all checks; if a basic check fails, the later ones are skipped."""
         reason = self._basic()
         for name in DESCRIPTIONS:
-            if name == "scores_unmodified":
-                self._put(name, *self.modified)
-            elif name in self.found:
+            if name in self.found:
                 continue
+            if name == "scores_unmodified":
+                self._put(name, OutcomeError("passed"))
             elif reason:
                 self._put(name, OutcomeError("skipped", f"not run: {reason}"))
             elif name == "ties":
@@ -209,13 +206,16 @@ class Battery:
         """Call the evaluator with copies and read its result; the first one shows whether it returns metrics."""
         result = self._call(case)
         if isinstance(result, Mapping) and is_first:
-            self.metrics = {key: name for key in result if (name := _metric_named(key))}
+            self.metrics = {}
+            for key in result:
+                with suppress(ValueError):
+                    self.metrics[key] = replace(parse_name(key), side=None, average=None)
             self.unknown = [key for key in result if key not in self.metrics]
             if not self.metrics:
                 raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
         if isinstance(result, Mapping) != (self.metrics is not None):
-            found = ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
-            raise OutcomeError("failed", "", ("result", found[0], f"{found[1]}, as before"))
+            got, before = ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
+            raise OutcomeError("failed", "", ("result", got, f"{before}, as before"))
         if self.metrics is not None:
             if missing := [key for key in self.metrics if key not in result]:
                 raise OutcomeError("failed", "", ("result", f"no {shorten(missing[0])}", "the same keys as before"))
@@ -226,8 +226,6 @@ class Battery:
                 raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
         try:
             ranks = torch.as_tensor(result).detach().cpu()
-            if ranks.is_complex() or ranks.dtype == torch.bool:
-                raise TypeError
         except (TypeError, ValueError, RuntimeError) as error:
             form = "ranks (B,), or a dict of metrics such as {'mrr': 0.5}"
             raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error
@@ -240,37 +238,28 @@ class Battery:
         given = {"scores": case.scores, "target": case.target, "exclude": case.exclude}
         clones: list[Any] = [None if tensor is None else tensor.clone() for tensor in given.values()]
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                result = self.evaluator(*clones)
+            result = self.evaluator(*clones)
         except Exception as error:
             text = " ".join(str(error).split())
             if isinstance(error, NotImplementedError):
                 raise OutcomeError("skipped", text or "not supported") from error
             raise OutcomeError("error", f"{type(error).__name__}: {text[:200]}") from error
         for (name, tensor), clone in zip(given.items(), clones, strict=True):
-            if tensor is not None and not self.modified[1] and not _same(tensor, clone):
-                self.modified = (OutcomeError("failed", "", (name, "changed", "as given")), case)
+            # by the bytes, since NaN does not equal itself
+            as_bytes = [one.contiguous().view(torch.uint8) for one in (tensor, clone) if one is not None]
+            if as_bytes and "scores_unmodified" not in self.found and not torch.equal(*as_bytes):
+                self._put("scores_unmodified", OutcomeError("failed", "", (name, "changed", "as given")), case)
         return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
-    def _fault(self, case: Case, result: Results, rules: Sequence[str]) -> Fault | None:
-        """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
-        if case.has_nan_target or not rules:
-            return self._fault_of_bounds(case, result)
-        expected: dict[float | str, str] = {}
-        for rule in rules:
-            if (fault := self._fault_by(case, result, rule)) is None:
-                return None
-            if not expected:
-                quantity, got, right = fault
-            expected.setdefault(fault[2], rule)
-        if len(expected) > 1:
-            right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
-        return quantity, got, right
-
-    def _fault_by(self, case: Case, result: Results, rule: str) -> Fault | None:
-        right = self._right(case.ranks, cast("RankType", rule))
-        return next(((key, result[key], x) for key, x in right.items() if not self._near(result[key], x)), None)
+    def _faults(self, case: Case, result: Results) -> list[Fault | None]:
+        """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
+        if case.has_nan_target or not self.rules:
+            return [self._fault_of_bounds(case, result)]
+        found: list[Fault | None] = []
+        for rule in self.rules:
+            right = self._right(case.ranks, rule).items()
+            found.append(next(((key, result[key], x) for key, x in right if not self._near(result[key], x)), None))
+        return found
 
     def _fault_of_bounds(self, case: Case, result: Results) -> Fault | None:
         count = case.ranks.num_candidates
@@ -280,9 +269,9 @@ class Battery:
             higher = False if self.metrics is None else self.metrics[key].measure().higher_is_better
             if higher is None:
                 continue  # the metric neither falls nor rises with every rank
-            too_good = not ((got <= best if higher else got >= best) or self._near(got, best))
-            too_bad = not ((got >= worst if higher else got <= worst) or self._near(got, worst))
-            if too_good or (too_bad and not case.has_nan_target):
+            # no rank of a NaN target is too bad
+            ends = [(1 if higher else -1, best), (-1 if higher else 1, worst)][: 1 if case.has_nan_target else 2]
+            if not all(sign * (got - end) <= 0 or self._near(got, end) for sign, end in ends):
                 return key, got, best if self._near(best, worst) else f"{best:.6g} to {worst:.6g}"
         return None
 
@@ -294,24 +283,21 @@ class Battery:
         for key, name in self._compared(ranks).items():
             with suppress(ValueError):  # a metric without values under this rule
                 measures[key] = name.measure(rank_type=rule)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            distinct = {measure.key: measure for measure in measures.values()}
-            values = evaluate(ranks, metrics=list(distinct.values())) if distinct else {}
+        values = evaluate(ranks, metrics=list(measures.values()))
         return {key: values[measure.key] for key, measure in measures.items()}
 
     def _compared(self, ranks: Ranks) -> dict[str, MetricName]:
         """The metrics that are defined for ranks; hits at k with at most k candidates have a check of their own."""
-        fewest, found = int(ranks.num_candidates.min()), {}
-        for key, name in (self.metrics or {}).items():
-            is_base, is_certain = name.view in (None, "base"), _hits_k(name) >= fewest
+        fewest = int(ranks.num_candidates.min())
+
+        def is_compared(name: MetricName) -> bool:
+            is_base, f = name.view in (None, "base"), getattr(name.definition.of_tasks, "f", None)
+            is_certain = isinstance(f, AtMost) and f.k >= fewest
             if self.check == "k_above_candidates":
-                is_compared = is_base and is_certain
-            else:
-                is_compared = not is_certain and (fewest > 1 or (is_base and not name.definition.uses_candidates))
-            if is_compared:
-                found[key] = name
-        return found
+                return is_base and is_certain
+            return not is_certain and (fewest > 1 or (is_base and not name.definition.uses_candidates))
+
+        return {key: name for key, name in (self.metrics or {}).items() if is_compared(name)}
 
     def _near(self, a: float, b: float) -> bool:
         """Equal up to what single precision leaves of a mean; ranks are multiples of 1/2."""
@@ -320,47 +306,50 @@ class Battery:
 
     def _put(self, name: str, outcome: OutcomeError, case: Case | str = "") -> None:
         status = "skipped" if outcome.status == "error" and name in MAY_RAISE else outcome.status
-        quantity, got, expected = outcome.fault
-        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), quantity, got, expected, str(outcome))
+        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), *outcome.fault, str(outcome))
 
-    def _compare(self, name: str, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
+    def _compare(self, name: str, cases: Sequence[Case]) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
-        raised: tuple[OutcomeError, Case] | None = None
-        reason, compared = "no case could be compared", False
-        self.check, few = name, name == "k_above_candidates"
+        self.check, found = name, dict[Status, tuple[OutcomeError, Case | str]]()
         for case in cases:
-            if case.exclude is not None and name != "filter" and self.found["filter"].status != "passed":
-                reason = "the check filter did not pass"
-                continue
-            if case.scores.shape[1] > self.max_candidates:
-                reason = f"it needs {case.scores.shape[1]} candidates"
-                continue
-            if (few or self.metrics is not None) and not self._compared(case.ranks):
-                undefined = "none of the metrics is defined for so few candidates"
-                reason = "it returns no hits at k above 1" if few else undefined
-                continue
-            # a single task is passed as two equal rows: whether one row works is a check of its own
-            twice = len(case.target) == 1 and name != "batch_of_one"
-            posed = stack(case, case) if twice else case
             try:
-                result = self._results(posed)
-                if fault := self._fault(posed, result, self.rules if rules is None else rules):
-                    quantity = fault[0].partition("[")[0] if twice else fault[0]
-                    raise OutcomeError("failed", "", (quantity, *fault[1:]))
+                self._check(case)
+                found["passed"] = OutcomeError("passed"), ""
             except OutcomeError as outcome:
-                if outcome.status == "failed":
-                    return self._put(name, outcome, case)
-                if outcome.status == "skipped":
-                    reason = str(outcome)
+                if outcome.status == "skipped":  # with the reason of the last one
+                    found["skipped"] = outcome, ""
                 else:
-                    raised = raised or (outcome, case)
-                continue
-            compared = True
-            if name == "ties":
-                self.rules = [rule for rule in self.rules if self._fault_by(posed, result, rule) is None]
-        if raised is not None:
-            return self._put(name, *raised)
-        return self._put(name, OutcomeError("passed") if compared else OutcomeError("skipped", reason))
+                    found.setdefault(outcome.status, (outcome, case))
+            if "failed" in found:
+                break
+        self._put(name, *next(found[status] for status in get_args(Status) if status in found))
+
+    def _check(self, case: Case) -> None:
+        """Compare one case; raise OutcomeError unless it is right."""
+        name, width, few = self.check, case.scores.shape[1], self.check == "k_above_candidates"
+        if case.exclude is not None and name != "filter" and self.found["filter"].status != "passed":
+            raise OutcomeError("skipped", "the check filter did not pass")
+        if width > self.max_candidates:
+            raise OutcomeError("skipped", f"it needs {width} candidates")
+        if (few or self.metrics is not None) and not self._compared(case.ranks):
+            undefined = "none of the metrics is defined for so few candidates"
+            raise OutcomeError("skipped", "it returns no hits at k above 1" if few else undefined)
+        # a single task is passed as two equal rows: whether one row works is a check of its own
+        twice = len(case.target) == 1 and name != "batch_of_one"
+        case = stack(case, case) if twice else case
+        result = self._results(case)
+        faults = self._faults(case, result)
+        wrong = [fault for fault in faults if fault is not None]
+        if len(wrong) == len(faults):
+            quantity, got, right = wrong[0]
+            expected: dict[float | str | None, str] = {}
+            for rule, (*_, value) in zip(self.rules, wrong, strict=False):
+                expected.setdefault(value, rule)
+            if len(expected) > 1:
+                right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
+            raise OutcomeError("failed", "", (quantity.partition("[")[0] if twice else quantity, got, right))
+        if name == "ties":
+            self.rules = [rule for rule, fault in zip(self.rules, faults, strict=True) if fault is None]
 
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
@@ -384,56 +373,40 @@ class Battery:
         if self.metrics is None:
             self._put("values", OutcomeError("skipped", "it returns ranks"))
             return True
-        metrics, wrong = self.metrics, {}
+        metrics, found = self.metrics, dict[str, Finding]()
         for key, name in metrics.items():
             self.metrics = {key: name}
             self._compare("values", CASES["values"])
-            if self.found["values"].is_failure:
-                wrong[key] = self.found["values"]
+            found[key] = self.found["values"]
+        wrong = [key for key, finding in found.items() if finding.is_failure]
         self.metrics = {key: name for key, name in metrics.items() if key not in wrong}
         if wrong:
-            finding, *_ = wrong.values()
-            message = f"also {', '.join(list(wrong)[1:])}" if len(wrong) > 1 else finding.message
-            self.found["values"] = replace(finding, message=message)
+            first = found[wrong[0]]
+            self.found["values"] = replace(
+                first, message=f"also {', '.join(wrong[1:])}" if wrong[1:] else first.message
+            )
         elif self.unknown:
             self._put("values", OutcomeError("passed", f"not compared: {', '.join(self.unknown)}"))
         return bool(self.metrics)
 
     def _ties(self) -> None:
         """Narrow the rules case by case until one shows that its results follow none of them."""
-        named: set[str | None] = {"optimistic", "realistic", "pessimistic"}
-        if self.metrics is not None:
-            named = {name.rank_type for name in self.metrics.values()}
-        possible = self.rules = [rule for rule in RANK_TYPES if {None, rule} & named]
+        named = {name.rank_type for name in (self.metrics or {}).values()}  # of ranks none
+        possible = self.rules = [x for x in RANK_TYPES if {None, x} & named or (not named and x != "expected")]
         self._compare("ties", CASES["ties"])
         found = self.found["ties"]
         if found.status == "passed":
             self.found["ties"] = replace(found, message=" or ".join(self.rules))
             if self.required is not None and self.required not in self.rules:
-                self._compare("ties", CASES["ties"], [self.required])
+                rules, self.rules = self.rules, [self.required]
+                self._compare("ties", CASES["ties"])
+                self.rules = rules
         elif found.is_failure:
             if not found.message and len(self.rules) < len(possible):
                 self.found["ties"] = replace(found, message=f"{' or '.join(self.rules)} so far")
             self.rules = []
 
 
-def _metric_named(key: str) -> MetricName | None:
-    try:
-        return replace(parse_name(key), side=None, average=None)
-    except ValueError:
-        return None
-
-
-def _hits_k(name: MetricName) -> int:
-    """The k of hits at k; 0 for other metrics."""
-    definition = name.definition.of_tasks
-    return definition.f.k if definition is not None and isinstance(definition.f, AtMost) else 0
-
-
 def _by_row(ranks: Tensor) -> Results:
     values = ranks.double().tolist()
     return {"rank" if len(values) == 1 else f"rank[{row}]": value for row, value in enumerate(values)}
-
-
-def _same(before: Tensor, after: Tensor) -> bool:
-    return before.shape == after.shape and bool(((before == after) | (before.isnan() & after.isnan())).all())

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.cli.counts import adjust, datasets, metrics
+from torchrankmetrics.cli.output import opt
 from torchrankmetrics.cli.ranks import compare, report, study, verify
 from torchrankmetrics.version import __version__
 
@@ -17,11 +18,10 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
+_Version = Annotated[bool, opt("Show the version and exit.", "--version", callback=_version, is_eager=True)]
+
+
+def _main(version: _Version = False) -> None:
     """Compute rank-based metrics of saved ranks, and adjust published numbers for chance.
 
     An adjusted index is 0 under random ranking and 1 at the optimum, whatever the numbers of candidates; a z-score

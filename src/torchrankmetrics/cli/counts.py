@@ -5,13 +5,16 @@ from importlib.resources import files
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
-from torchrankmetrics.cli.output import Form, Output, arg, emit, opt, reject, split_list
+from typer import Argument
+
+from torchrankmetrics.cli.output import Form, Output, emit, opt, reject, split_list
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 
 Split = Literal["train", "valid", "test"]
 Side = Literal["both", "head", "tail"]
 Entities = Literal["all", "train"]
 _TASKS = ("dataset", "split", "side", "entities", "known")
+_METRICS = opt("Metrics to print mean and variance of under random ranking.", "--metric", "-m")
 _ENTITIES = opt("Candidate entities: all, or train (entities of train, as in PyKEEN).")
 
 
@@ -46,16 +49,15 @@ def adjust(
     if (dataset is None) == (num_candidates is None):
         raise ValueError("one of --dataset and --num-candidates must be given, for the candidate counts")
     known: Any = num_candidates
-    if known is not None:
+    if dataset is None:
         reject("with --num-candidates", split=split != "test", side=side != "both", entities=entities != "all")
         note = f"{num_candidates} candidates in every task"
     else:
-        title = dataset_facts(str(dataset)).title
-        known = candidate_counts(str(dataset), split, None if side == "both" else side, entities)
-        sides = "both sides" if side == "both" else f"{side} side"
-        kind = "all entities" if entities == "all" else "entities of train only"
-        low, high = known.num_candidates[0], known.num_candidates[-1]
-        note = f"{title}: {split} split, {sides}, {kind}: {known.num_tasks} tasks among {low} to {high} candidates"
+        known = candidate_counts(dataset, split, None if side == "both" else side, entities)
+        task = f"{split} split, {'both sides' if side == 'both' else f'{side} side'}, "
+        task += "all entities" if entities == "all" else "entities of train only"
+        among = f"{known.num_tasks} tasks among {known.num_candidates[0]} to {known.num_candidates[-1]} candidates"
+        note = f"{dataset_facts(dataset).title}: {task}: {among}"
     rows: list[tuple[Cell, ...]] = []
     for one in views:
         result = adjust(value, metric, known, view=one)
@@ -66,10 +68,8 @@ def adjust(
 
 
 def datasets(
-    names: Annotated[list[str] | None, arg("Names of datasets; default: all.")] = None,
-    metrics: Annotated[
-        str | None, opt("Metrics to print mean and variance of under random ranking.", "--metric", "-m")
-    ] = None,
+    names: Annotated[list[str] | None, Argument(help="Names of datasets; default: all.")] = None,
+    metrics: Annotated[str | None, _METRICS] = None,
     split: Annotated[str, opt("Splits: train, valid, test.")] = "test",
     side: Annotated[str, opt("Sides: both, head, tail.")] = "both",
     entities: Annotated[str, _ENTITIES] = "all",
@@ -88,12 +88,17 @@ def datasets(
     """
     from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 
-    definitions: list[Any] = []
+    columns: tuple[str, ...] = ("entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
+    note, definitions = "distinct, min, mean, max: numbers of filtered candidates of the tasks", list[Any]()
     if metrics is not None:
         from torchrankmetrics.metrics.registry import base_definition
         from torchrankmetrics.null import ExactExpectation
 
-        definitions = [base_definition(name) for name in split_list(metrics, "--metric")]
+        definitions, columns = (
+            list(map(base_definition, split_list(metrics, "--metric"))),
+            ("metric", "mean", "variance"),
+        )
+        note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
     options = (("--split", split, Split), ("--side", side, Side), ("--entities", entities, Entities))
     parts = list(product(*(split_list(text, option, get_args(kind)) for option, text, kind in options)))
     rows: list[tuple[Cell, ...]] = []
@@ -109,14 +114,7 @@ def datasets(
         for definition in definitions:
             moments = ExactExpectation().moments(definition, counts)
             rows.append((*task, definition.name, moments.mean, moments.variance))
-    columns: tuple[str, ...] = ("entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
-    note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
-    if metrics is not None:
-        columns = ("metric", "mean", "variance")
-        note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
-    return emit(
-        Tabular.named((*_TASKS, *columns), rows, (note,), keys=len(_TASKS) + (metrics is not None)), form, output
-    )
+    return emit(Tabular.named((*_TASKS, *columns), rows, (note,), len(_TASKS) + (metrics is not None)), form, output)
 
 
 def metrics(form: Form = None, output: Output = None) -> int:
@@ -129,8 +127,6 @@ def metrics(form: Form = None, output: Output = None) -> int:
     # the file that docs/metric_names.py writes: the registry imports torch
     text = (files("torchrankmetrics.cli") / "metrics.csv").read_text(encoding="utf-8")
     columns, *rows = csv.reader(text.splitlines())
-    note = (
-        "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
-        "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
-    )
+    note = "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
+    note += "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
     return emit(Tabular.named(columns, rows, (note,)), form, output)

@@ -11,7 +11,7 @@ import typer
 
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular
-from torchrankmetrics.rendering.tabular import page
+from torchrankmetrics.rendering.tabular import render
 from torchrankmetrics.validation import check_choice, shorten
 from torchrankmetrics.version import __version__
 
@@ -21,11 +21,6 @@ Format = Literal["table", "csv", "json", "markdown", "latex", "html"]
 def opt(text: str, *names: str, **settings: Any) -> Any:
     """Declare an option by its help text; without names it is named after the parameter."""
     return typer.Option(*names, help=text, **settings)
-
-
-def arg(text: str) -> Any:
-    """Declare an argument by its help text."""
-    return typer.Argument(help=text)
 
 
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
@@ -45,36 +40,34 @@ def format_of(form: Format | None, output: Path | None) -> Format:
 
 
 def _checked(context: typer.Context, output: Path | None) -> Path | None:
-    """Check the format of the output before anything is computed."""
+    """Check the format of the output before anything is computed; "-" is the standard output."""
     format_of(context.params["form"], output)
-    return output
+    return None if str(output) == "-" else output
 
 
 Form = Annotated[Format | None, opt("Format; default: suffix of --output, or table.", "--format", "-f", is_eager=True)]
 Output = Annotated[Path | None, opt("File to write; default: standard output.", "--output", "-o", callback=_checked)]
 
 
-def emit(
-    table: Tabular, form: Format | None, output: Path | None, title: str = "", failed: Sequence[str] = (), **about: Any
-) -> int:
+def emit(table: Tabular, form: Form, output: Output, title: str = "", failed: Sequence[str] = (), **about: Any) -> int:
     """Print a table or write it to a file; notes on CSV and JSON and failed checks go to stderr. Return the exit code.
 
     HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object (docs/cli.md, "JSON").
     """
-    form, printed = format_of(form, output), output is None or str(output) == "-"
+    form = format_of(form, output)
     if form == "json":
         fields = {"version": __version__, "files": [], "tasks": None, "confidence_level": None, **about}
         text = json.dumps({**fields, "rows": json.loads(table.to_json())}, indent=2) + "\n"
     elif form == "csv":
         text = str(table.to_csv())
     elif form == "html" and title:
-        text = page(title, table)
+        text = render("rendering/page.html", title=title, table=table) + "\n"
     elif form == "table":  # only a terminal breaks wide tables into blocks
-        narrow = printed and sys.stdout is not None and sys.stdout.isatty()
+        narrow = output is None and sys.stdout is not None and sys.stdout.isatty()
         text = table.to_text(shutil.get_terminal_size().columns if narrow else None) + "\n"
     else:
         text = f"{getattr(table, f'to_{form}')()}\n"
-    if output is None or printed:
+    if output is None:
         print(text, end="")
     else:
         try:

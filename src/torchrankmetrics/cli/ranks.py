@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from typer import Argument
+
 import torchrankmetrics as trm
-from torchrankmetrics.cli.output import Cluster, Form, Level, Output, arg, emit, format_of, opt, reject, split_list
+from torchrankmetrics.cli.output import Cluster, Form, Level, Output, emit, format_of, opt, reject, split_list
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
 
 Paths = list[Path] | None
+Models = Annotated[Paths, Argument(help="Ranks of models: files, or directories with a file per training run.")]
 Metrics = Annotated[str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; several by commas.", "--metric", "-m")]
 Qrels = Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEIR or JSON.")]
 Runs = Annotated[Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run")]
@@ -27,7 +30,7 @@ _TINY = 1e-300  # smaller floats have fewer digits
 
 
 def report(
-    files: Annotated[Paths, arg("Files of ranks, directories of such files, or -.")] = None,
+    files: Annotated[Paths, Argument(help="Files of ranks, directories of such files, or -.")] = None,
     metrics: Metrics = None,
     view: Annotated[str | None, opt("Views: base, normalized, adjusted_index, z_score, p_value.")] = None,
     side: Annotated[str, opt("Sides: both, head, tail, relation.")] = "both",
@@ -59,39 +62,41 @@ def report(
     """
     from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.definitions.sample import RANK_TYPES
-    from torchrankmetrics.inference.intervals import check_confidence_level, confidence_intervals
+    from torchrankmetrics.inference.intervals import confidence_intervals
     from torchrankmetrics.inference.pairing import check_complete
     from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS
     from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import break_down
     from torchrankmetrics.metrics.measure import SIDES
-    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
+    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection, as_measure
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 
-    level = None if confidence_level is None else check_confidence_level(confidence_level)
-    if level is None:
+    if confidence_level is None:
         reject("without --confidence-level", method=method != "normal", cluster=cluster)
     if by_group:
-        reject("with --by-group", confidence_level=level)
+        reject("with --by-group", confidence_level=confidence_level)
     offered = ("base", "adjusted_index", "z_score") if by_group else VIEWS
     views = split_list("base" if view is None else view, "--view", offered)
     rank_types = split_list(rank_type, "--rank-type", RANK_TYPES)
     sides = split_list(side, "--side", SIDES)
-    defaults = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
-    names = defaults if metrics is None else split_list(metrics, "--metric")
+    names: Any = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
+    names = names if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
     measures = Selection(views, rank_types, sides, relevance_threshold=relevance_threshold).measures(names)
-    limits = _limits(fail_under)
+    limits = []
+    for part in [] if fail_under is None else split_list(fail_under, "--fail-under"):
+        if not (match := re.fullmatch(r"([^=]*)=(-?\d*\.?\d+(?:e-?\d+)?)", part)):
+            raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shorten(part)}")
+        limits.append((as_measure(match[1]), float(match[2])))
+        if not limits[-1][0].higher_is_better:
+            raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(match[1])}")
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
-    displayed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
-    cells: dict[str, Sequence[Cell]] = {}
-    rows: list[Sequence[Cell]] = []
-    notes: list[str] = []
-    failed: list[str] = []
-    tasks = 0
-    for path, name in zip(paths, displayed, strict=True):
+    listed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
+    cells, rows = dict[str, Sequence[Cell]](), list[Sequence[Cell]]()
+    notes, failed, tasks = list[str](), list[str](), 0
+    for path, name in zip(paths, listed, strict=True):
         table = load(path)
         check_complete(table, path)
         analysis, chosen = Analysis([table.rows]), measures
@@ -106,41 +111,38 @@ def report(
             cells = {one: part[one] for i, one in enumerate(part.columns) if i < 2 or not view or one in chosen}
         else:
             cells = {"metric": list(chosen), "value": [_cell(measure, analysis) for measure in chosen.values()]}
-        if level is not None:
-            intervals = confidence_intervals(analysis, chosen, level, method, cluster, 2000, 0)
-            ends = {row.metric: (row.low, row.high) for row in intervals.rows}
-            for i, end in enumerate(("low", "high")):
-                cells[end] = [ends.get(key, (None, None))[i] for key in chosen]  # p-values have none
+        if confidence_level is not None:
+            intervals = confidence_intervals(analysis, chosen, confidence_level, method, cluster, 2000, 0).rows
+            for end in ("low", "high"):
+                ends = {row.metric: getattr(row, end) for row in intervals}
+                cells[end] = [ends.get(key) for key in chosen]  # p-values have none
         rows += [(name, *line) if several else line for line in zip(*cells.values(), strict=True)]
         notes += [f"{name}: {note}" for note in (tasks_note(sample), *sampled_notes(analysis))]
         tasks += sample.num_tasks
         values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
         failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
     result = Tabular.named(["file"] * several + list(cells), rows, notes, keys=1 + several)
-    about: dict[str, Any] = {"files": displayed, "tasks": tasks, "confidence_level": level}
-    return emit(result, form, output, "Rank metrics", failed, **about)
+    return emit(
+        result, form, output, "Rank metrics", failed, files=listed, tasks=tasks, confidence_level=confidence_level
+    )
 
 
 def _sources(
-    files: Paths,
-    qrels: Path | None,
-    runs: Paths,
-    num_candidates: int | None,
-    max_bytes: int,
-    cluster: str | None,
-    metrics: Sequence[Any],
+    files: Paths, qrels: Qrels, runs: Runs, num_candidates: Documents, max_bytes: MaxBytes, cluster: Any, metrics: Any
 ) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
     """Return the path of each model with its files (several of a directory), and a function that loads their ranks."""
     from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
     from torchrankmetrics.table.files import is_one_table
 
+    judged, *paths = (Path("/dev/stdin") if str(path) == "-" else path for path in (qrels, *(runs or files or ())))
+    models: Any = [(path, [path]) for path in paths]
     if (qrels is None) != (not runs):
         raise ValueError("--qrels and --run must be given together")
     if qrels is not None:
         if files:
             raise ValueError("files of ranks would do nothing with --run")
         reject("with --run", cluster=cluster, max_bytes=max_bytes != MAX_BYTES)
-        relevance = read_qrels(_path(qrels))
+        relevance = read_qrels(judged)
 
         def load_run(path: Path) -> "trm.RankTable":
             run = read_run(path)
@@ -148,22 +150,16 @@ def _sources(
             evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
             return rank_run(relevance, run, num_candidates=num_candidates)
 
-        return [(path, [path]) for path in map(_path, runs or ())], load_run
+        return models, load_run
     reject("without --run", num_candidates=num_candidates)
     if not files:
         raise ValueError("files of ranks must be given, or --qrels and --run")
-    models = [(path, [path]) for path in map(_path, files)]
     for path, parts in models:
         if path.is_dir() and not is_one_table(path):
             parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
         if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
-
-
-def _path(path: Path) -> Path:
-    """The path of the standard input for "-"."""
-    return Path("/dev/stdin") if str(path) == "-" else path
 
 
 def _displayed(paths: list[Path]) -> list[str]:
@@ -181,23 +177,8 @@ def _cell(measure: Any, analysis: Any) -> Cell:
     return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis)[0] / math.log(10))
 
 
-def _limits(text: str | None) -> list[tuple[Any, float]]:
-    """Read the limits of --fail-under."""
-    from torchrankmetrics.metrics.registry import as_measure
-
-    limits = []
-    for part in [] if text is None else split_list(text, "--fail-under"):
-        name, _, number = part.partition("=")
-        if not re.fullmatch(r"-?\d*\.?\d+(e-?\d+)?", number):
-            raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shorten(part)}")
-        limits.append((as_measure(name), float(number)))
-        if not limits[-1][0].higher_is_better:
-            raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(name)}")
-    return limits
-
-
 def compare(
-    files: Annotated[Paths, arg("Ranks of models: files, or directories with a file per training run.")] = None,
+    files: Models = None,
     metrics: Metrics = None,
     confidence_level: Level = 0.95,
     cluster: Cluster = None,
@@ -242,26 +223,24 @@ def compare(
         reject("with three models or more", margin=margin, fail_if=fail_if)
     if fail_if is not None and (fail_if == "not-equivalent") != (margin is not None):
         raise ValueError("--fail-if not-equivalent and --margin must be given together")
-    displayed, failed = _displayed(paths), []
+    displayed = _displayed(paths)
     models: list[Any] = [load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources]
     tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
     found: Any
     if margin is not None:
         found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
         table = equivalences(found)
-        unequal = [row.metric for row in found if not row.equivalent]
-        failed = [f"a is not shown to be equivalent to b in {metric}" for metric in unequal if fail_if]
     else:
         if len(models) == 2:
             result: Any = trm.compare(models[0], models[1], measures, **tests)
         else:
-            names = [path.name.removesuffix(path.suffix if path.suffix in _SUFFIXES else "") for path in paths]
+            names = [path.stem if path.suffix in _SUFFIXES else path.name for path in paths]
             names = names if len(set(names)) == len(names) else displayed
             if len(set(names)) < len(names):
                 raise ValueError(f"models must be different files; got {', '.join(names)}")
             result = trm.compare(dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests)
         table, found = result.tabular(), result.rows
-        failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
+    failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
     if len(models) == 2:
         table = replace(table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),))
     about = {"files": displayed, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
@@ -272,6 +251,8 @@ def _failure(row: Any, rule: Rule) -> str | None:
     """Explain why a comparison fails a rule; None if it does not."""
     from torchrankmetrics.metrics.registry import as_measure
 
+    if rule == "not-equivalent":
+        return None if row.equivalent else f"a is not shown to be equivalent to b in {row.metric}"
     higher = as_measure(row.metric).higher_is_better
     if higher is None:
         raise ValueError(f"--fail-if needs metrics that have a better direction, got {row.metric}")
@@ -286,7 +267,7 @@ def _failure(row: Any, rule: Rule) -> str | None:
 
 
 def study(
-    pattern: Annotated[str, arg("Paths of files of ranks, with {dataset}, {model} and {seed}.")],
+    pattern: Annotated[str, Argument(help="Paths of files of ranks, with {dataset}, {model} and {seed}.")],
     metrics: Annotated[str, opt("Metrics, separated by commas.", "--metric", "-m")] = "mrr,hits@10",
     view: Annotated[Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")] = "base",
     confidence_level: Level = 0.95,
@@ -312,13 +293,13 @@ def study(
     kind, names, runs = format_of(form, output), split_list(metrics, "--metric"), RankStudy.open(pattern)
     tests: dict[str, Any] = {"view": view, "confidence_level": confidence_level, "cluster": cluster}
     files = [str(run.source) for run in runs.runs.values()]
-    if kind == "html" and not across:
-        reject("with --format html", values_only=values_only)
-        print(runs.report(None if str(output) == "-" else output, names, **tests) or "", end="")
-        return 0
     if across:
         reject("with --across", values_only=values_only)
         result = runs.summary(names, **tests).tabular()
+    elif kind == "html":
+        reject("with --format html", values_only=values_only)
+        print(runs.report(output, names, **tests) or "", end="")
+        return 0
     else:
         table = runs.table(names, **tests)
         result = table.records() if kind in ("csv", "json") else table.with_layout(intervals=not values_only).tabular()
@@ -326,8 +307,8 @@ def study(
 
 
 def verify(
-    report: Annotated[Path, arg("HTML page that study has written.")],
-    folder: Annotated[Path, arg("Directory that the paths of the page are relative to.")],
+    report: Annotated[Path, Argument(help="HTML page that study has written.")],
+    folder: Annotated[Path, Argument(help="Directory that the paths of the page are relative to.")],
     form: Form = None,
     output: Output = None,
 ) -> int:

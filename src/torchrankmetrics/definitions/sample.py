@@ -75,11 +75,14 @@ class RankSample(Sample):
         low, high, N = self.optimistic[enough], self.pessimistic[enough], self.known_candidates[enough]
         return RankSample(low, high, N, self.weight[enough], self.count[enough])
 
+    def doubled(self, rank_type: RankType) -> IntArray:
+        """Twice the ranks of the entries, (m,) int64."""
+        low = self.pessimistic if rank_type == "pessimistic" else self.optimistic
+        return low + (self.optimistic if rank_type == "optimistic" else self.pessimistic)
+
     def rank(self, rank_type: RankType) -> FloatArray:
         """Ranks of the entries, (m,) float64."""
-        if rank_type == "realistic":
-            return (self.optimistic + self.pessimistic) / 2.0
-        return np.asarray(getattr(self, rank_type), dtype=np.float64)
+        return self.doubled(rank_type) / 2.0
 
     def histogram(
         self, rank_type: RankType, by_candidates: bool = False
@@ -87,19 +90,14 @@ class RankSample(Sample):
         """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these."""
         key = (rank_type, by_candidates)
         if key not in self._histograms:
-            rank: FloatArray
-            N = None
+            doubled, N = self.doubled(rank_type), None
             if by_candidates:
-                columns = (self.rank(rank_type), self.known_candidates, self.weight)
-                (rank, N, weight), count = distinct_rows(columns, self.count)
+                columns = (doubled, self.known_candidates, self.weight)
+                (doubled, N, weight), count = distinct_rows(columns, self.count)
                 mass: FloatArray = weight * count
-            elif rank_type == "realistic":  # integers are tallied without a sort
-                doubled, mass = sum_by_value(self.optimistic + self.pessimistic, self.mass)
-                rank = doubled / 2.0
-            else:
-                whole, mass = sum_by_value(getattr(self, rank_type), self.mass)
-                rank = whole.astype(np.float64)
-            self._histograms[key] = rank, mass, N
+            else:  # integers are tallied without a sort
+                doubled, mass = sum_by_value(doubled, self.mass)
+            self._histograms[key] = doubled / 2.0, mass, N
         return self._histograms[key]
 
     @cached_property

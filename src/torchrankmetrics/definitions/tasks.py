@@ -73,6 +73,7 @@ class RankDefinition(MetricDefinition):
     is_geometric_mean = False  # or its inverse
     is_extreme = False  # the largest or the smallest f(r)
     exponents = (math.nan, math.nan)  # p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power
+    is_power_mean = False  # a = 1 / p; others than MR and HMR, which are sums of few digits
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
@@ -97,6 +98,7 @@ class RankDefinition(MetricDefinition):
             lowest_index=-1.0 if is_mean and f.is_identity and g.is_identity else None,
             has_expected=is_geometric_mean or (is_mean and g.is_identity),
             exponents=(f.exponent, g.exponent) if is_mean else self.exponents,
+            is_power_mean=is_mean and abs(f.exponent) not in (0, 1) and g.exponent == 1 / f.exponent,
         )
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
@@ -167,10 +169,9 @@ class RankDefinition(MetricDefinition):
             return sample.tie_mass / sample.total
         if rank_type == "expected":
             return self._value_over_tie_orders(sample)
-        p, a = self.exponents
-        if abs(p) != 1 and p != 0 and a == 1 / p:
+        if self.is_power_mean:
             rank, mass, _ = sample.histogram(rank_type)
-            return power_mean(p, rank, mass)
+            return power_mean(self.exponents[0], rank, mass)
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
@@ -212,8 +213,7 @@ class RankDefinition(MetricDefinition):
         return apply_transform(self.f, sample.rank(rank_type), num_candidates=sample.num_candidates)
 
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
-        N = sample.num_candidates
-        f = known(self.f)
+        N, f = sample.num_candidates, known(self.f)
         if self.is_share:
             return 0.0, 1.0
         if not f.smooth or (N is None and (f.uses_candidates or not f.has_limit)):
@@ -226,11 +226,8 @@ class RankDefinition(MetricDefinition):
         return low, high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
-        if self.aggregation == "tie_rate":
-            return True
-        if self.aggregation != "mean" or not self.has_p_value:
-            return False
-        return rank_type != "expected" or self.is_mean_of_f
+        is_mean = self.aggregation == "mean" and (rank_type != "expected" or self.is_mean_of_f)
+        return self.aggregation == "tie_rate" or (is_mean and self.has_p_value)
 
     def as_tasks(self, sample: RankSample) -> "tuple[RankDefinition, RankSample]":
         return self, sample

@@ -192,8 +192,7 @@ class Power(KnownTransform):
         return x.reciprocal() if self.p == -1 else x.pow(self.p)
 
     def __post_init__(self) -> None:
-        direction = int(self.p > 0) - int(self.p < 0)
-        vars(self).update(exponent=float(self.p), direction=direction, closed_moments=abs(self.p) == 1)
+        vars(self).update(exponent=float(self.p), direction=int(np.sign(self.p)), closed_moments=abs(self.p) == 1)
 
     def inverse(self, value: float, low: float, high: float) -> float:
         return float(value ** (1 / self.p))

@@ -160,8 +160,8 @@ def paired(
 
 
 def _checked(n_resamples: int, permutations: int, seed: int) -> Draws:
-    limits = {"n_resamples": (n_resamples, 100), "permutations": (permutations, 99), "seed": (seed, 0)}
-    return cast("Draws", tuple(check_int(name, value, least) for name, (value, least) in limits.items()))
+    n_resamples, permutations = check_int("n_resamples", n_resamples, 100), check_int("permutations", permutations, 99)
+    return n_resamples, permutations, check_int("seed", seed, 0)
 
 
 def _entries(metric: Any) -> list[Any]:
@@ -364,9 +364,8 @@ def equivalence(
     found = test.comparison(2 * confidence_level - 1)
     below, above = one_sided(found.difference, number, test.p_value_of(-number), test.p_value_of(number))
     warn_of_few_tasks({found.metric: found.effective_tasks})
-    sides = {"p_not_worse": below, "p_not_better": above}
     if not test.measure.higher_is_better:
-        sides = {"p_not_worse": above, "p_not_better": below}
-    fields = vars(found) | {"confidence_level": confidence_level, "margin": float(number), **sides}
-    fields["test"] = "bootstrap percentiles" if found.p_value is None else found.test
-    return Equivalence(**fields, p_equivalent=max(below, above))
+        below, above = above, below
+    name = "bootstrap percentiles" if found.p_value is None else found.test
+    fields = vars(found) | {"confidence_level": confidence_level, "margin": float(number), "test": name}
+    return Equivalence(**fields, p_equivalent=max(below, above), p_not_worse=below, p_not_better=above)

@@ -90,7 +90,7 @@ class Comparison(Rendered):
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        return _tabular([self])
+        return Comparisons((self,)).tabular()
 
     def __str__(self) -> str:
         p, test = "no p-value" if self.p_value is None else f"p = {self.p_value:.2g}", self.test
@@ -124,14 +124,32 @@ def turned(row: Comparison) -> Comparison:
 
 
 @dataclass(frozen=True)
-class Comparisons(Rendered):
+class _ComparisonTable(Rendered):
+    rows: tuple[Comparison, ...]
+
+    def tabular(self) -> Tabular:
+        """Columns, cells and notes."""
+        first, named = self.rows[0], any(one.models is not None for one in self.rows)
+        columns = (
+            Column("metric", key=True),
+            *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
+            *(Column(name, "a - b" if name == "difference" else None, metric=ROW) for name in _VALUES),
+            *(Column(name) for name in ("p", "p_adjusted", "test")),
+        )
+        fields = (*_VALUES, "p_value", "p_adjusted", "test")
+        cells = [(one.metric, *(one.models or ()), *(getattr(one, name) for name in fields)) for one in self.rows]
+        size = f"{first.num_tasks} {first.unit}{in_clusters(first.num_clusters, first.effective_clusters)}"
+        adjusted = f"; p_adjusted by {first.correction}" if named else ""
+        return Tabular(columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",))
+
+
+@dataclass(frozen=True)
+class Comparisons(_ComparisonTable):
     """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics.
 
     Attributes:
         rows (tuple): in the order of the metrics.
     """
-
-    rows: tuple[Comparison, ...]
 
     def __getitem__(self, key: str) -> Comparison:
         return row_of(self.rows, key)
@@ -139,13 +157,9 @@ class Comparisons(Rendered):
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
 
-    def tabular(self) -> Tabular:
-        """Columns, cells and notes."""
-        return _tabular(self.rows)
-
 
 @dataclass(frozen=True)
-class PairwiseComparisons(Rendered):
+class PairwiseComparisons(_ComparisonTable):
     """Comparisons of several models: one per metric and pair, with p-values adjusted for their number.
 
     ``result["mrr"]`` has the comparisons of a metric, ``result["mrr", "a", "b"]`` the one of two models, as a - b.
@@ -155,7 +169,6 @@ class PairwiseComparisons(Rendered):
         models (tuple): names in input order.
     """
 
-    rows: tuple[Comparison, ...]
     models: tuple[str, ...]
 
     @overload
@@ -174,25 +187,6 @@ class PairwiseComparisons(Rendered):
         raise KeyError(
             f"{' and '.join(map(shorten, pair))} were not compared; there are {', '.join(map(truncate, self.models))}"
         )
-
-    def tabular(self) -> Tabular:
-        """Columns, cells and notes."""
-        return _tabular(self.rows)
-
-
-def _tabular(rows: Sequence[Comparison]) -> Tabular:
-    first, named = rows[0], any(one.models is not None for one in rows)
-    columns = (
-        Column("metric", key=True),
-        *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
-        *(Column(name, "a - b" if name == "difference" else None, metric=ROW) for name in _VALUES),
-        *(Column(name) for name in ("p", "p_adjusted", "test")),
-    )
-    fields = (*_VALUES, "p_value", "p_adjusted", "test")
-    cells = [(one.metric, *(one.models or ()), *(getattr(one, name) for name in fields)) for one in rows]
-    size = f"{first.num_tasks} {first.unit}{in_clusters(first.num_clusters, first.effective_clusters)}"
-    adjusted = f"; p_adjusted by {first.correction}" if named else ""
-    return Tabular(columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +283,8 @@ class PairedMeasure:
     def _tested(self, level: float) -> tuple[float, float, float | None, str, dict[str, Any]]:
         """Ends of the interval of the base difference, p-value, name of the test, and further fields of the result."""
         if not self.definition.is_function_of_mean(self.rank_type):
-            effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in self._as_tasks)
+            of_tasks = map(self.definition.as_tasks, self.samples)
+            effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in of_tasks)
             ends = percentiles(self._replicates, level)
             return *ends, None, "bootstrap interval only", {"effective_tasks": effective_tasks}
         if len(self.samples) > 2:
@@ -374,7 +369,7 @@ class PairedMeasure:
 
     def _seeded(self, level: float) -> SeededEstimate:
         sizes = self.num_a, len(self.samples) - self.num_a
-        return SeededModels(self.units, sizes, self.definition.g).difference(0, 1, level)
+        return SeededModels(self.units, sizes, self.definition.g).estimate(level, 0, 1)
 
     @cached_property
     def _replicates(self) -> FloatArray:
@@ -385,10 +380,6 @@ class PairedMeasure:
                 "a mean of f"
             )
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
-        (definition, first), (_, second) = self._as_tasks
+        (definition, first), (_, second) = map(self.definition.as_tasks, self.samples)
         values = replicate_values(definition, [first, second], self.rank_type, self.n_resamples, self.seed, keys)
         return np.asarray(values[0] - values[1])
-
-    @property
-    def _as_tasks(self) -> list[tuple[Any, Any]]:
-        return [self.definition.as_tasks(sample) for sample in self.samples]

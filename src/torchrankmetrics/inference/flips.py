@@ -25,9 +25,10 @@ class SignFlips:
 
     def __init__(self, columns: FloatArray, permutations: int = 9999, seed: int = 0) -> None:
         self.observed, self.size = columns.sum(0), np.abs(columns).sum(0)  # the scale of rounding
-        moved = (columns[:, 0] != 0) | _is_small(len(columns), permutations)
+        least = (permutations + 1).bit_length()  # units with more flips than permutations
+        moved = (columns[:, 0] != 0) | (len(columns) < least)
         number = int(moved.sum())
-        self.exhaustive = _is_small(number, permutations)
+        self.exhaustive = number < least
         flips = 1 << (number if self.exhaustive and moved.all() else permutations.bit_length())
         rng = np.random.default_rng(seed)
         unit = np.empty(len(columns), dtype=np.int64)
@@ -69,10 +70,6 @@ class SignFlips:
         return max(float(np.partition(until, number - rank)[number - rank]), 0.0)
 
 
-def _is_small(units: int, permutations: int) -> bool:
-    return units < 60 and 2**units <= permutations + 1
-
-
 def _spread(units: int, size: int, rng: np.random.Generator) -> IntArray:
     """Draw random numbers below ``size`` for units, as different as possible."""
     return rng.permutation(max(units, size))[:units] % size
@@ -89,7 +86,6 @@ class SignFlipTest:
     def __init__(
         self, units: Units, differences: FloatArray, g: Transform, limits: tuple[float, float], *flips: int
     ) -> None:
-        units.require_two()
         self.g, self.limits, self._straight = g, limits, known(g).is_identity
         self.means = float(units.mean[0]), float(units.mean[1])
         centered = units.sums[:, 1] - units.weight * units.mean[1]

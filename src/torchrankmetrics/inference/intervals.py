@@ -194,8 +194,8 @@ def confidence_intervals(
                 own = clusters_of_queries(analysis, measure, cluster)
             options = confidence_level, method, own, n_resamples, seed
             found[base] = estimate(measure.definition, sample, measure.rank_type, *options)
-        error, low, high, effective_tasks = found[base].in_view(measure, sample)
-        rows.append(Interval(key, measure.value_or_nan(analysis), low, high, error, effective_tasks))
+        in_view = found[base].in_view(measure, sample)
+        rows.append(Interval(key, measure.value_or_nan(analysis), **in_view._asdict()))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:

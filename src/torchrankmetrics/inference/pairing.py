@@ -154,11 +154,10 @@ def paired_rows(
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
     """Whether rows without sample ids are in input order: as compact() and table() sort them, they have lost it."""
-    if isinstance(run, Collected):
-        is_sorted = run.storage == "counts"
-    else:
-        is_sorted = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
-    return not is_sorted and bool((Columns(rows).count == 1).all())
+    if isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows):
+        return False
+    is_counts = isinstance(run, Collected) and run.storage == "counts"
+    return not is_counts and bool((Columns(rows).count == 1).all())
 
 
 def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
@@ -213,18 +212,12 @@ class PairedSource(NamedTuple):
         self, definition: "QueryDefinition", side: Side, average: Average
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
-        from torchrankmetrics.table.queries import of_side, queries_of
+        from torchrankmetrics.table.queries import queries_of, used_queries
 
-        differing = ValueError(
-            "the models differ in which tasks are relevant items of one query: rank the same queries with both, in the "
-            "same form, or name them with query="
-        )
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
         parts = [run[weighed] for run in self.rows]
         names = np.stack([Columns(part).query for part in parts], 1)
-        alone = names == ABSENT
-        if (alone.any(1) != alone.all(1)).any():
-            raise differing
+        is_same = not ((names == ABSENT).mean(1) % 1).any()
         # queries without names also differ by group and weight
         about = Columns(parts[0])
         facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
@@ -234,15 +227,17 @@ class PairedSource(NamedTuple):
             own, named = Columns(part), Columns(part).query >= 0
             keys = np.stack([own.side, own.query, label], 1)[named]
             # the label separates different names; equal queries without a name may have several labels
-            if len(np.unique(keys, axis=0)) != len(np.unique(keys[:, :2], axis=0)):
-                raise differing
+            is_same &= len(np.unique(keys, axis=0)) == len(np.unique(keys[:, :2], axis=0))
             found.append(definition.read(queries_of(part, label)))
         first = found[0]
-        for other in found[1:]:
-            if not np.array_equal(other.count, first.count) or not np.array_equal(other.num_answers, first.num_answers):
-                raise differing
-        used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
-        return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
+        is_same &= all(np.array_equal(one.count, first.count) for one in found)
+        if not (is_same and all(np.array_equal(one.num_answers, first.num_answers) for one in found)):
+            raise ValueError(
+                "the models differ in which tasks are relevant items of one query: rank the same queries with both, "
+                "in the same form, or name them with query="
+            )
+        chosen = used_queries(definition, first, side)
+        return [query_sample_of(queries.take(chosen), average) for queries in found], weighed[first.row[chosen]]
 
 
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:

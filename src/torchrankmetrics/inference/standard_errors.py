@@ -1,7 +1,7 @@
 """Standard errors and confidence intervals of metrics, from the influences of independent ranking tasks or clusters."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
@@ -90,9 +90,7 @@ class Units:
     @property
     def is_binary(self) -> bool:
         """Whether units are single tasks of equal weight, which count 0 or 1."""
-        if self.clustered or np.ptp(self.weight) > 0:
-            return False
-        return not (self.sums / self.weight[:, None] % 1).any()
+        return not (self.clustered or np.ptp(self.weight) or (self.sums / self.weight[:, None] % 1).any())
 
     def discordant(self, a: int, b: int) -> tuple[int, int, int]:
         """Numbers of binary units that only a hits, that only b hits, and of all."""
@@ -102,15 +100,14 @@ class Units:
 
     def effective_tasks(self, influence: FloatArray) -> float:
         """``effective_tasks_of`` influences (u,); 0 if they vary by rounding only."""
-        scale = float(np.abs(self.sums).max(initial=0.0)) / self.total
-        varies = np.abs(influence).max(initial=0.0) > 1e-13 * scale
-        return effective_tasks_of(influence, self.count) if varies else 0.0
+        rounding = 1e-13 * (float(np.abs(self.sums).max(initial=0.0)) / self.total)
+        return effective_tasks_of(influence, self.count, rounding)
 
 
-def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
+def effective_tasks_of(influence: FloatArray, count: IntArray, rounding: float = 0.0) -> float:
     """Effective number of units for an error, n over the kurtosis of their influences (m,); 0 without variance."""
     largest = float(np.abs(influence).max(initial=0.0))
-    if largest == 0:
+    if not largest > rounding:
         return 0.0
     square = (influence / largest) ** 2
     return float((count * square).sum()) ** 2 / float((count * square**2).sum())
@@ -248,7 +245,7 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
 
 def studentised_interval(units: Units, level: float, n_resamples: int, seed: int) -> tuple[float, float, float]:
     """Standard error and ends of the bootstrap-t interval of a mean: M - q se, q quantiles of (M* - M) / se*."""
-    units.require_two()  # Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593)
+    # Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593)
     mean, weight = float(units.mean[0]), units.weight
     centered = units.sums[:, 0] - weight * mean
     columns = np.stack([weight, centered, weight**2, weight * centered, centered**2], 1)
@@ -273,6 +270,14 @@ def student_interval(value: float, error: float, freedom: float, level: float) -
     """Student's interval of a value with a standard error."""
     half = float(student.ppf((1 + level) / 2, freedom)) * error
     return value - half, value + half
+
+
+def bisected(refuted: Callable[[float], bool], out: float, inside: float, steps: int) -> float:
+    """Return the refuted value nearest to one ``inside`` an interval, by bisection; ``out`` if none is refuted."""
+    for _ in range(steps):
+        middle = (out + inside) / 2
+        out, inside = (middle, inside) if refuted(middle) else (out, middle)
+    return out
 
 
 def percentiles(values: FloatArray, level: float) -> tuple[float, float]:

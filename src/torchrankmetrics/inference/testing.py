@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
-from torchrankmetrics.inference.standard_errors import Units, effective_tasks_of, student_interval, units_of
+from torchrankmetrics.inference.standard_errors import Units, bisected, effective_tasks_of, student_interval, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import used
@@ -55,15 +55,9 @@ def clopper_pearson(hits: float, size: float, level: float) -> tuple[float, floa
 def tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, float]:
     """Tango's score interval of the difference of two paired shares."""
     z = float(stats.norm.ppf((1 + level) / 2))
-    ends = []
-    for limit in (-1.0, 1.0):
-        inside, outside = (only_a - only_b) / n, limit
-        for _ in range(50):
-            middle = (inside + outside) / 2
-            near = _score(only_a, only_b, n, middle) <= z
-            inside, outside = (middle, outside) if near else (inside, middle)
-        ends.append(outside)
-    return ends[0], ends[1]
+    start = (only_a - only_b) / n
+    low, high = (bisected(lambda delta: _score(only_a, only_b, n, delta) > z, end, start, 50) for end in (-1.0, 1.0))
+    return low, high
 
 
 def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
@@ -176,16 +170,13 @@ class SeededModels:
         """Effective number of tasks or clusters for the error of a value, see ``effective_tasks_of``."""
         return effective_tasks_of(self._influence[:, model], self.units.count)
 
-    def mean(self, model: int, level: float) -> SeededEstimate:
-        """Value of one model; the interval is for new seeds and new tasks."""
-        return self._estimate((model,), float(self.value[model]), self._influence[:, model], level)
+    def estimate(self, level: float, *models: int) -> SeededEstimate:
+        """Value of one model, or difference of two; the interval is for new seeds and new tasks.
 
-    def difference(self, a: int, b: int, level: float) -> SeededEstimate:
-        """Difference of models a and b; if either has a single run, only tasks are regarded as random."""
-        paired = self._influence[:, a] - self._influence[:, b]
-        return self._estimate((a, b), float(self.value[a] - self.value[b]), paired, level)
-
-    def _estimate(self, models: tuple[int, ...], value: float, influence: FloatArray, level: float) -> SeededEstimate:
+        If either of two has a single run, only tasks are regarded as random.
+        """
+        value = float(np.subtract.reduce(self.value[list(models)]))
+        influence = np.subtract.reduce(self._influence.T[list(models)])
         sizes = tuple(self.sizes[i] for i in models)
         known = models if min(sizes) > 1 else ()
         of_tasks = self.units.factor * float((self.units.count * influence**2).sum())

@@ -3,34 +3,25 @@
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import inspect
-import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from pykeen.constants import TARGET_TO_INDEX, TARGET_TO_KEYS
+from pykeen import evaluation as pykeen
 from pykeen.datasets.base import Dataset
 from pykeen.datasets.inductive import InductiveDataset
-from pykeen.evaluation import (
-    Evaluator,
-    RankBasedEvaluator,
-    RankBasedMetricResults,
-    SampledRankBasedEvaluator,
-    evaluator_resolver,
-)
-from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, sample_negatives
+from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey as Key, sample_negatives
 from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode, Target
+from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode, Target as Side
 from torch import Tensor
 
 from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
-from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, split_facts
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import Metrics, parse_name
@@ -43,11 +34,11 @@ from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten
 
+Source = CoreTriplesFactory | Dataset | InductiveDataset
+Known = KnownTriples | Source | Sequence[Source]
 _ID_BITS = 30  # two ids and a side in one int64
-
-
 _THEIR_KEYS: dict[str, str] = {}  # canonical key -> PyKEEN's
-for _key in RankBasedMetricResults.metrics:
+for _key in pykeen.RankBasedMetricResults.metrics:
     with suppress(ValueError):  # a metric that a user has added to PyKEEN
         _THEIR_KEYS[parse_name(_key).measure().key] = _key
 _HITS = [f"{view}hits_at_{k}" for view in ("", "adjusted_", "z_") for k in (1, 3, 5, 10)]
@@ -55,17 +46,17 @@ _HITS = [f"{view}hits_at_{k}" for view in ("", "adjusted_", "z_") for k in (1, 3
 DEFAULT_METRICS = [*sorted(_THEIR_KEYS.keys() - {*_HITS}), *_HITS, "tie_rate"]
 
 
-def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
+def pykeen_keys(key: str, measure: Measure) -> list[Key]:
     """PyKEEN's keys of a measure; a key that the user chose is the only one."""
     names = [key]
     if key == measure.key:
         name = replace(measure, side="both", rank_type="realistic", average="micro").key
         theirs = _THEIR_KEYS.get(name, name)
         names = [name, theirs] if theirs.endswith("_at_k") else [theirs]
-    return [RankBasedMetricKey(measure.side, cast("Any", measure.rank_type), name) for name in names]
+    return [Key(measure.side, cast("Any", measure.rank_type), name) for name in names]
 
 
-class RankResults(RankBasedMetricResults):
+class RankResults(pykeen.RankBasedMetricResults):
     """Results under PyKEEN's keys; other metrics have their canonical name: ``both.realistic.tie_rate``.
 
     PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k = 10.
@@ -80,12 +71,10 @@ class RankResults(RankBasedMetricResults):
     table: RankTable
 
     @classmethod
-    def key_from_string(cls, s: str | None) -> RankBasedMetricKey:
+    def key_from_string(cls, s: str | None) -> Key:
         """Read any name of a metric, PyKEEN's or ours, as PyKEEN's key; ValueError if it is unknown."""
-        if s is None:
-            return super().key_from_string(None)
         try:
-            measure = parse_name(s).measure()
+            measure = parse_name("mrr" if s is None else s).measure()
         except ValueError as error:
             try:
                 return super().key_from_string(s)
@@ -93,19 +82,17 @@ class RankResults(RankBasedMetricResults):
                 raise error from None
         return pykeen_keys(measure.key, measure)[0]
 
-    def get_metric(self, name: str | RankBasedMetricKey) -> float:
+    def get_metric(self, name: str | Key) -> float:
         """Value of a metric by any name; ValueError if it was not computed."""
         return self.data[find_key(self.data, name, "was not computed")]
 
     def to_dict(self) -> Mapping[str, Any]:
         """Nest the values by side, rank type and metric, as strict JSON; NaN values are omitted."""
-        finite: Any = {key: value for key, value in self.data.items() if math.isfinite(value)}
-        return RankBasedMetricResults(finite).to_dict()
+        finite: Any = {key: value for key, value in self.data.items() if np.isfinite(value)}
+        return pykeen.RankBasedMetricResults(finite).to_dict()
 
 
-def find_key(
-    known: Mapping[RankBasedMetricKey, object], name: str | RankBasedMetricKey, fault: str
-) -> RankBasedMetricKey:
+def find_key(known: Mapping[Key, object], name: str | Key, fault: str) -> Key:
     """Key of a metric by any name; ValueError with ``fault`` if it is not in ``known``."""
     exact = {".".join(key): key for key in known}  # definitions of a user have no known name
     key = exact[name] if name in exact else RankResults.string_or_key_to_key(name)
@@ -113,10 +100,6 @@ def find_key(
         there = sorted({one.metric for one in known})
         raise ValueError(f"{shorten(name)} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
     return key
-
-
-Source = CoreTriplesFactory | Dataset | InductiveDataset
-Known = KnownTriples | Source | Sequence[Source]
 
 
 def known_triples(*sources: Source) -> KnownTriples:
@@ -134,15 +117,13 @@ def known_triples(*sources: Source) -> KnownTriples:
     """
     factories: list[Any] = []
     for source in sources:
-        if isinstance(source, Dataset):
-            factories += source.factory_dict.values()
-        elif isinstance(source, InductiveDataset):
-            parts = (source.inductive_inference, source.inductive_validation, source.inductive_testing)
-            factories += [part for part in parts if part is not None]
-        elif isinstance(source, CoreTriplesFactory):
-            factories.append(source)
+        if isinstance(source, InductiveDataset):
+            parts: Any = source.inductive_inference, source.inductive_validation, source.inductive_testing
         else:
-            raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {type(source).__name__}")
+            parts = source.factory_dict.values() if isinstance(source, Dataset) else [source]
+        factories += [part for part in parts if part is not None]
+    if wrong := [type(part).__name__ for part in factories if not isinstance(part, CoreTriplesFactory)]:
+        raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {wrong[0]}")
     if not factories:
         raise ValueError("sources is empty: pass a dataset, or the triples factories of the splits to filter by")
     for name in ("num_entities", "entity_to_id", "relation_to_id"):  # factories without labels lack the last two
@@ -152,7 +133,7 @@ def known_triples(*sources: Source) -> KnownTriples:
     return KnownTriples(*(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities)
 
 
-class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
+class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
 
     A NaN score counts against the model; ``LCWAEvaluationLoop`` marks filtered candidates with NaN: pass ``known``.
@@ -210,55 +191,41 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         if known is not None and not isinstance(known, KnownTriples):
             known = known_triples(*known) if isinstance(known, Sequence) else known_triples(known)
         self._known = known
-        self._columns_of: Tensor | None = None  # column of each entity, -1: none; None: all entities are columns
-        self._lost: dict[Target, Tensor] = {}  # columns that were NaN in every row
-        self._ranked: dict[Target, int] = {}
-        self._finished = False
+        self._columns_of: dict[int, int] | None = None  # columns of some entities; None: all entities are columns
+        self.clear()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
         """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
-        given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
-        if (restricted := given.get("restrict_entities_to")) is not None:
-            entities = [int(entity) for entity in restricted]
-            largest = max(max(entities), int(given["mapped_triples"].max()), given["model"].num_entities - 1)
-            self._columns_of = torch.full((largest + 1,), -1)
-            self._columns_of[entities] = torch.arange(len(entities))
+        restricted = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments.get("restrict_entities_to")
+        if restricted is not None:
+            self._columns_of = {int(entity): column for column, entity in enumerate(restricted)}
         try:
             return cast("RankResults", super().evaluate(*args, **kwargs))
         finally:
             self._columns_of = None
 
     def process_scores_(
-        self,
-        hrt_batch: Tensor,
-        target: Target,
-        scores: Tensor,
-        true_scores: Tensor | None = None,
-        dense_positive_mask: Tensor | None = None,
+        self, hrt_batch: Tensor, target: Side, scores: Tensor, true_scores: Any = None, dense_positive_mask: Any = None
     ) -> None:
         """Rank a batch; PyKEEN calls it."""
-        if self._finished:
+        if not self._ranked:
             self.clear()
-        entities = hrt_batch[:, TARGET_TO_INDEX[target]]
-        own = self._columns(entities)
+        queries, answers = split_facts(hrt_batch, target)
+        own = self._columns(answers)
         if (own < 0).any():
-            missing = f"the {target} of every evaluated triple; {int(entities[own < 0][0])} is missing"
+            missing = f"the {target} of every evaluated triple; {int(answers[own < 0][0])} is missing"
             raise ValueError(f"restrict_entities_to must contain {missing}")
         exclude = self._exclude(hrt_batch, target, scores, own, dense_positive_mask)
         ranks = self._rank(hrt_batch, target, scores, own, exclude)
         first = self._ranked.get(target, 0)
         if target == LABEL_RELATION and first == 0:  # few evaluations rank relations: others would compute a third more
-            measures = self.collection.measures
-            by_side = [
-                one for one in measures.values() if one.side == "both" and replace(one, side="head").key in measures
-            ]
-            relations = [relation for one in by_side if (relation := replace(one, side="relation")).key not in measures]
-            if relations:
-                self.collection.add_metrics(relations)
+            there = self.collection.measures
+            by_side = [one for one in there.values() if one.side == "both" and replace(one, side="head").key in there]
+            relations = [replace(one, side="relation") for one in by_side]
+            self.collection.add_metrics([one for one in relations if one.key not in there])
         group = hrt_batch[:, 1]
         if self.average == "macro":
-            one, two = hrt_batch[:, TARGET_TO_KEYS[target]].T
-            group = ((SIDE_CODES[target] << _ID_BITS | one) << _ID_BITS) | two
+            group = ((SIDE_CODES[target] << _ID_BITS | queries[:, 0]) << _ID_BITS) | queries[:, 1]
         sample_id = torch.arange(first, first + len(own), device=own.device)
         self.collection.update(ranks, side=target, group=group, sample_id=sample_id)
         self._ranked[target] = first + len(own)
@@ -266,41 +233,38 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     def clear(self) -> None:
         """Reset the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
         self.collection.reset()
-        self._lost, self._ranked, self._finished = {}, {}, False
+        self._lost: dict[Side, Tensor] = {}  # columns that were NaN in every row
+        self._ranked: dict[Side, int] = {}  # number of ranked triples; empty before an evaluation
 
     def finalize(self) -> RankResults:
         """Return the results of the ranked sides; ``collection`` stores the ranks until the next batch."""
-        if self._finished or not self._ranked:
+        if not self._ranked:
             raise ValueError("no ranks: call evaluate first")
         for target, columns in self._lost.items():
-            lost = columns.nonzero()[:, 0].tolist()
-            if lost and self._ranked[target] > 1:
-                some = f"{', '.join(map(str, lost[:3]))}{', ...' * (len(lost) > 3)}"
-                warn(
-                    f"{len(lost)} of {len(columns)} columns of the {target} scores ({some}) were NaN in every row and "
-                    "were excluded as filtered; pass known= to the evaluator: then a NaN score counts against the model"
-                )
+            if (lost := columns.nonzero()[:, 0].tolist()) and self._ranked[target] > 1:
+                some = f"{len(lost)} of {len(columns)} columns of the {target} scores {shorten(tuple(lost))}"
+                remedy = "pass known= to the evaluator: then a NaN score counts against the model"
+                warn(f"{some} were NaN in every row and were excluded as filtered; {remedy}")
         values = self.collection.compute()
         results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
         results.table = self.collection.table()
-        self._finished = self.clear_on_finalize
+        if self.clear_on_finalize:
+            self._ranked = {}
         return results
 
-    def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[RankBasedMetricKey, tuple[str, Measure]]:
+    def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[Key, tuple[str, Measure]]:
         """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
         computed = [one for one in self.collection.measures.items() if one[1].side in ("both", *sides)]
         return {key: one for one in computed for key in pykeen_keys(*one)}
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
         return rank_scores(scores, own, exclude=exclude, backend=self.backend)
 
     def _columns(self, ids: Tensor) -> Tensor:
-        """Return the columns of ids among the scores, -1 for an id that has none."""
-        return ids if self._columns_of is None else self._columns_of.to(ids.device)[ids]
+        columns = self._columns_of
+        return ids if columns is None else ids.new_tensor([columns.get(one, -1) for one in ids.tolist()])
 
-    def _exclude(
-        self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
-    ) -> Tensor | tuple[Tensor, Tensor] | None:
+    def _exclude(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, mask: Tensor | None) -> Any:
         """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
         if self._known is None:
             if mask is not None or not self.filtered:
@@ -309,21 +273,17 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             self._lost[target] = lost.all(0) & self._lost.get(target, torch.tensor(True, device=lost.device))
             # if the target score is NaN, other NaN scores may come from the model
             return lost & ~lost.gather(1, own[:, None])
-        columns, entities = scores.shape[1], self._known.num_entities
-        columns = columns if self._columns_of is None else len(self._columns_of)
-        if target != LABEL_RELATION and entities > columns:
+        entities, columns = self._known.num_entities, scores.shape[1]
+        if self._columns_of is None and target != LABEL_RELATION and entities > columns:
             raise ValueError(f"known has {entities} entities, but the {target} scores have {columns} columns")
-        look_up = getattr(self._known, f"{target}s")
-        row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
+        row, answer = getattr(self._known, f"{target}s")(*split_facts(hrt_batch, target)[0].T).pairs()
         column = self._columns(answer)
         pairs = row[column >= 0], column[column >= 0]
         if mask is not None:
             return (mask != 0).index_put_(pairs, torch.tensor(True, device=mask.device))
         # an evaluation loop replaces the scores of filtered candidates by NaN
-        is_known = torch.zeros_like(own, dtype=torch.bool)
-        is_known[row[column == own[row]]] = True
-        if not is_known.all():
-            missing = f"the evaluated ones included; {hrt_batch[~is_known][0].tolist()} is missing"
+        if len(new := hrt_batch[~torch.isin(torch.arange(len(own), device=own.device), row[column == own[row]])]):
+            missing = f"the evaluated ones included; {new[0].tolist()} is missing"
             raise ValueError(f"known must contain all filtered triples, {missing}")
         return pairs  # a mask would take a third longer
 
@@ -358,23 +318,22 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     ) -> None:
         super().__init__(metrics, **kwargs)
         triples, most = evaluation_factory.mapped_triples, evaluation_factory.num_entities
+        negatives: Any = {LABEL_HEAD: head_negatives, LABEL_TAIL: tail_negatives}
         if head_negatives is None and tail_negatives is None:
             number = 50 if num_negatives is None else num_negatives
             if not 0 < number <= most:
                 raise ValueError(f"num_negatives must be in [1, num_entities] = [1, {most}], got {number}")
-            self.negative_samples = sample_negatives(triples, additional_filter_triples, number, most)
-        elif head_negatives is None or tail_negatives is None:
-            raise ValueError("head_negatives and tail_negatives go together: pass both, or none")
-        else:
-            given = {LABEL_HEAD: head_negatives, LABEL_TAIL: tail_negatives}
-            self.negative_samples = {side: as_ids(ids, f"{side}_negatives") for side, ids in given.items()}
-        for side, ids in self.negative_samples.items():
-            if ids.ndim != 2 or len(ids) != len(triples):
-                expected = f"({len(triples)}, M), one row per triple"
-                raise ValueError(f"{side}_negatives must be {expected}; got {tuple(ids.shape)}")
+            negatives = sample_negatives(triples, additional_filter_triples, number, most)
+        for side, ids in negatives.items():
+            if ids is None or ids.ndim != 2 or len(ids) != len(triples):
+                expected = (
+                    f"head_negatives and tail_negatives go together: {side}_negatives must be ({len(triples)}, M)"
+                )
+                raise ValueError(f"{expected}, one row per triple; got {getattr(ids, 'shape', None)}")
+        self.negative_samples = {side: as_ids(ids, f"{side}_negatives") for side, ids in negatives.items()}
         self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
         if target not in self.negative_samples:
             raise ValueError(f"candidates are sampled for head and tail; got target {shorten(target)}")
         if self._columns_of is not None:
@@ -391,11 +350,11 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
 
 
 for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):
-    evaluator_resolver.register(_evaluator, raise_on_conflict=False)  # a module may be loaded again
+    pykeen.evaluator_resolver.register(_evaluator, raise_on_conflict=False)  # a module may be loaded again
 
 
 def early_stopping(
-    metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None, **options: object
+    metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None, **options: Any
 ) -> dict[str, Any]:
     """``stopper_kwargs`` of PyKEEN's early stopper with the direction of the metric, which PyKEEN does not look at.
 
@@ -418,8 +377,7 @@ def early_stopping(
         raise TypeError(f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}")
     computed = evaluator.computed()
     key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
-    larger = computed[key][1].higher_is_better
-    if larger is None:
+    if (larger := computed[key][1].higher_is_better) is None:
         raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
     return {"metric": ".".join(key), "larger_is_better": larger, **options}
 
@@ -441,7 +399,7 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
     return {"metric": name, "direction": "maximize" if larger else "minimize"}
 
 
-def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples: Integers | None = None) -> RankTable:
+def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None) -> RankTable:
     """Ranks of a finished evaluation; a ``RankBasedEvaluator`` needs ``clear_on_finalize=False``.
 
     Args:
@@ -456,13 +414,13 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()
-    elif isinstance(evaluator, RankBasedEvaluator):
-        tables, sampled = [], isinstance(evaluator, SampledRankBasedEvaluator)
+    elif isinstance(evaluator, pykeen.RankBasedEvaluator):
+        tables, sampled = [], isinstance(evaluator, pykeen.SampledRankBasedEvaluator)
         for side in sorted(evaluator.num_candidates, key=SIDE_CODES.__getitem__):
             low, high = (np.concatenate(evaluator.ranks[side, kind]) for kind in ("optimistic", "pessimistic"))
-            columns: dict[str, npt.ArrayLike] = {"optimistic": low, "pessimistic": high, "side": SIDE_CODES[side]}
-            columns |= {"num_candidates": np.concatenate(evaluator.num_candidates[side])}
-            tables.append(RankTable.from_numpy(columns | {"sample_id": np.arange(len(low)), "sampled": sampled}))
+            sizes, ids = np.concatenate(evaluator.num_candidates[side]), np.arange(len(low))
+            columns: Any = {"optimistic": low, "pessimistic": high, "num_candidates": sizes, "sample_id": ids}
+            tables.append(RankTable.from_numpy(columns | {"side": SIDE_CODES[side], "sampled": sampled}))
         table = RankTable.concatenate(tables)
     else:
         got = type(evaluator).__name__
@@ -471,8 +429,7 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
         raise ValueError("evaluator has no ranks; call evaluate first, PyKEEN's with clear_on_finalize=False")
     if triples is None:
         return table
-    relation, arrays = as_triples(triples, "triples")[:, 1].cpu().numpy(), table.to_numpy()
-    number = int(arrays["sample_id"].max()) + 1
+    relation, number = as_triples(triples, "triples")[:, 1], int(table.sample_id.max()) + 1
     if len(relation) != number:
         raise ValueError(f"triples must be the {number} that were evaluated, got {len(relation)}")
-    return RankTable.from_numpy(arrays | {"group": relation[arrays["sample_id"]]})
+    return table.with_group(relation.to(table.rows.device)[table.sample_id])

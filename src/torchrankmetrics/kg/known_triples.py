@@ -243,7 +243,7 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
     return facts
 
 
-def split_facts(facts: Tensor, side: EntitySide) -> tuple[Tensor, Tensor]:
+def split_facts(facts: Tensor, side: TaskSide) -> tuple[Tensor, Tensor]:
     """Split facts (n, 3 or more) into queries, with further columns such as a time, and ground-truth entities (n,)."""
     *query, answer = QUERY_AND_ANSWER[side]
     return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]

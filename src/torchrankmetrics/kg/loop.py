@@ -228,6 +228,7 @@ class QuerySide:
             if self.is_exact:
                 given = score.embed(ids, some=shard.is_whole)
                 shard.size = len(score.candidates)
+                shard.settings |= score.candidates.settings(given)
             else:
                 given = score_queries(score, ids, self.name, options.higher_is_better)
                 shard.size = given.shape[1]

@@ -149,10 +149,9 @@ class Analysis:
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which queries are of a side and have a value of a metric."""
-        from torchrankmetrics.table.queries import of_side
+        from torchrankmetrics.table.queries import used_queries
 
-        queries = self.queries_for(definition)
-        return definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, side)
+        return used_queries(definition, self.queries_for(definition), side)
 
     @property
     def group(self) -> IntArray:

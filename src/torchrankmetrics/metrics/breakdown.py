@@ -44,13 +44,9 @@ class Runs:
 
 def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
     """Find the distinct pairs of group and value, in order, and the mass of each, added in the order given."""
-    span = int(values.max(initial=0)) + 1
-    if span > 1 << 31:  # too large for one integer with a group
-        known_values, index = np.unique(values, return_inverse=True)
-        group, index, total = _sum_by_group(group, index, mass)
-        return group, known_values[index], total
-    pair, total = sum_by_value(group * span + values, mass)
-    return pair // span, pair % span, total
+    distinct, index = np.unique(values, return_inverse=True)  # values may be too large for one integer with a group
+    pair, total = sum_by_value(group * len(distinct) + index, mass)
+    return pair // len(distinct), distinct[pair % len(distinct)], total
 
 
 class Groups:
@@ -101,9 +97,7 @@ class Groups:
 
     def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
         """Base value of each group, NaN without tasks; None if each group must be computed separately."""
-        p, a = definition.exponents
-        power_mean = abs(p) != 1 and p != 0 and a == 1 / p
-        if definition.aggregation != "mean" or rank_type == "expected" or power_mean:
+        if definition.aggregation != "mean" or rank_type == "expected" or definition.is_power_mean:
             return None
         key = side, definition.min_candidates, rank_type, definition.uses_candidates
         runs, rank, mass, num_candidates = self._once(self._histogram, *key)
@@ -130,9 +124,7 @@ class Groups:
     ) -> tuple[Runs, FloatArray, FloatArray, IntArray | None]:
         """``RankSample.histogram`` of each group, group after group."""
         sample, group = self._once(self._sample, side, min_candidates)
-        num_candidates, mass = None, sample.mass
-        ranks = {"optimistic": 2 * sample.optimistic, "pessimistic": 2 * sample.pessimistic}
-        doubled = ranks.get(rank_type, sample.optimistic + sample.pessimistic)
+        doubled, mass, num_candidates = sample.doubled(rank_type), sample.mass, None
         if by_candidates:
             columns = (group, doubled, sample.known_candidates, sample.weight)
             (group, doubled, num_candidates, weight), count = distinct_rows(columns, sample.count)
@@ -148,17 +140,13 @@ class Groups:
         sample, group = self._once(self._sample, side, min_candidates)
         N, weight, count = sample.known_candidates, sample.weight, sample.count
         num_tasks = np.bincount(group, count)
-        if weight.min() == weight.max():
-            group, N, tasks = _sum_by_group(group, N, count)
-            runs, weight, count = Runs(group), 1.0 / num_tasks[group], tasks.astype(np.int64)
-        else:
-            (group, N, weight), count = distinct_rows((group, N, weight), count)
-            runs = Runs(group)
-            alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts)
-            total = self._spread(runs, np.where(alike, math.nan, runs.sums(weight * count)), math.nan)[group]
-            weight = np.where(np.isnan(total), 1.0 / num_tasks[group], weight / total)
-        distinct, _ = sum_by_value(N, np.ones(len(N)))
-        return runs, distinct, np.searchsorted(distinct, N), weight, count
+        (group, N, weight), count = distinct_rows((group, N, weight), count)
+        runs = Runs(group)
+        alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts)
+        total = self._spread(runs, np.where(alike, math.nan, runs.sums(weight * count)), math.nan)[group]
+        weight = np.where(np.isnan(total), 1.0 / num_tasks[group], weight / total)
+        distinct, index = np.unique(N, return_inverse=True)
+        return runs, distinct, index, weight, count
 
 
 Cell = int | float | str
@@ -218,7 +206,7 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()
-    cells: list[list[Cell]] = [ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]]
-    cells.append(groups.num_tasks.tolist())
-    cells += [groups.values(measure).tolist() for measure in columns.values()]
-    return Breakdown(("group", "count", *columns), tuple(zip(*cells, strict=True)), tuple(sampled_notes(analysis)))
+    labels = ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]
+    values = (groups.values(measure).tolist() for measure in columns.values())
+    rows = tuple(zip(labels, groups.num_tasks.tolist(), *values, strict=True))
+    return Breakdown(("group", "count", *columns), rows, tuple(sampled_notes(analysis)))

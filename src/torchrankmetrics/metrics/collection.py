@@ -19,7 +19,7 @@ from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, MetricLike, Metrics, Selection, all_names, parse_name
 from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.table.blocks import TaskFacts
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ class RankCollection(RowOwner, MetricCollection):
         **kwargs: Any,
     ) -> None:
         self._selection = Selection(views, rank_types, sides, expectation, average, relevance_threshold)
-        super().__init__({}, prefix=prefix, postfix=postfix)
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
         self.is_released = False  # whether other collections may have taken the members, to update them
         self._persistent = {KEY: False}
         self.rows = RowBuffer(merges=storage == "counts")
-        self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
+        chosen: Any = DEFAULT_METRICS if metrics is None else metrics
+        super().__init__(chosen, *additional_metrics, prefix=prefix, postfix=postfix)  # type: ignore[arg-type]  # adds them
 
     def add_metrics(  # type: ignore[override]  # names are metrics here
         self,
@@ -101,8 +101,6 @@ class RankCollection(RowOwner, MetricCollection):
         *additional_metrics: MetricLike | MetricCollection,
     ) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
-        if "rows" not in vars(self):  # the constructor of torchmetrics calls it
-            return
         if additional_metrics:
             if isinstance(metrics, Mapping):
                 raise ValueError("a dict of metrics must be the only argument: put the others into it")
@@ -130,10 +128,7 @@ class RankCollection(RowOwner, MetricCollection):
         self._enable_compute_groups = self._groups_checked = True
         self._groups = {0: [str(key) for key in self._modules]}
         self.compute_on_cpu = self._first.compute_on_cpu
-        members_now = self._members()  # the cost of an update does not depend on their number
-        self._has_queries = any(member._has_queries for member in members_now)
-        self._needs_side = next((member._needs_side for member in members_now if member._needs_side), None)
-        self._needs_group = any(member._needs_group for member in members_now)
+        self._require(list(self.measures.values()))  # the cost of an update does not depend on their number
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
@@ -169,8 +164,8 @@ class RankCollection(RowOwner, MetricCollection):
 
     update = RankMetric.update  # it calls the next two methods
 
-    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
-        super()._validate(preds, side, group)
+    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
+        super()._validate(preds, facts)
         if self.is_released:
             self._share()
 
@@ -190,7 +185,7 @@ class RankCollection(RowOwner, MetricCollection):
     def reset(self) -> None:
         """Remove all ranking tasks."""
         super().reset()
-        self.rows.empty()  # no member's buffer if other collections updated all members
+        self.rows.clear()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
         """Add the rows of another collection, as if its updates had been made here.

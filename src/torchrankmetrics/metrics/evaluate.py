@@ -109,9 +109,9 @@ def evaluate(
         given, exclude = Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend), None
     elif hasattr(given, "columns") and hasattr(given, "__array__"):
         given = RankTable.from_pandas(given)
-    is_complete = isinstance(given, Ranks | RankTable)
-    if not is_complete:
-        given = as_tensor(ranks if scores is None else scores, "ranks" if scores is None else "scores")  # type: ignore[arg-type]
+    elif not isinstance(given, Ranks | RankTable):
+        given = as_tensor(given, "ranks") if scores is None else as_tensor(scores, "scores")
+    is_complete = not isinstance(given, Tensor)
     is_scored = not is_complete and (scores is not None or indexes is not None or given.ndim == 2)
     unknown = num_candidates is None
     if is_scored:
@@ -143,9 +143,8 @@ def evaluate(
     if not (is_complete or is_scored):
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
-    exclude = cast("Exclude", exclude)
-    block = make_block(given, cast("Any", target), exclude, facts, indexes=indexes, backend=backend, name="scores")
-    analysis = Analysis([block])
+    options: Any = {"indexes": indexes, "backend": backend, "name": "scores"}
+    analysis = Analysis([make_block(given, cast("Any", target), cast("Any", exclude), facts, **options)])
     if is_scored:
         analysis.warn_of_input()
     return {key: measure.value(analysis) for key, measure in measures.items()}

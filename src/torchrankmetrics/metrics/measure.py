@@ -33,7 +33,7 @@ Number = TypeVar("Number", float, FloatArray)
 def offset_and_scale(
     definition: Definition, view: View, mean: Number, variance: Number, best: float | None
 ) -> tuple[Number | float, Number]:
-    """Return the offset and the divisor of a view, for one value or many; the divisor is 0 without variance.
+    """Return the offset and the divisor of an affine view, for one value or many; the divisor is 0 without variance.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; z of a decreasing metric has PyKEEN's sign.
     """
@@ -42,9 +42,7 @@ def offset_and_scale(
     if view == "adjusted_index":
         assert best is not None
         return mean, (best - mean) * (variance != 0)
-    if view == "z_score":
-        return mean, np.sqrt(variance) * (1 if definition.higher_is_better else -1)
-    raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")
+    return mean, np.sqrt(variance) * (1 if definition.higher_is_better else -1)
 
 
 def affine_view(definition: Definition, view: View, moments: Moments) -> tuple[Callable[[float], float], float]:

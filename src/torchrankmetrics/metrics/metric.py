@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
@@ -124,9 +123,7 @@ class RankMetric(RowOwner, Metric):
         super().__init__(**kwargs)
         self.measure = measure
         self.storage = storage
-        self._has_queries = measure.definition.of_tasks is None
-        self._needs_side = None if measure.side == "both" else measure.key
-        self._needs_group = measure.average == "macro"
+        self._require([measure])
         self.add_state(KEY, [], dist_reduce_fx="cat")
 
     @property
@@ -201,10 +198,8 @@ class RankMetric(RowOwner, Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        self._validate(preds, side, group)
         facts = TaskFacts(side, group, weight, sample_id, query, gain)
-        if isinstance(self, Metric):  # the only kind that a BootStrapper holds
-            _check_resampling(preds, target, exclude, facts, indexes)
+        self._validate(preds, facts, target, exclude, indexes)
         self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend))
 
     @eager
@@ -225,12 +220,9 @@ class RankMetric(RowOwner, Metric):
 
     def reset(self) -> None:
         """Remove all ranking tasks; for a member of a RankCollection, all tasks of the collection."""
-        rows: Any = self._cache[KEY] if self._is_synced and self._cache else self.rows
-        if rows.collection is not None:
-            rows.empty()
-        else:  # others may refer to the old one
-            rows = RowBuffer(merges=self.storage == "counts")
-        vars(self)["_rows"] = rows
+        self.unsync(self._is_synced)
+        if self.rows.collection is None:
+            self.rows = ()  # others may refer to the old buffer
         super().reset()
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
@@ -272,13 +264,14 @@ class RankMetric(RowOwner, Metric):
         """Show the key in ``print(metric)``."""
         return self.measure.key
 
-    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> None:
+    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
         collection = self.rows.collection
         if collection is not None and not collection.is_released:
             raise TorchMetricsUserError(
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
             )
-        super()._validate(preds, side, group)
+        super()._validate(preds, facts)
+        _check_resampling(preds, facts, *others)
 
     def _replace(self, rows: Tensor) -> None:
         if (collection := self.rows.collection) is not None:
@@ -328,18 +321,18 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
     return values
 
 
-def _check_resampling(preds: object, target: object, exclude: object, facts: TaskFacts, indexes: object) -> None:
+def _check_resampling(
+    preds: object, facts: TaskFacts, target: object = None, exclude: object = None, indexes: object = None
+) -> None:
     """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
     of_tasks = (facts.group, facts.weight, facts.sample_id, facts.gain)
-    is_mask = isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
-    is_drawable = isinstance(target, Tensor) and (target.ndim == 1 or target.dtype == torch.bool)
-    if (
-        (isinstance(preds, Tensor) and is_drawable and (exclude is None or is_mask))
+    is_drawable = (
+        (isinstance(preds, Tensor) and isinstance(target, Tensor) and (target.ndim == 1 or target.dtype == torch.bool))
+        and (exclude is None or (isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2))
         and (facts.query is None and indexes is None)  # a query drawn twice would have its relevant items twice
         and all(isinstance(fact, Tensor | int | float | None) for fact in of_tasks)
-    ):
-        return
-    frame: FrameType | None = sys._getframe(1)
+    )
+    frame = None if is_drawable else sys._getframe(1)
     while frame is not None and frame.f_code is not BootStrapper.update.__code__:  # which leaves no other trace
         frame = frame.f_back
     if frame is not None:

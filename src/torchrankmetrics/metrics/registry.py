@@ -4,7 +4,7 @@ import difflib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.metrics.measure import AVERAGES, SIDES, VIEW_PREFIXES, Measure, Measured, measure_of
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.validation import Choice, check_choice, check_key, shorten
+from torchrankmetrics.validation import check_choice, check_key, shorten
 
 MetricLike = str | Definition | Measure | Measured
 """A metric: a name, a definition, or an object with a measure, such as a ``RankMetric``."""
@@ -304,23 +304,26 @@ def _nearest(text: str) -> str:
     return f"; did you mean {' or '.join(map(repr, meant))}? {_LISTED}" if meant else f"; {_LISTED}"
 
 
+@dataclass
 class Selection:
     """Options that turn names into measures."""
 
-    def __init__(
-        self,
-        views: View | Sequence[View] = "base",
-        rank_types: RankType | Sequence[RankType] = "realistic",
-        sides: Side | Sequence[Side] = "both",
-        expectation: ExpectationProvider | None = None,
-        average: Average = "micro",
-        relevance_threshold: float = 1.0,
-    ) -> None:
-        self._views = _listed(views, "views", VIEWS)
-        self._rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
-        self._sides = _listed(sides, "sides", SIDES)
-        self._options: dict[str, Any] = {"average": average, "expectation": expectation}
-        self._relevance_threshold = relevance_threshold
+    views: Any = "base"  # one or several, as are the next two
+    rank_types: Any = "realistic"
+    sides: Any = "both"
+    expectation: ExpectationProvider | None = None
+    average: Average = "micro"
+    relevance_threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._options: dict[str, Any] = {"average": self.average, "expectation": self.expectation}
+        for name, choices in (("views", VIEWS), ("rank_types", RANK_TYPES), ("sides", SIDES)):
+            given = getattr(self, name)
+            # a set in the same order on every process
+            values = [given] if isinstance(given, str) else sorted(given, key=str) if isinstance(given, Set) else given
+            if not isinstance(values, Sequence) or not values:
+                raise ValueError(f"{name} must be a string or several, not none; got {shorten(given)}")
+            setattr(self, name, tuple(dict.fromkeys(check_choice(name, value, choices) for value in values)))
 
     def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         """Yield keys with measures for names, and entries that have a measure unchanged; repeated names are dropped."""
@@ -341,7 +344,7 @@ class Selection:
                     seen.add(measure.key)
                     yield measure.key, entry if own else measure
         if metrics and not seen:  # every combination is undefined: raise the reason of the first
-            self._parsed(metrics[0]).measure(view=self._views[0], rank_type=self._rank_types[0])
+            self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
 
     def measures(self, metrics: Metrics | None) -> dict[str, Measure]:
         """The measures of ``entries`` by key; None: the default metrics."""
@@ -349,9 +352,9 @@ class Selection:
         return {key: measure for key, entry in entries if (measure := measure_of(entry))}
 
     def _product(self, name: MetricName) -> Iterator[Measure]:
-        views = self._views if name.view is None else (name.view,)
-        rank_types = self._rank_types if name.rank_type is None else (name.rank_type,)
-        sides = self._sides if name.side is None else (name.side,)
+        views = self.views if name.view is None else (name.view,)
+        rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
+        sides = self.sides if name.side is None else (name.side,)
         # a name that is undefined raises; undefined combinations with options are left out
         defined = name.definition.why_undefined(name.view or "base", name.rank_type or "realistic") is None
         for side, rank_type, view in itertools.product(sides, rank_types, views):
@@ -359,13 +362,4 @@ class Selection:
                 yield name.measure(**self._options, view=view, rank_type=rank_type, side=side)
 
     def _parsed(self, entry: MetricLike) -> MetricName:
-        return _at_threshold(parse_name(entry), self._relevance_threshold)  # type: ignore[no-any-return]
-
-
-def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    listed: object = [values] if isinstance(values, str) else values
-    if isinstance(listed, Set):  # the same order on every process
-        listed = sorted(listed, key=str)
-    if not isinstance(listed, Sequence) or not listed:
-        raise ValueError(f"{name} must be a string or several, not none; got {shorten(values)}")
-    return tuple(dict.fromkeys(check_choice(name, value, choices) for value in listed))
+        return _at_threshold(parse_name(entry), self.relevance_threshold)  # type: ignore[no-any-return]

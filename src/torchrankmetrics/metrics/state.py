@@ -15,6 +15,8 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.table.blocks import TaskFacts
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, canonical_rows, empty_rows
 
 if TYPE_CHECKING:
@@ -31,12 +33,8 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
-class Content:
-    """Identity of the rows of a buffer, with the results computed from them."""
-
-    def __init__(self) -> None:
-        self.analysis: Analysis | None = None
-        self.gathered: list[tuple[Gather, Any, RowBuffer]] = []
+class Content(dict[Any, Any]):
+    """Identity of the rows of a buffer: their ``Analysis``, and the rows of all processes by gather and group."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Content":
         return self
@@ -55,7 +53,7 @@ class RowBuffer(list[Tensor]):
         self.updates = updates
         self.merges = merges
         self.owner: ref[Any] | None = None  # who may append; any other metric appends to a copy
-        self._seen: Any = content and (len(self), self[-1] if self else None, content)
+        self._seen: Any = None if content is None else (len(self), self[-1] if self else None, content)
 
     @property
     def collection(self) -> "RankCollection | None":
@@ -71,9 +69,9 @@ class RowBuffer(list[Tensor]):
             self._seen = len(self), last, Content()
         return self._seen[2]  # type: ignore[no-any-return]
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         """Remove all rows, for every metric that refers to the buffer."""
-        self.clear()
+        super().clear()
         self.updates, self._seen = 0, None
 
     def move(self, device: torch.device) -> None:
@@ -92,15 +90,14 @@ class RowBuffer(list[Tensor]):
     def analysis(self) -> Analysis:
         """Analyze the rows, once for all that refer to the buffer or copied it."""
         content = self.content
-        if content.analysis is None:
-            content.analysis = Analysis(list(self))
-        return content.analysis
+        if Analysis not in content:
+            content[Analysis] = Analysis(list(self))
+        return content[Analysis]  # type: ignore[no-any-return]
 
     def gathered(self, gather: Gather, group: Any, device: torch.device) -> "RowBuffer":
         """Return the rows of all processes, gathered once for all members of a RankCollection."""
-        for known_gather, known_group, rows in self.content.gathered:
-            if known_gather is gather and known_group is group:
-                return rows
+        if (gather, group) in self.content:
+            return self.content[gather, group]  # type: ignore[no-any-return]
         mine = self.as_one(device)
         if gather is gather_all_tensors:
             from torchrankmetrics.ranking.shards import group_device
@@ -117,7 +114,7 @@ class RowBuffer(list[Tensor]):
         # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets metrics share a buffer
         # only after they have seen data, and a process without data must gather as often as the others.
         if self.collection is not None and not self.collection.is_released:
-            self.content.gathered.append((gather, group, rows))
+            self.content[gather, group] = rows
         return rows
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":
@@ -145,15 +142,18 @@ class RowOwner(nn.Module):
 
     rows: RowBuffer
     compute_on_cpu: bool
-    _has_queries: bool
-    _needs_side: str | None  # the key of a metric of one side
-    _needs_group: bool
     _persistent: dict[str, bool]
 
     @property
     def _first(self) -> "RankMetric":
         """The metric itself, or the first member of a collection, whose rows another collection may own."""
         return self  # type: ignore[return-value]
+
+    def _require(self, measures: Sequence[Measure]) -> None:
+        """Note, once for all updates, which facts of ranking tasks the measures need."""
+        self._has_queries = any(one.definition.of_tasks is None for one in measures)
+        self._needs_side = next((one.key for one in measures if one.side != "both"), None)
+        self._needs_group = any(one.average == "macro" for one in measures)
 
     def _check(self, block: Tensor) -> Tensor:
         if self._has_queries:
@@ -179,19 +179,19 @@ class RowOwner(nn.Module):
 
     def _merge(self, rows: Tensor, updates: int = 1) -> None:
         rows = rows.to(self._first.device)
-        self._validate(HasRows(rows), None, None)
+        self._validate(HasRows(rows), TaskFacts())
         self._append(rows, updates)
 
-    def _validate(self, preds: Any, side: str | None, group: Any) -> None:
+    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
         """Raise for an update that does not fit, before anything is ranked."""
         if self._first._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        if self._needs_side and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
+        if self._needs_side and facts.side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
             raise ValueError(
                 "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
                 f"{self._needs_side!r} uses the ranking tasks of one side only"
             )
-        if self._needs_group and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
+        if self._needs_group and facts.group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
             raise ValueError(
                 "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
                 "group the same weight"

@@ -8,23 +8,19 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
 
+    Drawing = tuple[Figure, Axes]
 
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
 
-Models = Evaluation | Mapping[str, Evaluation]
-"""One evaluation, or several by name."""
-
+Models = Evaluation | Mapping[str, Evaluation]  # one, or several by name
 
 # Color, line and marker of a series; any two of them suffice. The colors are ordered from dark to light, so that they
 # stay apart in gray, and their hues stay apart for color-blind readers (Okabe and Ito).
@@ -71,16 +67,22 @@ def beside(ax: "Axes", y: float, text: str) -> None:
     ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
 
 
-def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
+def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "Drawing":
     """Return axes to draw on with their figure: the given ones (TypeError for other objects), or new ones in inches."""
     if ax is None:
-        fig, new = pyplot().subplots(figsize=(width, height), layout="constrained")
-        new.spines[["top", "right"]].set_visible(False)
-        return fig, new
+        (ax,) = new_axes(width, height)
     if not hasattr(ax, "get_xlim"):
         expected = "matplotlib Axes, as in fig, ax = plt.subplots(), or None for new ones"
         raise TypeError(f"ax must be {expected}; got {type(ax).__name__}")
     return ax.figure, ax  # type: ignore[return-value]
+
+
+def new_axes(width: float, height: float, number: int = 1) -> "list[Axes]":
+    """Return new axes next to each other on a figure of this size in inches."""
+    _, axes = pyplot().subplots(1, number, figsize=(width, height), layout="constrained", squeeze=False)
+    for ax in axes[0]:
+        ax.spines[["top", "right"]].set_visible(False)
+    return list(axes[0])
 
 
 def pyplot() -> Any:
@@ -93,29 +95,22 @@ def pyplot() -> Any:
         raise OSError("matplotlib needs a writable directory for its cache: set MPLCONFIGDIR to one") from error
 
 
-def definition_of_ranks(metric: str) -> RankDefinition:
-    """Read the name of a base metric of ranks; TypeError or ValueError for other names."""
-    definition = base_definition(metric)
-    if definition.aggregation in ("count", "tie_rate"):
-        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shorten(metric)}")
-    return definition
+def samples_of(models: Models, dataset: str = "") -> dict[str, RankSample]:
+    """Read one evaluation, or a dict of name -> evaluation, as samples; a single one has the name "".
 
-
-def samples_of(models: Models) -> dict[str, RankSample]:
-    """Read one evaluation, or a dict of name -> evaluation, as samples; a single one has the name ""."""
+    ValueError if an evaluation has no tasks; errors name the dataset, if it is given.
+    """
     named = models if isinstance(models, Mapping) else {"": models}
     check_series(named)
-    return {str(name): sample_of_model(model, str(name)) for name, model in named.items()}
-
-
-def sample_of_model(model: Evaluation, name: str) -> RankSample:
-    """Read an evaluation as a sample of ranks; ValueError without tasks."""
-    about = f"the evaluation of {name!r}" if name else "the evaluation"
-    check_evaluation(model, about, ", or a dict of name -> evaluation")
-    sample = Analysis([as_table(model).rows]).sample()
-    if sample.num_tasks == 0:
-        raise ValueError(f"{about} has no ranking tasks to draw")
-    return sample
+    samples = {}
+    for name, model in named.items():
+        label = ", ".join(filter(None, (dataset, str(name))))
+        about = f"the evaluation of {label!r}" if label else "the evaluation"
+        check_evaluation(model, about, ", or a dict of name -> evaluation")
+        sample = samples[str(name)] = Analysis([as_table(model).rows]).sample()
+        if sample.num_tasks == 0:
+            raise ValueError(f"{about} has no ranking tasks to draw")
+    return samples
 
 
 def check_series(series: Sized, most: int | None = len(MARKS)) -> None:
@@ -146,9 +141,8 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
-        fig.savefig(
-            content, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None}
-        )
+        metadata = dict.fromkeys(("Date", "Creator"))
+        fig.savefig(content, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)
     plt.close(fig)
     text = re.sub(r"\A.*?(?=<svg)|<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{prefix}-', text)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,11 @@ from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure, affine_view
+from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import check_choice, check_int, shorten
-
-if TYPE_CHECKING:
-    from torchrankmetrics.plots.canvas import Axes, Figure
-
 
 Ends = tuple[float, float, float]
 
@@ -31,8 +28,8 @@ def intervals_by_dataset(
     metric: str,
     *,
     chance: Mapping[str, float] | None = None,
-    ax: "Axes | None" = None,
-) -> "tuple[Figure, Axes]":
+    ax: "draw.Axes | None" = None,
+) -> "draw.Drawing":
     """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
 
     Args:
@@ -69,8 +66,8 @@ def intervals_by_dataset(
 
 
 def differences(
-    rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: "Axes | None" = None
-) -> "tuple[Figure, Axes]":
+    rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: "draw.Axes | None" = None
+) -> "draw.Drawing":
     """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
 
     Args:
@@ -101,7 +98,7 @@ def differences(
     return fig, ax
 
 
-def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "draw.Axes | None" = None) -> "draw.Drawing":
     """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
 
     Args:
@@ -149,8 +146,8 @@ def by_dataset(
     metric: str = "mrr",
     *,
     confidence_level: float = 0.95,
-    ax: "Sequence[Axes] | None" = None,
-) -> "tuple[Figure, list[Axes]]":
+    ax: "Sequence[draw.Axes] | None" = None,
+) -> "tuple[draw.Figure, list[draw.Axes]]":
     """Draw base value, adjusted index and z-score of a metric by dataset.
 
     Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
@@ -175,17 +172,16 @@ def by_dataset(
     3
     """
     confidence_level = check_confidence_level(confidence_level)
-    definition = draw.definition_of_ranks(metric)
+    definition = base_definition(metric)
     if not definition.has_view("adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
     table, moments = dict[str, dict[str, RankSample]](), []
     for name, given in evaluations.items():
-        named = given if isinstance(given, Mapping) else {"": given}
-        if not named:
+        if isinstance(given, Mapping) and not given:
             raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
-        samples = {str(m): draw.sample_of_model(one, f"{name}, {m}" if m else str(name)) for m, one in named.items()}
+        samples = draw.samples_of(given, str(name))
         counts = [sample.candidate_counts for sample in samples.values()]
         if len({one.digest for one in counts}) > 1:
             remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
@@ -194,39 +190,31 @@ def by_dataset(
         moments.append(DEFAULT_EXPECTATION.moments(definition, counts[0]))
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
     draw.check_series(models)
-    if ax is None:
-        _, new = draw.pyplot().subplots(1, 3, figsize=(8.7, 3.0), layout="constrained")
-        for panel in new:
-            panel.spines[["top", "right"]].set_visible(False)
-    elif hasattr(ax, "get_xlim") or len(ax) != 3:
+    if ax is not None and (hasattr(ax, "get_xlim") or len(ax) != 3):
         raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}")
-    axes: list[Axes] = list(new if ax is None else ax)
+    axes: list[draw.Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
     fig, _ = draw.canvas(axes[0])
-    x = np.arange(len(table))
-    step = 0.62 / len(models)
-    for i, model in enumerate(models):
-        found = [_interval(definition, samples.get(model), confidence_level) for samples in table.values()]
-        place = x + (i - (len(models) - 1) / 2) * step
-        for panel, view in zip(axes, _VIEWS, strict=True):
-            color, _, marker = draw.marks_on(panel)[i]
-            in_view = [
-                list(map(affine_view(definition, view, m)[0], ends)) for ends, m in zip(found, moments, strict=True)
-            ]
-            values, *interval = np.array(in_view).T
+    x, step = np.arange(len(table)), 0.62 / len(models)
+    found = [[_interval(definition, samples.get(m), confidence_level) for samples in table.values()] for m in models]
+    for panel, view in zip(axes, _VIEWS, strict=True):
+        in_view = [affine_view(definition, view, m)[0] for m in moments]
+        z = np.array([[list(map(f, ends)) for f, ends in zip(in_view, rows, strict=True)] for rows in found])
+        for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(panel), strict=False)):
+            place = x + (i - (len(models) - 1) / 2) * step
+            values, *interval = z[i].T
             panel.plot(place, values, marker, label=model or definition.name, color=color, markersize=5.5)
             panel.vlines(place, *np.sort(interval, axis=0), color=color, linewidth=1.3)
-    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **draw.CHANCE)
-    if definition.bounds("base")[0] == 0:
-        axes[0].set_ylim(bottom=0)
-    for panel, view in zip(axes, _VIEWS, strict=True):
         turn: dict[str, Any] = {"rotation": 35, "ha": "right"} if len(table) > 3 else {}
         panel.set_xticks(x, list(table), fontsize=draw.SMALL, **turn)
         panel.set_xlim(-0.5, len(table) - 0.5)
+        panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
+    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **draw.CHANCE)
+    if definition.bounds("base")[0] == 0:
+        axes[0].set_ylim(bottom=0)
+    for panel in axes:
         for border in x[1:] - 0.5:
             panel.axvline(border, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
-        panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
-    z = np.array([line.get_ydata() for line in axes[2].lines[: len(models)]])
-    z = z[np.isfinite(z)]
+    z = z[..., 0][np.isfinite(z[..., 0])]
     is_log = z.size and z.min() > 0 and z.max() > 30 * z.min()
     if is_log:
         axes[2].set_yscale("log")
@@ -242,16 +230,14 @@ def by_dataset(
 
 def _interval(definition: RankDefinition, sample: RankSample | None, confidence_level: float) -> list[float]:
     """Value of a model on a dataset and the ends of its interval; NaN where there is none."""
-    if sample is None:
-        return [math.nan] * 3
-    low = high = math.nan
-    if sample.num_tasks > 1 and definition.is_function_of_mean():
+    ends = [math.nan] * 2
+    if sample is not None and sample.num_tasks > 1 and definition.is_function_of_mean():
         found = estimate(definition, sample, "realistic", confidence_level, "normal", None, 100, 0)
-        low, high = found.low, found.high
-    return [definition.value(sample), low, high]
+        ends = [found.low, found.high]
+    return [math.nan if sample is None else definition.value(sample), *ends]
 
 
-def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "draw.Axes | None" = None) -> "draw.Drawing":
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,21 +13,18 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation, known_measure
 from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.metrics.registry import MetricLike
+from torchrankmetrics.metrics.registry import MetricLike, base_definition
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
-from torchrankmetrics.validation import check_choice, check_int
-
-if TYPE_CHECKING:
-    from torchrankmetrics.plots.canvas import Axes, Figure
+from torchrankmetrics.validation import check_choice, check_int, shorten
 
 _VIEWS = {"z_score": "standard deviations", "normalized": "ratios to chance", "adjusted_index": "shares"}
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 
 
 def rank_ecdf(
-    models: draw.Models, *, rank_type: RankType = "realistic", ax: "Axes | None" = None
-) -> "tuple[Figure, Axes]":
+    models: draw.Models, *, rank_type: RankType = "realistic", ax: "draw.Axes | None" = None
+) -> "draw.Drawing":
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
     The random baseline is the mean of the uniform distributions of the tasks, sum of v_i min(floor(x), N_i) / N_i.
@@ -76,8 +73,8 @@ def rank_ecdf(
 
 
 def calibration(
-    models: draw.Models, *, confidence_level: float = 0.95, ax: "Axes | None" = None
-) -> "tuple[Figure, Axes]":
+    models: draw.Models, *, confidence_level: float = 0.95, ax: "draw.Axes | None" = None
+) -> "draw.Drawing":
     """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
 
     By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread evenly over its
@@ -115,7 +112,7 @@ def calibration(
     return fig, ax
 
 
-def ties(models: draw.Models, metric: str = "mrr", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def ties(models: draw.Models, metric: str = "mrr", *, ax: "draw.Axes | None" = None) -> "draw.Drawing":
     """Draw the effect of ties: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
     The realistic rank lies between, and so does the expectation over tie orders if it is known. If the gap is wide,
@@ -132,7 +129,9 @@ def ties(models: draw.Models, metric: str = "mrr", *, ax: "Axes | None" = None) 
     >>> from torchrankmetrics import Ranks
     >>> fig, ax = ties({"model": Ranks([1, 2], [3, 2], 14)})
     """
-    definition = draw.definition_of_ranks(metric)
+    definition = base_definition(metric)
+    if definition.aggregation in ("count", "tie_rate"):
+        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shorten(metric)}")
     samples = draw.samples_of(models)
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if definition.has_expected:
@@ -167,8 +166,8 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
 
 
 def forest(
-    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: "Axes | None" = None
-) -> "tuple[Figure, Axes]":
+    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: "draw.Axes | None" = None
+) -> "draw.Drawing":
     """Draw intervals below each other, with their numbers; differences of models against a line at 0.
 
     The axis of differences names the better model of each side.
@@ -199,18 +198,16 @@ def forest(
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
     fig, ax = draw.canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
-    rows = range(len(lines))
+    rows, number, labels = range(len(lines)), f"{'+' * bool(differences)}.4f", []
     centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
     ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
-    number, labels = f"{'+' * bool(differences)}.4f", []
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
-        text = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]"
-        parts = [paper_name(row.metric), name]
+        text, pair = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]", ""
         if isinstance(row, Comparison):
             text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
-            parts.insert(1, " − ".join(row.models or ()))
-        labels.append(" ".join(filter(None, parts)))
+            pair = " − ".join(row.models or ())
+        labels.append(" ".join(filter(None, (paper_name(row.metric), pair, name))))
         draw.beside(ax, y, text)
     measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
     levels = {one.confidence_level for one in measured}
@@ -232,8 +229,8 @@ def group_differences(
     models: tuple[str, str] = ("a", "b"),
     most: int = 20,
     confidence_level: float = 0.95,
-    ax: "Axes | None" = None,
-) -> "tuple[Figure, Axes]":
+    ax: "draw.Axes | None" = None,
+) -> "draw.Drawing":
     """Draw the difference of two models in each group of tasks, for example in each relation, the largest groups first.
 
     ``compare`` computes intervals and tests in each group. A filled point is a significant difference after Holm's
@@ -269,8 +266,7 @@ def group_differences(
     found = [pair.comparison(confidence_level) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     fig, ax = draw.canvas(ax, height=1.3 + 0.27 * len(drawn))
-    ends = [one.low for one in found], [one.high for one in found]
-    ax.hlines(range(len(drawn)), *ends, color="0.55", linewidth=2.2)
+    ax.hlines(range(len(drawn)), [one.low for one in found], [one.high for one in found], color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
         face = draw.ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)

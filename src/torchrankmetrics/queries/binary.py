@@ -53,20 +53,16 @@ class AveragePrecisionKind(_Reciprocal):
         H, H2 = harmonic(T)
         n, x = N.astype(np.float64), m.astype(np.float64)
         mean = H / n + (x - 1) / np.maximum(n - 1, 1) * ((T - H) / n)
-        linear = (n - x) / (np.maximum(n - 1, 1) * x) * _linear_variance(n, x, T, H, H2)
+        # variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)):
+        # both parts decrease in r, so that their covariance is positive
+        c = np.minimum((x - 1) / np.maximum(n - 2, 1), 1.0)
+        mean_u, mean_w = H / n, (2 * T - H) / n
+        u = H2 / n - mean_u**2
+        uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
+        w = (5 * T - 3 * H - H**2) / n - mean_w**2
+        linear = (n - x) / (np.maximum(n - 1, 1) * x) * ((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
         share = (x - 1) / x * (n - x) * (n - x - 1) / (2 * np.maximum((n - 2) * (n - 3), 1))
         return mean, np.maximum(linear + np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0), 0.0)
-
-
-def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
-    """Variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r))."""
-    # both parts decrease in r: their covariance is positive
-    c = np.minimum((m - 1) / np.maximum(n - 2, 1), 1.0)
-    mean_u, mean_w = H / n, (2 * T - H) / n
-    u = H2 / n - mean_u**2
-    uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
-    w = (5 * T - 3 * H - H**2) / n - mean_w**2
-    return np.asarray((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
 
 
 def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
@@ -176,7 +172,7 @@ class FirstReciprocal(_Reciprocal):
         o, b, t = _first_blocks(sample)
         one = (t == 1) | (t == b)  # the place is uniform, or known
         result = np.empty(len(o))
-        result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one])
+        result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one], sample.num_candidates[one])
         result[~one] = self._sums(o[~one], b[~one], t[~one])
         return result
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
+from torchrankmetrics.definitions.candidates import FloatArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.protocol import Average, MetricDefinition, Side
-from torchrankmetrics.definitions.sample import RankSample, RankType, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
-from torchrankmetrics.definitions.transforms import AtMost, RankTransform, apply_transform, known
+from torchrankmetrics.definitions.transforms import AtMost, RankTransform, known
 from torchrankmetrics.queries import binary
 from torchrankmetrics.queries.kind import Discount, Persistence, QueryKind, SumOf, up_to
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
@@ -59,21 +59,15 @@ class QueryDefinition(MetricDefinition):
                 f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is, or another "
                 "kind=, and not both"
             )
-        best, worst = 1, 0
-        if self.f is not None and self.higher_is_better is None:
-            ends = np.array([1.0, 2.0**20])
-            best, worst = apply_transform(self.f, ends, num_candidates=np.full(2, 1 << 20)).tolist()
-            if best == worst:
-                raise ValueError(
-                    f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
-                )
-        is_mean = self.aggregation == "mean"
+        higher_is_better, is_mean = self.higher_is_better, self.aggregation == "mean"
+        if higher_is_better is None:
+            higher_is_better = self.f is None or RankDefinition(self.name, known(self.f).at(1 << 20)).higher_is_better
         vars(self).update(
             kind=kind,
             is_share=kind.is_share,
             limits=kind.limits,
             uses_candidates=kind.uses_candidates,
-            higher_is_better=best > worst if self.higher_is_better is None else self.higher_is_better,
+            higher_is_better=higher_is_better,
             **dict.fromkeys(("is_mean_of_f", "has_expected", "has_p_value"), is_mean),
         )
 
@@ -109,11 +103,10 @@ class QueryDefinition(MetricDefinition):
         placed = sample.placed(rank_type)
         return self.kind.values(placed) if len(sample) else np.empty(0)
 
-    def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined for queries with these numbers N and m, (Q,) bool."""
-        if self.uses_candidates and (num_candidates < 0).any():
-            raise UnknownCandidatesError
-        return self.kind.has_value(num_candidates, num_answers)
+    def used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
+        """Whether the metric is defined for queries, and their weight is positive, (Q,) bool."""
+        N = sample.known_candidates if self.uses_candidates else sample.num_candidates
+        return self.kind.has_value(N, sample.num_answers) & (sample.weight > 0)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance of queries under random ranking, (Q,) float64 twice; 0 where nothing can vary.
@@ -135,32 +128,29 @@ class QueryDefinition(MetricDefinition):
         """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
         if not self.is_mean_of_f:
             return MEDIAN_RANK.value(sample.first_ranks, rank_type)
-        return _weighted(sample, self._used(sample), self.unit_values(sample, rank_type))
+        return _weighted(sample, self.used(sample), self.unit_values(sample, rank_type))
 
     def null_moments(self, sample: QuerySample, expectation: "ExpectationProvider | None" = None) -> Moments:
         """Mean, variance and best value under random ranking of independent queries, from N, m and the weights."""
-        used = self._used(sample)
+        used = self.used(sample)
         if not used.any():
             return Moments(math.nan, 0.0, math.nan)
         if not self.is_mean_of_f:
-            return self._median_moments(sample, used)
+            from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
+            from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
+
+            if len(np.unique(sample.weight[used])) > 1:
+                raise ExpectationUnavailableError(
+                    f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
+                )
+            columns = (sample.known_candidates[used], sample.num_answers[used])
+            (N, m), count = distinct_rows(columns, sample.count[used])
+            return Moments(*median_of_first_ranks(N, m, count), 1.0)
         mean, variance, optimum = self.kind.moments(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
         squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
-
-    def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
-        from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
-        from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
-
-        weight = sample.weight[used]
-        if weight.min() != weight.max():
-            raise ExpectationUnavailableError(
-                f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
-            )
-        (N, m), count = distinct_rows((sample.known_candidates[used], sample.num_answers[used]), sample.count[used])
-        return Moments(*median_of_first_ranks(N, m, count), 1.0)
 
     def moments_of_counts(self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any) -> Moments:
         return self.null_moments(QuerySample.of_counts(num_candidates, num_answers, weight))
@@ -179,10 +169,6 @@ class QueryDefinition(MetricDefinition):
 
     def canonical_rank_type(self, rank_type: RankType) -> RankType:
         return "expected" if rank_type == "realistic" and self.has_expected else rank_type
-
-    def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
-        """The queries of positive weight that have a value."""
-        return self.has_value(sample.num_candidates, sample.num_answers) & (sample.weight > 0)
 
 
 R_PRECISION = QueryDefinition("r_precision", kind=binary.RPrecisionKind())

@@ -134,14 +134,13 @@ def up_to(f: KnownTransform, k: int | None) -> KnownTransform:
     return f if k is None else Cut(f, k)
 
 
-def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+def place_means(f: KnownTransform, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
     """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
     means, single = np.empty(len(low)), low == high
     several = ~single
-    N = (num_candidates[single], num_candidates[several]) if num_candidates is not None else (None, None)
-    means[single] = apply_transform(f, low[single].astype(np.float64), num_candidates=N[0])
+    means[single] = apply_transform(f, low[single].astype(np.float64), num_candidates=N[single])
     if several.any():
-        means[several] = f.block_means(low[several], high[several], N[1])
+        means[several] = f.block_means(low[several], high[several], N[several])
     return means
 
 
@@ -215,8 +214,6 @@ class SumOf(QueryKind):
 
     def _means(self, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
         """Mean of f over places; NaN where it is undefined."""
-        if not self.uses_candidates:
-            return place_means(self.f, low, high)
         means, used = np.full(len(N), np.nan), self.has_value(N, N)
         means[used] = place_means(self.f, low[used], high[used], N[used])
         return means

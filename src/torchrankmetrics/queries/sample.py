@@ -82,7 +82,7 @@ class QuerySample(Sample):
         keep = np.flatnonzero((np.ones(len(self.answers)) if self.gain is None else self.gain) >= threshold)
         query, low, high = self.query[keep], self.optimistic[keep], self.pessimistic[keep]
         first = np.flatnonzero(changes(query, low))
-        answers = np.add.reduceat(self.answers[keep], first) if len(keep) else self.answers[:0]
+        answers = np.add.reduceat(self.answers[keep], first)
         index, blocks = np.unique(query[first], return_counts=True)
         return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, **self._of_queries(index))
 
@@ -95,8 +95,7 @@ class QuerySample(Sample):
         order = np.lexsort((-self.gain, self.query))
         query, gain = self.query[order], self.gain[order]
         first = np.flatnonzero(changes(query, gain))
-        number = np.add.reduceat(self.answers[order], first) if len(first) else self.num_answers
-        query = query[first]
+        query, number = query[first], np.add.reduceat(self.answers[order], first)
         return np.flatnonzero(changes(query)), query, gain[first], number
 
     def take(self, index: npt.NDArray[Any]) -> "QuerySample":
@@ -155,5 +154,4 @@ class QuerySample(Sample):
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sum values of blocks, (blocks,), for every query, (Q,)."""
-        result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
-        return result
+        return np.asarray(np.add.reduceat(values, self.starts[:-1]))

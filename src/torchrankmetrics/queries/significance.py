@@ -1,20 +1,12 @@
 """p-values of query metrics, exact or simulated."""
 
 import math
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import (
-    CandidateCounts,
-    FloatArray,
-    IntArray,
-    changes,
-    distinct_rows,
-    in_range,
-)
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, changes, distinct_rows, in_range
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.null.tails.distribution import Atoms, Summands
@@ -43,12 +35,11 @@ _TOLERANCE = 1e-9  # relative distance within which the mean reaches an atom
 _ROUNDING = 4e-15
 
 
-class Shape(NamedTuple):
-    """Queries with equal N, m, and gains (m,) of their relevant items (None: all are 1): entries of a sum of c v X."""
+class Terms(NamedTuple):
+    """A sum of c v X: queries with equal N, m, and gains (m,) of their relevant items have the same X."""
 
-    num_candidates: int
-    num_answers: int
-    gain: FloatArray | None
+    shapes: list[tuple[int, int, FloatArray | None]]  # N, m and gains (None: all are 1)
+    of: IntArray  # (u,) index of the shape
     weight: FloatArray  # (u,) v; below 0 if lower values are better
     number: IntArray  # (u,) c
 
@@ -60,94 +51,85 @@ def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: i
     never makes the metric worse. Without exact distributions of all queries, outcomes are simulated: if at least 10
     of B are as good as the observed one, p is (1 + their number) / (1 + B).
     """
+    sample = sample.take(definition.used(sample))
     value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
     if math.isnan(value):
         raise ValueError(f"{shorten(definition.name)} needs a query that has a value to have a p-value")
     if moments.variance == 0:
         return 0.0, 0.0
     kind, better = definition.kind, 1 if definition.higher_is_better else -1
-    shapes = _shapes(definition, sample)
-    of = [shape for shape in shapes for _ in shape.weight]
-    weight, count = (np.concatenate([shape[i] for shape in shapes]) for i in (3, 4))
-    if all(shape.num_answers == 1 and shape.gain is None for shape in shapes):
+    terms = _terms(sample, kind.is_graded)
+    if all(m == 1 and gain is None for _, m, gain in terms.shapes):
         task = RankDefinition(definition.name, f=kind.f, optimum=None, higher_is_better=better > 0)
-        counts = CandidateCounts.of([shape.num_candidates for shape in of], weight, count)
-        return log_p_value(task, value / kind.scale, counts), 0.0
-    total = float((weight * count).sum())
+        return log_p_value(task, value / kind.scale, sample.first_ranks.candidate_counts), 0.0
     slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
-    atoms = _distributions(kind, shapes)
-    if atoms is None:
-        shapes = [shape._replace(weight=better * (shape.weight / total)) for shape in shapes]
-        reached, drawn = simulated_tail(kind, shapes, better * value - slack, samples)
-        log_p = math.log((1 + reached) / (1 + drawn))
-        p = math.exp(log_p)
-        if reached >= _RARE or len(of) > _MOST_TILTED:
-            return log_p, math.sqrt(p * (1 - p) / drawn)
-        log_tilted, error = tilted_tail(kind, shapes, better * value - slack)
-        log_p = min(log_tilted + error, log_p)
-        return log_p, math.exp(log_p) * error
-    if better < 0:
-        atoms = [(-values[::-1], probability[::-1]) for values, probability in atoms]
-    of_atoms = [one for one, shape in zip(atoms, shapes, strict=True) for _ in shape.weight]
-    sums = Summands(of_atoms, weight / total, count.astype(np.float64))
-    return log_upper_tail(sums, better * value, slack)[1], 0.0
+    atoms = _distributions(kind, terms)
+    terms = terms._replace(weight=better * (terms.weight / float((terms.weight * terms.number).sum())))
+    if atoms is not None:
+        if better < 0:
+            atoms = [(-values[::-1], probability[::-1]) for values, probability in atoms]
+        return log_upper_tail(_sum(terms, atoms), better * value, slack)[1], 0.0
+    reached, drawn = simulated_tail(kind, terms, better * value - slack, samples)
+    log_p = math.log((1 + reached) / (1 + drawn))
+    p = math.exp(log_p)
+    if reached >= _RARE or len(terms.of) > _MOST_TILTED:
+        return log_p, math.sqrt(p * (1 - p) / drawn)
+    log_tilted, error = tilted_tail(kind, terms, better * value - slack)
+    log_p = min(log_tilted + error, log_p)
+    return log_p, math.exp(log_p) * error
 
 
-def _shapes(definition: "QueryDefinition", sample: QuerySample) -> list[Shape]:
-    """Distinct shapes of the queries that have a value, their distinct weights, and how many have each."""
-    used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
-    of_gains, gains = _distinct_gains(sample, definition.kind.is_graded)
-    columns = (sample.known_candidates[used], sample.num_answers[used], of_gains[used], in_range(sample.weight[used]))
-    (N, m, of_gains, weight), count = distinct_rows(columns, sample.count[used])
-    ends = [*np.flatnonzero(changes(N, m, of_gains)).tolist(), len(N)]
-    return [Shape(int(N[i]), int(m[i]), gains[of_gains[i]], weight[i:j], count[i:j]) for i, j in pairwise(ends)]
+def _terms(sample: QuerySample, is_graded: bool) -> Terms:
+    """Distinct shapes of queries, their distinct weights, and how many have each."""
+    gains: list[FloatArray | None] = [None]
+    of_gains = np.zeros(len(sample), dtype=np.int64)
+    if is_graded:
+        starts, _, gain, number = sample.levels
+        levels = zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)
+        found: dict[bytes, int] = {}
+        of_gains = np.array([found.setdefault(np.repeat(*own).tobytes(), len(found)) for own in levels])
+        gains = [None if (one == 1).all() else one for one in map(np.frombuffer, found)]
+    columns = (sample.known_candidates, sample.num_answers, of_gains, in_range(sample.weight))
+    (*shape, weight), count = distinct_rows(columns, sample.count)
+    first = changes(*shape)
+    shapes = [(N, m, gains[i]) for N, m, i in zip(*(column[first].tolist() for column in shape), strict=True)]
+    return Terms(shapes, np.cumsum(first) - 1, weight, count)
 
 
-def _distinct_gains(sample: QuerySample, is_graded: bool) -> tuple[IntArray, list[FloatArray | None]]:
-    """The index of the gains of every query, and the distinct ones, each (m,), None for gains of 1."""
-    if not is_graded:
-        return np.zeros(len(sample), dtype=np.int64), [None]
-    starts, _, gain, number = sample.levels
-    gains = [np.repeat(*own) for own in zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)]
-    found: dict[bytes, int] = {}
-    of = np.array([found.setdefault(one.tobytes(), len(found)) for one in gains])
-    distinct = [gains[i] for i in np.unique(of, return_index=True)[1]]
-    return of, [None if (one == 1).all() else one for one in distinct]
-
-
-def _distributions(kind: QueryKind, shapes: list[Shape]) -> list[Atoms] | None:
+def _distributions(kind: QueryKind, terms: Terms) -> list[Atoms] | None:
     """Distributions of the shapes; None if one is not known, or they are too many."""
-    entries = sum(len(shape.weight) for shape in shapes)
-    if entries > _MOST_PAIRS:
+    if len(terms.of) > _MOST_PAIRS:
         return None
-    few = min(_MOST_ATOMS // entries, _MOST_VALUES // len(np.unique(np.concatenate([one.weight for one in shapes]))))
+    few = min(_MOST_ATOMS // len(terms.of), _MOST_VALUES // len(np.unique(terms.weight)))
     most = min(max(few, _ATOMS[0]), _ATOMS[1])
     found = []
-    for N, m, gain, *_ in shapes:
+    for N, m, gain in terms.shapes:
         if (atoms := kind.distribution(N, m, most, gain)) is None:
             return None
         found.append(atoms)
     return found
 
 
-def simulated_tail(kind: QueryKind, shapes: list[Shape], least: float, samples: int) -> tuple[int, int]:
+def _sum(terms: Terms, atoms: list[Atoms]) -> Summands:
+    return Summands([atoms[i] for i in terms.of], np.abs(terms.weight), terms.number.astype(np.float64))
+
+
+def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) -> tuple[int, int]:
     """Simulate outcomes of the sum: how many are at least ``least``, and how many, at most ``samples``, were drawn."""
     random = np.random.default_rng(0)
-    ranks_of_one = sum(shape.num_answers * int(shape.number.sum()) for shape in shapes)
-    samples = min(samples, max(_FEWEST, _BUDGET // ranks_of_one))
-    totals = np.zeros(samples)
-    for N, m, gain, weight, number in shapes:
-        weights = np.repeat(weight, number)
+    ranks_of_one = sum(terms.shapes[i][1] * number for i, number in zip(terms.of, terms.number.tolist(), strict=True))
+    totals = np.zeros(min(samples, max(_FEWEST, _BUDGET // ranks_of_one)))
+    for shape, (N, m, gain) in enumerate(terms.shapes):
+        weights = np.repeat(terms.weight[terms.of == shape], terms.number[terms.of == shape])
         rows = max(1, _BLOCK // (m * len(weights)))
-        for start in range(0, samples, rows):
-            size = min(rows, samples - start)
+        for part in np.split(totals, range(rows, len(totals), rows)):  # views
             for block in range(0, len(weights), _BLOCK):
                 some = weights[block : block + _BLOCK]
-                ranks = random_subsets(random, N, m, size * len(some))
+                ranks = random_subsets(random, N, m, len(part) * len(some))
                 gains = None if gain is None else random.permuted(np.tile(gain, (len(ranks), 1)), axis=1)
                 values = kind.values(QuerySample.ranked(ranks, N, gains))
-                totals[start : start + size] += (values.reshape(size, len(some)) * some).sum(1)
-    return int((totals >= least).sum()), samples
+                part += (values.reshape(len(part), len(some)) * some).sum(1)
+    return int((totals >= least).sum()), len(totals)
 
 
 def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> IntArray:
@@ -167,33 +149,32 @@ def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> In
     return ranks
 
 
-def tilted_tail(kind: QueryKind, shapes: list[Shape], least: float) -> tuple[float, float]:
+def tilted_tail(kind: QueryKind, terms: Terms, least: float) -> tuple[float, float]:
     """Log P(sum of c v X >= least) by importance sampling toward the top, and the standard error of this logarithm."""
     # Samples of each X, with some relevant items among the first places and large gains before small ones, are with
     # their weights the distributions of the summands: of their sum the tail is computed as usual.
     random = np.random.default_rng(0)
-    m = np.array([shape.num_answers for shape in shapes])
-    cost = m * np.array([shape.number.sum() for shape in shapes])
+    m = np.array([m for _, m, _ in terms.shapes])
+    cost = m * np.bincount(terms.of, terms.number)
     draws = np.clip(_BUDGET / 8 * cost / cost.sum() / m, *_DRAWS).astype(int)
-    better = 1 if shapes[0].weight[0] > 0 else -1
     lists = []
-    for (N, m_of_one, gain, *_), size in zip(shapes, draws.tolist(), strict=True):
-        ranks, weight = _near_the_top(random, N, m_of_one, size, len(shapes) > _FEW_PAIRS)
+    for (N, m_of_one, gain), size in zip(terms.shapes, draws.tolist(), strict=True):
+        ranks, weight = _near_the_top(random, N, m_of_one, size, len(terms.shapes) > _FEW_PAIRS)
         if gain is not None:
             gain, ratio = _large_first(random, gain, len(ranks))
             weight = weight * ratio
-        values = better * kind.values(QuerySample.ranked(ranks, N, gain))
+        values = np.sign(terms.weight[0]) * kind.values(QuerySample.ranked(ranks, N, gain))
         order = np.argsort(values, kind="stable")
         lists.append((values[order], weight[order]))
-    of = [one for one, shape in zip(lists, shapes, strict=True) for _ in shape.weight]
-    share, count = (np.concatenate([shape[i] for shape in shapes]) for i in (3, 4))
-    sums = Summands(of, np.abs(share), count.astype(np.float64))
+    sums = _sum(terms, lists)
     log_p = log_upper_tail(sums, least, 0.0)[1]
     t, errors = sums.saddlepoint(least), 0.0  # log p moves by K(t) at the saddlepoint
-    for (x, w), shape in zip(lists, shapes, strict=True):
+    for shape, (x, w) in enumerate(lists):
         moved = np.zeros(len(x))
-        for v, c in zip(np.abs(shape.weight).tolist(), shape.number.tolist(), strict=True):
-            tilted = np.exp(t * v * (x - x[-1]))
+        for v, c in zip(
+            terms.weight[terms.of == shape].tolist(), terms.number[terms.of == shape].tolist(), strict=True
+        ):
+            tilted = np.exp(t * abs(v) * (x - x[-1]))
             moved += c * w * (tilted / np.average(tilted, weights=w) - 1)
         errors += (moved**2).mean() / len(moved) / w.mean() ** 2
     return min(log_p, 0.0), math.sqrt(errors)

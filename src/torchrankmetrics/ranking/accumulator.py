@@ -1,7 +1,6 @@
 """`RankAccumulator`: ranks of candidates whose scores arrive in chunks of columns, or shards of processes."""
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -73,7 +72,7 @@ class RankAccumulator:
             if true.shape != tasks.column.shape:
                 raise ValueError(f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got {tuple(true.shape)}")
             if not shard.is_whole:
-                settings |= _settings_of(tasks, true, B, shard)
+                settings |= {"dtype of the scores": true.dtype, "queries": B, **tasks.fingerprint(shard.total)}
         # copies: the caller may write to the arguments between two chunks
         row = None if tasks.row is None else tasks.row.clone()
         slices, *masks = tasks.excluded
@@ -140,10 +139,6 @@ class RankAccumulator:
         return from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 
-def _settings_of(tasks: Tasks, true: Tensor, num_rows: int, shard: Shard) -> dict[str, object]:
-    return {"dtype of the scores": true.dtype, "queries": num_rows, **tasks.fingerprint(shard.total)}
-
-
 def rank_chunks(
     chunks: Iterable[Tensor],
     true_of: Callable[[Tensor, Tensor], Tensor],
@@ -153,7 +148,6 @@ def rank_chunks(
     shard: Shard,
     backend: str,
     by_query: bool | None = None,
-    settings: Mapping[str, object] = MappingProxyType({}),
 ) -> Ranks:
     """Rank the chunks (B, n) of a shard, with B, dtype and device ``like`` a matrix; every process calls it.
 
@@ -162,15 +156,12 @@ def rank_chunks(
     with shard.agreeing() as agreed:
         tasks = read_tasks(target, exclude, (len(like), shard.total), like.device, by_query=by_query)
         row, column = tasks.row_of_each, shard.local(tasks.column)
-        if shard.is_whole:
-            true = true_of(row, column)
-        else:
-            is_local = column >= 0
-            found = true_of(row[is_local], column[is_local])
-            bits = found.new_zeros(len(column))
-            bits[is_local] = found
-            true = bits.view(like.dtype)
-            agreed |= _settings_of(tasks, true, len(like), shard) | dict(settings)
+        place = slice(None) if shard.is_whole else column >= 0
+        found = true_of(row[place], column[place])
+        true = found.new_zeros(len(column))
+        true[place] = found
+        if not shard.is_whole:
+            agreed |= {"dtype of the scores": like.dtype, "queries": len(like), **tasks.fingerprint(shard.total)}
     accumulator = RankAccumulator.__new__(RankAccumulator)
-    accumulator._begin(tasks, true, shard, len(like), backend)
+    accumulator._begin(tasks, true.view(like.dtype), shard, len(like), backend)
     return accumulator.rank(chunks)

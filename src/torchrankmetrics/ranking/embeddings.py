@@ -70,6 +70,11 @@ class Candidates:
         # a tensor of inference mode has no version
         return [x._version for x in (self.embeddings, self.bias) if x is not None and not x.is_inference()]
 
+    def settings(self, queries: Tensor) -> dict[str, object]:
+        """Name what all processes must share to rank these candidates for the queries."""
+        bias = None if self.bias is None else self.bias.dtype
+        return {"candidates": (self.embeddings.dtype, self.embeddings.shape[1:]), "bias": bias, "queries": queries}
+
     def check_unchanged(self) -> None:
         """Raise if torch has counted a write to the tensors since."""
         if self._versions_now() != self._versions:
@@ -141,6 +146,9 @@ def rank_embeddings(
             check_int("chunk_size", chunk_size, 1)
         arithmetic, shard.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
         shard.settings |= {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
+        shard.settings |= prepared.settings(queries)
+        if arithmetic == "product":
+            shard.settings["chunk_size"] = chunk_size
     if arithmetic == "exact":
         from torchrankmetrics.ranking.exact.rank import rank_exactly
 
@@ -149,14 +157,8 @@ def rank_embeddings(
     width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total)
     with torch.no_grad():
         product = _Product(queries, prepared, similarity, width)
-        settings = {
-            "candidates": (prepared.embeddings.dtype, prepared.embeddings.shape[1:]),
-            "bias": None if prepared.bias is None else prepared.bias.dtype,
-            "chunk_size": width,
-            "queries": product.queries,
-        }
         true_of, like = product.scores_of_pairs, product.buffer
-        return rank_chunks(product.chunks(), true_of, target, exclude, like, shard, backend, None, settings)
+        return rank_chunks(product.chunks(), true_of, target, exclude, like, shard, backend)
 
 
 def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:

@@ -68,9 +68,7 @@ def count_negatives(
             part = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
             if part.ndim != 1 or part.dtype != positive.dtype:
                 got = f"{part.dtype} {tuple(part.shape)}"
-                raise ValueError(
-                    f"negatives[{i}] must be (M_{i},) of the dtype of positive, {positive.dtype}; got {got}"
-                )
+                raise ValueError(f"negatives[{i}] must be (M_{i},) of {positive.dtype}, as positive; got {got}")
             parts.append(part)
         # numel is six times as fast as len
         length = torch.tensor([part.numel() for part in parts], dtype=torch.int64, device="cpu").to(device)

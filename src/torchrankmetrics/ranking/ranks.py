@@ -58,11 +58,9 @@ class Ranks:
             raise TypeError(f"filtered must be True, False or None, got {shorten(filtered)}")
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
-        N = torch.full_like(low, _MOST) if num_candidates is None else _num_candidates(num_candidates, low)
-        self.columns = torch.stack(
-            (low, high, N if num_candidates is not None else torch.full_like(low, fault.UNKNOWN))
-        )
-        self.flags = self._faults(N)
+        N = torch.full_like(low, fault.UNKNOWN) if num_candidates is None else _num_candidates(num_candidates, low)
+        self.columns = torch.stack((low, high, N))
+        self.flags = self._faults(torch.full_like(low, _MOST) if num_candidates is None else N)
         if filtered is not None:
             mark = torch.full_like(low, fault.FILTERED if filtered else fault.RAW)
             self.flags = mark if self.flags is None else self.flags + mark

@@ -94,21 +94,20 @@ def rank_flat(
     label = _flat(target, "target", preds)
     if label.is_complex():
         raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
-    relevant = label != 0
     owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
     scores, places = preds.detach(), None  # places: of the candidates
     if exclude is not None:
         excluded = _flat(exclude, "exclude", preds)
         if excluded.dtype != torch.bool:
             raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
-        if (excluded & relevant).any():
+        if (excluded & (label != 0)).any():
             raise ValueError(
                 "exclude must not contain relevant items of target: among flat scores it marks entries that are not "
                 "candidates"
             )
         places = (~excluded).nonzero()[:, 0]
-        scores, label, relevant, owner = scores[places], label[places], relevant[places], owner[places]
-    ranks, place = rank_listed(scores, relevant, owner, None, backend)
+        scores, label, owner = scores[places], label[places], owner[places]
+    ranks, place = rank_listed(scores, label != 0, owner, None, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
     ranks.gain = read_gain(label[place])

@@ -151,10 +151,7 @@ class Shard(Communicator):
 
     def _place(self, sizes: tuple[int, ...], offsets: tuple[Any, ...], numbers: tuple[int | None, ...]) -> None:
         if offsets.count(None) not in (0, len(offsets)):
-            missing = self.names[offsets.index(None)]
-            raise ValueError(
-                f"offset must be given on all processes of process_group or on none; process {missing} has none"
-            )
+            raise ValueError(f"offset must be given on all processes of process_group or on none, got {offsets}")
         if None in offsets:
             offsets = 0, *accumulate(sizes[:-1])
         slices = [(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
@@ -165,12 +162,8 @@ class Shard(Communicator):
             )
             raise ValueError(f"the slices of process_group must cover the candidates once, but {listed}")
         self.total, self.largest = sum(sizes), max(sizes)
-        for number, name in zip(numbers, self.names, strict=True):
-            if number not in (None, self.total):
-                raise ValueError(
-                    f"num_candidates must be the total of the shards of process_group, {self.total}; "
-                    f"process {name} has {number}"
-                )
+        if set(numbers) - {None, self.total}:
+            raise ValueError(f"num_candidates must be the total of the shards, {self.total}; got {numbers}")
         if not 0 < self.total < 1 << 62:
             raise ValueError(f"the shards of process_group must have from 1 to 2^62 candidates, got {self.total}")
         self.first, self.last = slices[self.rank]

@@ -1,7 +1,6 @@
 """Tables of results: columns, cells and notes; writers of text, Markdown, LaTeX, HTML, CSV and JSON; HTML pages."""
 
 import csv
-import io
 import json
 import math
 import os
@@ -9,11 +8,12 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from torchrankmetrics.validation import check_int, probability_text, shorten
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Plain = str | int | float | None
 Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequence by id
 ROW = "row"  # as the metric of a column: its values are in units of the metric that the row names
-_RATIOS = {"normalized": "normalized ", "z": "z of ", "p": "p of "}
+_VIEWS = {None: "", "adjusted": "adjusted ", "normalized": "normalized ", "z": "z of ", "p": "p of "}
 _SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
 _SHARES |= {name: name.title() for name in ("hits", "recall", "precision", "success")} | {"tie_rate": "tie rate"}
 _SHARES |= {"imr": "IMR", "igmr": "IGMR", "r_precision": "R-Precision", "inverse_median_rank": "1/median rank"}
@@ -39,16 +39,15 @@ def paper_name(key: str) -> str:
     match = _KEY.fullmatch(key)
     if not match or match[3] not in _SHARES | _RANKS:
         return key
-    view = "adjusted " if match[2] == "adjusted" else _RATIOS.get(match[2], "")
     cut = f"@{match[4]}" if match[4] else ""
     tasks = f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else ""
-    return f"{view}{(_SHARES | _RANKS)[match[3]]}{cut}{tasks}"
+    return f"{_VIEWS[match[2]]}{(_SHARES | _RANKS)[match[3]]}{cut}{tasks}"
 
 
 def _is_share(key: str) -> bool:
     """Whether the values of a metric are at most 1, so that papers print them in percent."""
     match = _KEY.fullmatch(key)
-    return match is not None and match[2] not in _RATIOS and (match[3] in _SHARES or match[2] == "adjusted")
+    return match is not None and (match[2] == "adjusted" or (match[2] is None and match[3] in _SHARES))
 
 
 def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
@@ -87,6 +86,7 @@ class Styled:
 
 
 Cell = Plain | Styled
+Rows = Sequence[Sequence[Cell]]
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,6 @@ class Printed(NamedTuple):
 
 _FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # text that spreadsheets execute, not numbers
 _GAP = "  "
-
-
-class _Style(TypedDict, total=False):
-    percent: bool
-    digits: int | None
-    labels: Mapping[str, str]
-    baseline: str | None
-    stars: bool
 
 
 class Rendered(ABC):
@@ -166,16 +158,15 @@ class Rendered(ABC):
         columns = [(one, _lines(one)) for one in table.printed()]
         keys = [column for column in columns if column[0].is_key]
         blocks = [keys]
-        for column in columns:
-            if not column[0].is_key:
-                wide = len(_GAP.join(lines[1] for _, lines in [*blocks[-1], column]))
-                if width is not None and wide > width and len(blocks[-1]) > len(keys):
-                    blocks.append(keys)
-                blocks[-1] = [*blocks[-1], column]
+        for column in [column for column in columns if not column[0].is_key]:
+            wide = len(_GAP.join(lines[1] for _, lines in [*blocks[-1], column]))
+            if width is not None and wide > width and len(blocks[-1]) > len(keys):
+                blocks.append(keys)
+            blocks[-1] = [*blocks[-1], column]
         texts = "\n\n".join(map(_block, blocks))
         return "\n".join([texts, *[""] * (len(blocks) > 1), *map(visible, table.notes)])
 
-    def to_markdown(self, **style: Unpack[_Style]) -> str:
+    def to_markdown(self, **style: Any) -> str:
         """Write a table in Markdown; headings above headings become their first words."""
         table, columns = self._styled(**style)
         lines = [
@@ -186,7 +177,7 @@ class Rendered(ABC):
         notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
 
-    def to_latex(self, caption: str | None = None, label: str | None = None, **style: Unpack[_Style]) -> str:
+    def to_latex(self, caption: str | None = None, label: str | None = None, **style: Any) -> str:
         """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
         table, columns = self._styled(**style)
 
@@ -199,11 +190,8 @@ class Rendered(ABC):
             lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}"]
             lines += [] if label is None else [rf"\label{{{label}}}"]
         lines += [rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}", r"\toprule"]
-        if spans := _spans(columns):
-            heads = (
-                _latex(text) if len(n) == 1 else rf"\multicolumn{{{len(n)}}}{{c}}{{{_latex(text)}}}"
-                for text, n in spans
-            )
+        if spans := [(_latex(text), n) for text, n in _spans(columns)]:
+            heads = (text if len(n) == 1 else rf"\multicolumn{{{len(n)}}}{{c}}{{{text}}}" for text, n in spans)
             rules = (rf"\cmidrule(lr){{{n[0]}-{n[-1]}}}" for text, n in spans if text)
             lines += [line(heads), " ".join(rules)]
         lines += [line(_latex(one.title) for one in columns), r"\midrule"]
@@ -214,7 +202,7 @@ class Rendered(ABC):
             lines += [r"\par\smallskip", r"{\footnotesize", *(_latex(note) + r"\par" for note in table.notes), "}"]
         return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
 
-    def to_html(self, **style: Unpack[_Style]) -> str:
+    def to_html(self, **style: Any) -> str:
         """Write an HTML ``<table>`` without styles except the alignment."""
         table, columns = self._styled(**style)
         return render("rendering/table.html", table=table, columns=columns)
@@ -222,8 +210,7 @@ class Rendered(ABC):
     def _repr_html_(self) -> str:
         table = self.tabular()
         if len(table.rows) > 100:
-            note = f"the first 100 of {len(table.rows)} rows"
-            table = replace(table, rows=table.rows[:100], notes=(note, *table.notes))
+            table = Tabular(table.columns, table.rows[:100], (f"the first 100 of {len(table.rows)} rows", *table.notes))
         return render("rendering/table.html", table=table, columns=table.printed())
 
     def to_json(self) -> str:
@@ -252,13 +239,9 @@ class Rendered(ABC):
                 return f"'{value}" if _FORMULA.match(value) else value
             return "" if value is None or value != value else value
 
-        def line(row: Iterable[Plain]) -> str:
-            written = io.StringIO(newline="")
-            csv.writer(written).writerow(map(cell, row))  # only with its own line ends it quotes cells with "\r"
-            return written.getvalue()[:-2] + "\n"
-
-        columns = self.records().programs()
-        content = "".join(map(line, [columns, *zip(*columns.values(), strict=True)]))
+        one_line: Any = SimpleNamespace(write=lambda line: line[:-2] + "\n")  # with other ends csv quotes no "\r"
+        writer, columns = csv.writer(one_line), self.records().programs()
+        content = "".join(writer.writerow(map(cell, row)) for row in [columns, *zip(*columns.values(), strict=True)])
         if path is None:
             return content
         Path(path).write_text(content, encoding="utf-8", newline="")
@@ -270,13 +253,11 @@ class Tabular(Rendered):
     """A table of results: cells in the order of the columns, and notes of one line each."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    rows: Rows
     notes: Sequence[str] = ()
 
     @classmethod
-    def named(
-        cls, names: Sequence[str], rows: Sequence[Sequence[Cell]], notes: Sequence[str] = (), keys: int = 1
-    ) -> "Tabular":
+    def named(cls, names: Sequence[str], rows: Rows, notes: Sequence[str] = (), keys: int = 1) -> "Tabular":
         """Build a table of plain columns, of which the first ones are keys."""
         return cls([Column(name, key=i < keys) for i, name in enumerate(names)], rows, notes)
 
@@ -286,10 +267,10 @@ class Tabular(Rendered):
 
     def programs(self) -> dict[str, list[Plain]]:
         """Columns of machine formats by name; after p-values a column of their logarithms."""
-        found, logarithms = dict[str, list[Plain]](), dict[str, list[Plain]]()
+        found, logarithms = dict[str, list[Any]](), dict[str, list[Any]]()
         for i, column in enumerate(self.columns):
             if column.audience != "people":
-                cells = found[column.name] = [_value(row[i]) for row in self.rows]
+                cells = found[column.name] = [getattr(row[i], "value", row[i]) for row in self.rows]
                 if any(isinstance(cell, PValue) for cell in cells):
                     name = "log10_p" if column.name in ("p", "value") else f"log10_p_{column.name}"
                     logarithms[name] = [getattr(cell, "log10", None) for cell in cells]
@@ -306,28 +287,23 @@ class Tabular(Rendered):
         for i, column in enumerate(self.columns):
             if column.audience == "programs":
                 continue
-            title = column.name if column.heading is None else column.heading
-            paper = paper_name(column.metric)
-            if labels is not None and column.metric not in ("", ROW) and title in (column.metric, paper):
+            title, paper = column.name if column.heading is None else column.heading, paper_name(column.metric)
+            if labels is not None and title in (column.metric, paper):
                 title = names.get(column.metric, paper)
-            cells = []
+            cells, is_number = [], False
             for row in self.rows:
                 raw, of = row[i], column.metric
                 cell = raw if isinstance(raw, Styled) else Styled(raw)
                 if of == ROW:
-                    of = "" if metric is None else str(_value(row[metric]))
+                    of = "" if metric is None else str(getattr(row[metric], "value", row[metric]))
                 text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
                 if labels is not None and column.key:
                     text = names.get(text, paper_name(text) if i == metric else text)
                 cells.append((text, cell.bold, cell.mark))
+                is_number |= isinstance(cell.value, int | float)
             title, above = (visible(names.get(text, text)) for text in (title, column.above))
-            is_number = any(isinstance(_value(row[i]), int | float) for row in self.rows)
             found.append(Printed(title, above, column.key, is_number, cells))
         return found
-
-
-def _value(cell: Cell) -> Plain:
-    return cell.value if isinstance(cell, Styled) else cell
 
 
 def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str:
@@ -359,10 +335,8 @@ def _width(text: str) -> int:
 
 def _lines(column: Printed) -> list[str]:
     """Heading, rule and cells of a column, all as wide as the widest."""
-    behind = ["*" * bold + mark for _, bold, mark in column.cells]
-    tail = max(map(len, behind), default=0) if column.is_number else 0
-    cells = zip(column.cells, behind, strict=True)
-    texts = [column.title, *("*" * bold + text + end.ljust(tail) for (text, bold, _), end in cells)]
+    tail = column.is_number * max((bold + len(mark) for _, bold, mark in column.cells), default=0)
+    texts = [column.title, *("*" * bold + text + ("*" * bold + mark).ljust(tail) for text, bold, mark in column.cells)]
     width = max(map(_width, texts))
     pads = [" " * (width - _width(text)) for text in texts]
     head, *body = (pad + text if column.is_number else text + pad for pad, text in zip(pads, texts, strict=True))
@@ -371,14 +345,13 @@ def _lines(column: Printed) -> list[str]:
 
 def _block(columns: list[tuple[Printed, list[str]]]) -> str:
     """Columns next to each other, below the texts that neighboring ones share."""
-    parts, above = [], []
+    parts = []
     for text, group in groupby(columns, key=lambda one: one[0].above):
-        part = [_GAP.join(cells) for cells in zip(*(lines for _, lines in group), strict=True)]
-        pad = max(_width(text) - len(part[1]), 0)
-        parts.append([line + ("-" if i == 1 else " ") * pad for i, line in enumerate(part)])
-        above.append(text + " " * (len(part[1]) + pad - _width(text)))
-    heads = [above] if any(one.above for one, _ in columns) else []
-    return "\n".join(_GAP.join(line).rstrip() for line in [*heads, *zip(*parts, strict=True)])
+        part = [text, *(_GAP.join(cells) for cells in zip(*(lines for _, lines in group), strict=True))]
+        width = max(map(_width, part[:2]))
+        parts.append([line + ("-" if i == 2 else " ") * (width - _width(line)) for i, line in enumerate(part)])
+    lines = [_GAP.join(line).rstrip() for line in zip(*parts, strict=True)]
+    return "\n".join(lines[not any(one.above for one, _ in columns) :])
 
 
 def _markdown(text: str, bold: bool = False, mark: str = "") -> str:
@@ -401,18 +374,13 @@ def _latex(text: str, bold: bool = False, mark: str = "") -> str:
 
 def _spans(columns: Sequence[Printed]) -> list[tuple[str, list[int]]]:
     """Texts above the headings with the numbers of their columns, from 1; empty if there are none."""
-    numbers = groupby(range(1, len(columns) + 1), key=lambda i: columns[i - 1].above)
-    found = [(text, list(group)) for text, group in numbers]
+    numbers = range(1, len(columns) + 1)
+    found = [(text, list(group)) for text, group in groupby(numbers, key=lambda i: columns[i - 1].above)]
     return found if any(text for text, _ in found) else []
 
 
-def page(title: str, table: Tabular) -> str:
-    """Write a whole HTML page of a table, in the style of the page of a study."""
-    return render("rendering/page.html", title=title, table=table) + "\n"
-
-
 def render(template: str, **names: Any) -> str:
-    """Fill a Jinja2 template of the package, named by its path in the package; text is escaped."""
+    """Fill a Jinja2 template of the package, named by its path: "rendering/page.html" is a whole page of a table."""
     return str(_environment().get_template(template).render(**names))
 
 
@@ -420,10 +388,7 @@ def render(template: str, **names: Any) -> str:
 def _environment() -> Any:
     import jinja2
 
-    folder = Path(__file__).parents[1]
-    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    loader = jinja2.FileSystemLoader(folder)
-    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **options)
-    css = (folder / "rendering/page.css").read_text("utf-8")
-    environment.globals |= {"spans": _spans, "visible": visible, "css": css}
+    options: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("torchrankmetrics", ""), autoescape=True, **options)
+    environment.globals |= {"spans": _spans, "visible": visible}
     return environment

@@ -6,7 +6,7 @@ of the values is weighted by size. The derivations are in docs/mathematics.md, "
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.inference.standard_errors import bisected
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.validation import check_int, one_number, shorten
@@ -62,8 +63,10 @@ class Drawn:
         return float((precision * each).sum() / precision.sum())
 
 
-def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
+def log_capital(drawn: Drawn, mean: float, *, above: bool, bar: float = -math.inf) -> FloatArray:
     """Logarithm of the capital after each draw of a bet against "the mean is ``mean``", starting with capital 1.
+
+    It is -inf where it is certainly below ``bar``.
 
     If the bet is wrong, the capital ever reaches 1 / alpha with probability at most alpha (arXiv 2010.09686, and
     2305.06884 for draws in proportion to a size). It is monotone in ``mean``.
@@ -74,37 +77,32 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
     expected = (drawn.total * mean - seen) / left  # of the next value, if the mean is that
     gain = values / np.maximum(expected, _ZERO) - 1
     logs = np.log1p(FRACTIONS[:, None] * gain).cumsum(axis=1)
-    capital: FloatArray = np.logaddexp.reduce(logs, axis=0) - math.log(len(FRACTIONS))
+    capital = np.full(len(values), -np.inf)
+    near = logs.max(axis=0) >= bar - _ZERO  # the capital is a mean, at most the largest
+    capital[near] = np.logaddexp.reduce(logs[:, near], axis=0) - math.log(len(FRACTIONS))
     capital[np.logical_or.accumulate(expected < -_ZERO)] = np.inf  # more was seen than this mean allows
     return capital
 
 
 def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
     """Return 1 if the mean of all is above ``mean``, -1 if it is below, 0 while undecided."""
-    if not 0 <= mean <= 1 or not len(drawn.values):
-        return int(mean < 0) - int(mean > 1)
     bar = math.log(2 / alpha)
-    refuted = [log_capital(drawn, mean, above=above) >= bar for above in (True, False)]
-    first = [int(at.argmax()) if at.any() else len(at) for at in refuted]
-    if first[0] != first[1]:
-        return 1 if first[0] < first[1] else -1
+    refuted = [log_capital(drawn, mean, above=above, bar=bar) >= bar for above in (True, False)]
+    first, other = (int(np.append(at, True).argmax()) for at in refuted)
+    if first != other:
+        return 1 if first < other else -1
     low, high = drawn.certain
     return int(low > mean) - int(high < mean)
 
 
 def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
     """Return the means that no bet has refuted at any draw so far: an anytime-valid interval of level 1 - alpha."""
-    low, high = drawn.certain
-    if not len(drawn.values):
-        return low, high
-    bar = math.log(2 / alpha)
-    ends = []
-    for above, out, inside in ((True, low, high), (False, high, low)):
-        for _ in range(_STEPS):
-            middle = (out + inside) / 2
-            refuted = log_capital(drawn, middle, above=above).max() >= bar
-            out, inside = (middle, inside) if refuted else (out, middle)
-        ends.append(out)  # refuted, or the end of what is possible
+    (low, high), bar = drawn.certain, math.log(2 / alpha)
+
+    def refuted(above: bool, mean: float) -> bool:
+        return bool((log_capital(drawn, mean, above=above, bar=bar) >= bar).any())
+
+    ends = [bisected(partial(refuted, True), low, high, _STEPS), bisected(partial(refuted, False), high, low, _STEPS)]
     return min(ends), max(ends)
 
 

@@ -230,9 +230,9 @@ class SequentialTest:
         new = ~self.ranked.there[task]  # rows that were tested stay
         self.ranked.put(task[new], found[new])
         there = self.ranked.there if self.baseline is None else self.ranked.there & self.baseline.there
-        begin, end, missing = self.num_queries, len(self.order), np.flatnonzero(~there[self.order.tasks])
-        if len(missing):
-            end = int(np.searchsorted(self.order.border, missing[0], side="right")) - 1
+        begin = self.num_queries
+        ranked = np.append(there[self.order.of(begin, len(self.order))], False).argmin() + self.order.border[begin]
+        end = int(np.searchsorted(self.order.border, ranked, side="right")) - 1
         if end == begin:
             return
         tasks, border = self.order.of(begin, end), self.order.border[begin : end + 1]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata, t as student
@@ -13,15 +13,12 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.inference.standard_errors import student_interval
 from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
 from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.plots import canvas
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.study.cells import DatasetResult
+from torchrankmetrics.study.cells import DatasetResult, Difference
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.validation import shorten
-
-if TYPE_CHECKING:
-    from torchrankmetrics.plots.canvas import Axes, Figure
-
 
 _LEGEND = (
     "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
@@ -29,10 +26,9 @@ _LEGEND = (
     "random: all runs are significantly better than random ranking"
 )
 _HERE = "these datasets"
-_Row = TypeVar("_Row")
 
 
-def _row_at(rows: Mapping[Any, _Row], key: object) -> _Row:
+def _row_at(rows: Mapping[Any, Any], key: object) -> Any:
     if key not in rows:
         raise KeyError(f"{shorten(key)} is missing; available: {', '.join(map(str, rows))}")
     return rows[key]
@@ -70,7 +66,7 @@ class Averages(Rendered):
 
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
-        return _row_at(self.rows, place)
+        return _row_at(self.rows, place)  # type: ignore[no-any-return]
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -104,14 +100,14 @@ def averages(table: StudyTable) -> Averages:
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            mean, ends = float(values[:, i].mean()), (math.nan, math.nan)
+            mean, error = float(values[:, i].mean()), math.nan
             if len(chosen) > 1:
                 error = float(values[:, i].std(ddof=1)) / math.sqrt(len(chosen))
-                low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
-                ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
-            won = sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0
-            best, beyond = int(leading[:, i].sum()), sum(tested) if tested else None
-            rows[one.key, model] = Average(mean, *ends, float(ranks[:, i].mean()), best, won, beyond, len(chosen))
+            low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
+            ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
+            best, won = int(leading[:, i].sum()), sum(c.rank == (1, 1) for c in cells)
+            beyond, mean_rank = sum(tested) if tested else None, float(ranks[:, i].mean())
+            rows[one.key, model] = Average(mean, *ends, mean_rank, best, won, beyond, len(chosen))
         notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
         if left_out:
             notes.append(f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value.")
@@ -160,7 +156,7 @@ class Ranking(Rendered):
         what = f"Mean ranks by {paper_name(self.metric)} over {self.ranks.num_datasets} datasets; a bar joins models"
         return f"{what} that are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
 
-    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+    def plot(self, ax: "canvas.Axes | None" = None) -> "canvas.Drawing":
         """Draw the critical difference, see ``plots.critical_difference``."""
         return critical_difference(self.models, self.ranks, ax=ax)
 
@@ -198,6 +194,7 @@ class DatasetDifference(NamedTuple):
     low: float
     high: float
     standard_error: float
+    freedom: float
     p_value: float
     p_adjusted: float
 
@@ -218,7 +215,7 @@ class Differences(Rendered):
     higher_is_better: bool
     left_out: tuple[str, ...]
 
-    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+    def plot(self, ax: "canvas.Axes | None" = None) -> "canvas.Drawing":
         """Draw the differences and their mean, see ``plots.differences``."""
         rows = {row.dataset: row[1:4] for row in self.rows}
         better = f"{'right' if self.higher_is_better else 'left'} is better for {self.a}"
@@ -234,49 +231,41 @@ class Differences(Rendered):
 
     def __getitem__(self, dataset: str) -> DatasetDifference:
         """Row of a dataset."""
-        return _row_at({row.dataset: row for row in self.rows}, dataset)
+        return _row_at({row.dataset: row for row in self.rows}, dataset)  # type: ignore[no-any-return]
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         values = (Column(name, name, metric=self.metric) for name in ("difference", "low", "high"))
         columns = [Column("dataset", key=True), *values, Column("p"), Column("p_adjusted")]
-        rows = [(*row[:4], *row[5:]) for row in (*self.rows, self.here)]
-        notes = [
-            f"{self.about} p_adjusted: Holm's method over the datasets.",
-            f"{_HERE}: mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets.",
-        ]
+        rows = [(*row[:4], *row[6:]) for row in (*self.rows, self.here)]
+        meaning = "mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets."
+        notes = [f"{self.about} p_adjusted: Holm's method over the datasets.", f"{_HERE}: {meaning}"]
         if self.left_out:
             notes.append(f"not compared on {', '.join(self.left_out)}.")
         return Tabular(columns, rows, notes)
 
 
-def differences(
-    a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], confidence_level: float
-) -> Differences:
+def differences(a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], level: float) -> Differences:
     """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
-    pairs = {}
+    pairs = dict[str, Difference]()
     for name, result in results.items():
         if (a, b) in result.pairs:
             pairs[name] = result.pairs[a, b]
         elif (b, a) in result.pairs:
-            value, low, high, *rest = result.pairs[b, a]
-            pairs[name] = (-value, -high, -low, *rest)
+            value, low, high, error, freedom, p = result.pairs[b, a]
+            pairs[name] = -value, -high, -low, error, freedom, p
     if not pairs:
-        needed = "runs on the same tasks, and a metric that is a mean over tasks with a direction"
-        raise ValueError(
-            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: it needs {needed}"
-        )
+        needed = "it needs runs on the same tasks, and a metric that is a mean over tasks with a direction"
+        raise ValueError(f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}")
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
-    rows = tuple(
-        DatasetDifference(name, value, low, high, error, p, p_adjusted)
-        for (name, (value, low, high, error, _, p)), p_adjusted in zip(pairs.items(), adjusted, strict=True)
-    )
-    mean = DatasetDifference(_HERE, *_mean_of(list(pairs.values()), confidence_level), math.nan)
+    named = zip(pairs.items(), adjusted, strict=True)
+    rows = tuple(DatasetDifference(name, *pair, p_adjusted) for (name, pair), p_adjusted in named)
+    mean = DatasetDifference(_HERE, *_mean_of(list(pairs.values()), level), math.nan)
     left_out = tuple(name for name in results if name not in pairs)
-    return Differences(a, b, one.key, rows, mean, confidence_level, bool(one.higher_is_better), left_out)
+    return Differences(a, b, one.key, rows, mean, level, bool(one.higher_is_better), left_out)
 
 
-def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[float, float, float, float, float]:
+def _mean_of(pairs: list[Difference], confidence_level: float) -> Difference:
     """Mean over fixed datasets, its interval, error and p: variances add up, Welch-Satterthwaite degrees of freedom.
 
     If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of them.
@@ -286,7 +275,7 @@ def _mean_of(pairs: list[tuple[float, ...]], confidence_level: float) -> tuple[f
     error = math.sqrt(variance) / len(pairs)
     if error == 0:
         is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
-        return mean, mean, mean, 0.0, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
+        return mean, mean, mean, 0.0, math.inf, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
     freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
     ends = student_interval(mean, error, freedom, confidence_level)
-    return mean, *ends, error, float(2 * student.sf(abs(mean) / error, freedom))
+    return mean, *ends, error, freedom, float(2 * student.sf(abs(mean) / error, freedom))

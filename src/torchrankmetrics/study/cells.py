@@ -54,18 +54,21 @@ class Cell:
     is_better_than_random: bool | None = None
 
 
+# difference a - b of two models, low, high, standard error, degrees of freedom, p
+Difference = tuple[float, float, float, float, float, float]
+
+
 class DatasetResult(NamedTuple):
     """A measure on a dataset: cells by model, and ``chance``, the expectation under random ranking.
 
-    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ. ``pairs`` are
-    differences a - b as (difference, low, high, standard error, degrees of freedom, p).
+    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ.
     """
 
     cells: Mapping[str, Cell]
     chance: float
     tested: tuple[str, ...]
     remark: str
-    pairs: Mapping[tuple[str, str], tuple[float, ...]]
+    pairs: Mapping[tuple[str, str], Difference]
 
 
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
@@ -86,15 +89,14 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         aligned = aligned if measure.view == "base" else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
-    cells, pairs = dict[str, Cell](), dict[tuple[str, str], tuple[float, ...]]()
-    for model, runs in dataset.models.items():
-        place = (models, tested.index(model)) if models is not None and model in tested else None
-        cells[model] = _cell(runs, measure, place, confidence_level, cluster)
+    places = {} if models is None else {model: (models, i) for i, model in enumerate(tested)}
+    cells = {m: _cell(runs, measure, places.get(m), confidence_level, cluster) for m, runs in dataset.models.items()}
+    pairs = dict[tuple[str, str], Difference]()
     if models is not None and measure.higher_is_better is not None:
         # shares of single runs have exact tests
         is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary
         for a, b in combinations(range(len(tested)), 2):
-            found = models.difference(a, b, confidence_level)
+            found = models.estimate(confidence_level, a, b)
             ends, p = (found.low, found.high), found.p_value_of(0.0)
             if is_exact:
                 shares = models.units.discordant(a, b)
@@ -157,7 +159,7 @@ def _cell(
         error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
         low, high = student_interval(cell.value, error, len(values) - 1, level)
         return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
-    models, found = place[0], place[0].mean(place[1], level)
+    models, found = place[0], place[0].estimate(level, place[1])
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
     if definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
@@ -173,8 +175,8 @@ def _cell(
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
 
 
-def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str], float]:
-    """P-values of all runs by (model, seed); upper bounds where these are at most ``enough``: tails are slow."""
+def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str, str], float]:
+    """P-values of all runs (model, seed, dataset); upper bounds where these are at most ``enough``: tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
     if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
@@ -184,5 +186,5 @@ def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tu
         p = 1 / (1 + z * z) if z > 0 else 1.0  # Cantelli 1928
         if p > enough:
             p = p_value.value_or_nan(run.analysis)
-        found[run.run.model, run.run.seed] = 1.0 if math.isnan(p) else p
+        found[run.run.model, run.run.seed, run.run.dataset] = 1.0 if math.isnan(p) else p
     return found

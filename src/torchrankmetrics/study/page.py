@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 VERSION = 3
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
-_MOST_CURVES, _MOST_MODELS, _MANY_TIES = 24, 6, 0.1
-_GRID = 4  # more distributions than this are small multiples
+_MOST_CURVES, _MOST_MODELS, _MANY_TIES, _GRID = 24, 6, 0.1, 4  # more distributions than _GRID are small multiples
 
 
 class Page:
@@ -129,11 +128,11 @@ class Page:
         table, study = self.table, self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
-        options = {name: getattr(table, name) for name in ("confidence_level", "cluster")}
+        tests = {"confidence_level": table.confidence_level, "cluster": table.cluster}
         return {
             "manifest": VERSION,
             "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
-            "options": {"metrics": [one.key for one in table.measures]} | options,
+            "options": {"metrics": [one.key for one in table.measures]} | tests,
             "models": study.models,
             "datasets": study.datasets,
             "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],

@@ -25,8 +25,7 @@ _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
 def measures_of(metrics: Metrics, view: View | None, foreign: Collection[str] = ()) -> list[Measure]:
     """Read the metrics of a table, some of which may be ``foreign`` names of given values."""
-    if view is not None:
-        check_choice("view", view, VIEWS)
+    check_choice("view", view, (None, *VIEWS))
     if foreign and not isinstance(metrics, Mapping):
         entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
         metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
@@ -102,12 +101,7 @@ class RankStudy:
         measure = value_measure(metric, ())
         run = Run(str(model), str(dataset), str(seed), None, None, len(values), {measure.key: values})
         value_rows([values], [f"values of {run.label}"])
-        known = self.runs.get((run.model, run.dataset, run.seed))
-        if known is not None and known.values and measure.key not in known.values:
-            known.values[measure.key] = values
-            self._forget(run.dataset)
-        else:
-            self._add(run)
+        self._add(run)
         if known_measure(metric) is None:
             self._foreign.add(measure.key)
 
@@ -141,12 +135,15 @@ class RankStudy:
         if not run.num_rows:
             raise ValueError(f"the ranks of {run.label} have no ranking tasks")
         key = (run.model, run.dataset, run.seed)
-        if key in self.runs:
-            raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+        if known := self.runs.get(key):
+            if not known.values or run.values.keys() <= known.values.keys():
+                raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
+            run = replace(known, values=known.values | run.values)
         if any(one.dataset == run.dataset and bool(one.values) != bool(run.values) for one in self.runs.values()):
             raise ValueError(f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the other kind")
         self.runs[key] = run
-        self._forget(run.dataset)
+        self._loaded.pop(run.dataset, None)
+        self._results = {known: value for known, value in self._results.items() if known[0] != run.dataset}
 
     @property
     def models(self) -> list[str]:
@@ -249,12 +246,12 @@ class RankStudy:
         measures = measures_of(metrics, view, self._foreign)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
-        results, p_random, facts, warnings = {}, {}, {}, {}
-        alpha = 1 - confidence_level
+        results, facts, warnings, alpha = {}, {}, {}, 1 - confidence_level
+        p_random: dict[str, dict[tuple[str, str, str], float]] = {one.key: {} for one in measures}
         for name in self.datasets:
             for one in measures:
                 results[one.key, name] = self._result(name, one, confidence_level, cluster)
-                p_random[one.key, name] = against_random(*self._part(name, one), alpha / len(self.runs))
+                p_random[one.key] |= against_random(*self._part(name, one), alpha / len(self.runs))
             facts[name] = self.dataset(name).facts
             warnings[name] = [note for part in self._parts(name).values() for note in part.notes(self.seeds)]
         cells, names = marked_cells(measures, results, p_random, alpha), (tuple(self.models), tuple(self.datasets))
@@ -290,9 +287,7 @@ class RankStudy:
         Returns:
             One difference per dataset, and their mean; ValueError if the two cannot be compared on any dataset.
         """
-        for name in (a, b):
-            check_choice("model", name, self.models)
-        if a == b:
+        if check_choice("model", a, self.models) == check_choice("model", b, self.models):
             raise ValueError(f"a and b must be two models, got {a!r} twice")
         (one,) = measures_of([metric], view, self._foreign)
         confidence_level = check_confidence_level(confidence_level)
@@ -345,7 +340,3 @@ class RankStudy:
         if key not in self._results:
             self._results[key] = evaluate_dataset(part, measure, confidence_level, cluster)
         return self._results[key]
-
-    def _forget(self, dataset: str) -> None:
-        self._loaded.pop(dataset, None)
-        self._results = {known: value for known, value in self._results.items() if known[0] != dataset}

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from torchrankmetrics.definitions.protocol import Side, ValueSample
 from torchrankmetrics.errors import RankMetricWarning
@@ -42,11 +44,10 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
     A field and ``*`` match anything except "/", and as much as they can; a repeated field matches the same text.
     """
     base, rest = _split(pattern)
-    literals, fields = _PART.split(rest)[::2], _PART.split(rest)[1::2]
-    expression = re.escape(literals[0])
-    for i, (name, literal) in enumerate(zip(fields, literals[1:], strict=True)):
-        matched = f"(?P={name})" if name in fields[:i] else f"(?P<{name}>[^/]+)"
-        expression += ("[^/]*" if name is None else matched) + re.escape(literal)
+    expression, literals = re.escape(rest).replace(r"\*", "[^/]*"), _PART.split(rest)[::2]
+    for name in FIELDS:
+        part = re.escape(f"{{{name}}}")
+        expression = expression.replace(part, f"(?P<{name}>[^/]+)", 1).replace(part, f"(?P={name})")
     found = [
         (base / below, below, match.groupdict())
         for below in glob.glob("*".join(map(glob.escape, literals)), root_dir=base, include_hidden=True)
@@ -68,7 +69,7 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]) -> 
     base, rest = _split(pattern)
     if "*" in rest:
         raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
-    for name in (name for names in runs for name in names):
+    for name in chain(*runs):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
     below = [rest.format(**dict(zip(FIELDS, names, strict=True))) for names in runs]
@@ -119,10 +120,8 @@ def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers."""
     if isinstance(ranks, str | os.PathLike):
         return Path(ranks), num_stored_rows(ranks)
-    if isinstance(ranks, RankTable | Ranks | Collected):
-        table = as_table(ranks)
-    else:  # results of PyKEEN's pipeline, and of its evaluators
-        table = getattr(getattr(ranks, "metric_results", ranks), "table", None)  # type: ignore[assignment]
+    result = getattr(ranks, "metric_results", ranks)  # of PyKEEN's pipeline, and of its evaluators
+    table = as_table(ranks) if isinstance(ranks, RankTable | Ranks | Collected) else getattr(result, "table", None)
     if not isinstance(table, RankTable):
         expected = "a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a file"
         raise TypeError(f"table must be {expected} that RankTable.save wrote; got {type(ranks).__name__}")
@@ -172,10 +171,9 @@ class LoadedRun:
                     self.rows, has_order = self.analysis.rows, False
         self.notes += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, RankMetricWarning))
         if has_order:
-            about, digest = Columns(self.rows), hashlib.blake2b(digest_size=16)
-            for column in (about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits):
-                digest.update(column.tobytes())
-            self.tasks = digest.hexdigest()
+            about = Columns(self.rows)
+            columns = about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits
+            self.tasks = hashlib.blake2b(np.stack(columns).tobytes(), digest_size=16).hexdigest()
 
 
 class Facts(NamedTuple):
@@ -227,10 +225,8 @@ class DataSet:
             return Facts(max(len(run.rows) for run in self.runs), 0, 0, {})
         sample = self.reference.analysis.sample()
         counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
-        ties = {}
-        for model, runs in self.models.items():
-            found = [run.analysis.sample() for run in runs]
-            ties[model] = sum(one.tie_mass / one.total for one in found) / len(found)
+        found = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
+        ties = {model: sum(one.tie_mass / one.total for one in own) / len(own) for model, own in found.items()}
         return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:

@@ -5,19 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.plots import canvas
 from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import Cell, DatasetResult
 from torchrankmetrics.study.runs import Facts
 from torchrankmetrics.validation import check_choice
-
-if TYPE_CHECKING:
-    from torchrankmetrics.plots.canvas import Axes, Figure
 
 EQUAL, RANDOM = "†", "‡"
 _STARS = (0.05, 0.01, 0.001)
@@ -29,7 +27,6 @@ Rows = Literal["models", "datasets"]
 Pair = tuple[str, str]
 Results = Mapping[Pair, DatasetResult]  # by key of the metric and dataset
 Place = tuple[str, str, str]  # key of the metric, model and dataset
-Cells = dict[Place, Cell]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +47,7 @@ class StudyTable(Rendered):
     measures: tuple[Measure, ...]
     models: tuple[str, ...]
     datasets: tuple[str, ...]
-    cells: Cells
+    cells: dict[Place, Cell]
     results: Results
     facts: Mapping[str, Facts]
     warnings: Mapping[str, Sequence[str]]
@@ -86,7 +83,7 @@ class StudyTable(Rendered):
         """Return the part with some metrics and models, with the marks of the whole table."""
         return replace(self, measures=tuple(measures), models=self.models if models is None else tuple(models))
 
-    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+    def plot(self, metric: str | None = None, ax: "canvas.Axes | None" = None) -> "canvas.Drawing":
         """Draw a metric (its key; default: the first one), see ``plots.intervals_by_dataset``."""
         key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
         cells = {
@@ -99,17 +96,16 @@ class StudyTable(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes of printed tables."""
         by_model, several = self.rows == "models", len(self.measures) > 1
-        models = [*self.models, None]  # the last is random ranking
-        outer: Sequence[str | None] = models if by_model else self.datasets
-        inner: Sequence[str | None] = self.datasets if by_model else models
+        names: Any = [*self.models, None], self.datasets  # without a model: random ranking
+        outer, inner = names if by_model else names[::-1]
         columns = [Column("model" if by_model else "dataset", key=True)]
         for name, one in product(inner, self.measures):
             title = name or "chance"
             heading, above = (paper_name(one.key), title) if several else (title, "")
             columns.append(Column(f"{title} {one.key}", heading, above, digits=3, metric=one.key))
-        lines: list[list[Entry]] = []
+        lines = []
         for name in outer:
-            places: Any = [(name, other) if by_model else (other, name) for other in inner]
+            places = [(name, other) if by_model else (other, name) for other in inner]
             lines.append([name or "chance", *(self._entry(one, *place) for place in places for one in self.measures)])
         metric = () if several else (f"Metric: {paper_name(self.measures[0].key)}.",)
         return Tabular(columns, lines, (*metric, *self.notes))
@@ -154,19 +150,19 @@ class StudyTable(Rendered):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Reasons why models are not compared, and intervals that rest on too few tasks."""
-        notes = {f"{key} on {data}": one.remark for (key, data), one in self.results.items() if one.remark}
-        remarks = [f"{where}: not compared, as {remark}." for where, remark in notes.items()]
+        results = self.results.items()
+        remarks = [f"{key} on {data}: not compared, as {one.remark}." for (key, data), one in results if one.remark]
         few = [place for place, cell in self.cells.items() if cell.effective_tasks < LEAST_EFFECTIVE_TASKS]
-        if not few:
-            return tuple(remarks)
-        listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
-        listed += f" and {len(few) - 5} more" * (len(few) > 5)
-        least = f"Intervals from fewer than {LEAST_EFFECTIVE_TASKS:g} effective tasks"
-        return *remarks, f"{least} may miss the true value: {listed}."
+        if few:
+            listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
+            listed += f" and {len(few) - 5} more" * (len(few) > 5)
+            least = f"Intervals from fewer than {LEAST_EFFECTIVE_TASKS:g} effective tasks"
+            remarks.append(f"{least} may miss the true value: {listed}.")
+        return tuple(remarks)
 
     def records(self) -> Tabular:
         """A row per model, dataset and metric, with all numbers."""
-        lines: list[list[Entry]] = []
+        lines = []
         for data, one, model in product(self.facts, self.measures, self.models):
             facts, cell = self.facts[data], self.cell(model, data, one.key)
             values: list[Entry] = [None] * 11
@@ -187,24 +183,20 @@ class StudyTable(Rendered):
             return Styled(self.results[one.key, data].chance, digits=digits)
         if (cell := self.cell(model, data, one.key)) is None:
             return None
-        alpha = 1 - self.confidence_level
         ends = (cell.low, cell.high) if self.intervals else (math.nan, math.nan)
         if self.baseline is None and not self.stars:
-            mark = EQUAL * (not cell.best and cell.p_best > alpha)
+            mark = EQUAL * (not cell.best and cell.p_best > 1 - self.confidence_level)
         else:
             p = cell.p_best if self.baseline is None else self._p_baseline.get((one.key, model, data), math.nan)
-            mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= alpha))
+            mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= 1 - self.confidence_level))
         mark += RANDOM * (cell.is_better_than_random is False)
         return Styled(cell.value, *ends, digits=digits, bold=cell.best, mark=mark)
 
     @cached_property
     def _p_baseline(self) -> dict[Place, float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
-        own = {}
-        for (key, data, a, b), p in _pairs(self.results).items():
-            if self.baseline in (a, b):
-                own[key, b if a == self.baseline else a, data] = p
-        return _holm(own)
+        pairs, own = _pairs(self.results).items(), self.baseline
+        return _holm({(key, b if a == own else a, data): p for (key, data, a, b), p in pairs if own in (a, b)})
 
 
 def _pairs(results: Results) -> dict[tuple[str, str, str, str], float]:
@@ -218,23 +210,21 @@ def _holm(p: Mapping[Any, float]) -> dict[Any, float]:
 
 
 def marked_cells(
-    measures: Sequence[Measure], results: Results, p_random: Mapping[Pair, Mapping[Pair, float]], alpha: float
-) -> Cells:
-    """Test all pairs of models as one family, and each metric against random ranking."""
+    measures: Sequence[Measure], results: Results, p_random: Mapping[str, Mapping[Place, float]], alpha: float
+) -> dict[Place, Cell]:
+    """Test all pairs of models as one family, and the runs of each metric (model, seed, dataset) against random."""
     p_pairs = _holm(_pairs(results))
     directions = {measure.key: measure.higher_is_better for measure in measures}
     better: dict[Place, bool] = {}
-    for key in directions:
-        runs = {(*run, data): p for (k, data), found in p_random.items() if k == key for run, p in found.items()}
+    for key, runs in p_random.items():
         for (model, _, data), p in _holm(runs).items():
             better[key, model, data] = p <= alpha and better.get((key, model, data), True)
-    cells: Cells = {}
+    cells: dict[Place, Cell] = {}
     for (key, data), one in results.items():
         adjusted = {pair: p_pairs[key, data, *pair] for pair in one.pairs}
         for model, cell in _ranked(one, adjusted, directions[key], alpha).items():
-            place = key, model, data
-            known = None if math.isnan(cell.value) else better.get(place)
-            cells[place] = replace(cell, is_better_than_random=known)
+            known = None if math.isnan(cell.value) else better.get((key, model, data))
+            cells[key, model, data] = replace(cell, is_better_than_random=known)
     return cells
 
 

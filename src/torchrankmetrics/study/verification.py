@@ -90,10 +90,9 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         study.arrange(*order)
         ours = json.loads(manifest_text(Page(study, study.table(measures, **tests)).manifest()))
         computed, theirs = dict(_entries(ours)), dict(_entries(page))
-        for path in dict.fromkeys([*computed, *theirs]):
-            a, b = theirs.get(path, "missing"), computed.get(path, "missing")
-            if not _is_same(path[-1], a, b):
-                differing.append((": ".join(path), a, b))
+        paths = dict.fromkeys([*computed, *theirs])
+        pairs = [(path, theirs.get(path, "missing"), computed.get(path, "missing")) for path in paths]
+        differing = [(": ".join(path), a, b) for path, a, b in pairs if not _is_same(path[-1], a, b)]
         if differing and all(where.startswith("versions") for where, *_ in differing):
             notes.append("Only versions differ: the numbers are the same.")
     agree = "agree" if not differing else f"{len(differing)} differences"

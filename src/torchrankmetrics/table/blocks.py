@@ -21,12 +21,10 @@ from torchrankmetrics.table.columns import (
     WIDTH,
     Columns,
     HasRows,
-    Rows,
     name_by_content,
 )
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
-_BEHIND_RANKS = slice(PLACES["side_and_flags"], None)
 # the columns after the ranks of a task of which only the side is known
 _UNKNOWN = {side: np.array([[code, ABSENT, ABSENT, ONE, 1, ABSENT, ONE]]).T for side, code in SIDE_CODES.items()}
 
@@ -46,7 +44,18 @@ class TaskFacts(NamedTuple):
 
     def at(self, index: Tensor, preds: Tensor, *names: str) -> "TaskFacts":
         """Read facts of the rows of scores (B, ...), for tasks in the rows of an index (tasks,)."""
-        read: dict[str, Any] = {name: _at(getattr(self, name), name, index, preds) for name in names}
+        read: dict[str, Any] = {}
+        for name in names:
+            values = getattr(self, name)
+            if values is None or (values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None):
+                continue
+            tensor = as_tensor(values, name)
+            if tensor.shape != preds.shape[:1]:
+                raise ValueError(
+                    f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds {tuple(preds.shape)}; "
+                    f"got {tuple(tensor.shape)}"
+                )
+            read[name] = tensor.to(index.device)[index]
         return self._replace(**read)
 
 
@@ -68,8 +77,7 @@ def make_block(
         given = {"target": target, "exclude": exclude, "indexes": indexes}
         given |= {} if isinstance(preds, Ranks) else facts._asdict()
         if names := [name for name, value in given.items() if value is not None]:
-            message = f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has them already"
-            raise ValueError(message)
+            raise ValueError(f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has them")
         return rows_of(preds, facts, flag_repeats=True) if isinstance(preds, Ranks) else preds.rows.clone()
     preds = read_scores(preds, name)
     if target is None:
@@ -93,18 +101,6 @@ def make_block(
     return rows_of(ranks, facts, flag_repeats=True)
 
 
-def _at(values: Numbers | None, name: str, index: Tensor, preds: Tensor) -> Numbers | None:
-    if values is None or (values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None):
-        return values
-    tensor = as_tensor(values, name)
-    if tensor.shape != preds.shape[:1]:
-        raise ValueError(
-            f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds {tuple(preds.shape)}; "
-            f"got {tuple(tensor.shape)}"
-        )
-    return tensor.to(index.device)[index]
-
-
 def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Tensor:
     """Write ranks and facts of their tasks as an int64 (tasks, 10) block; flag rows whose sample id came before."""
     if not isinstance(ranks, Ranks):
@@ -126,14 +122,11 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
             first = int(wrong.nonzero()[0])
             raise ValueError(f"{text}, got {values[first].item()} for task {first}")
 
-    per_task: dict[str, Tensor] = {}
-    if group is not None:
-        per_task["group"] = _integers(group, "group", ranked)
-    if sample_id is not None:
-        per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
+    ids = {"group": group, "sample_id": sample_id, "query": query}
+    per_task = {name: _integers(given, name, ranked) for name, given in ids.items() if given is not None}
     by_row = ranks.rows if query is None else None
     if query is not None:
-        per_task["query"] = names = _integers(query, "query", ranked)
+        names = per_task["query"]
         check(names < 0, names, "query must hold ids of at least 0", fault.QUERY)
     elif flags is not None and by_row is None:
         flags = flags & ~(fault.FILTERED | fault.RAW)
@@ -154,11 +147,12 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     flag_repeats = flag_repeats and sample_id is not None
     if on_cpu:  # NumPy's calls cost a fifth of torch's
         columns = np.empty((WIDTH, ranked.shape[1]), dtype=np.int64)  # in memory by columns, as an analysis reads them
-        columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = ranked.numpy(), _UNKNOWN[side]
+        columns[PLACES["ranks"]], columns[PLACES["side_and_flags"] :] = ranked.numpy(), _UNKNOWN[side]
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()
-        block = torch.from_numpy(columns.T)
-        flag_repeats = flag_repeats and _has_repeats(columns[PLACES["sample_id"]])
+        block, named = torch.from_numpy(columns.T), columns[PLACES["sample_id"]]
+        if flag_repeats:  # loaders yield ids in order
+            flag_repeats = not (named[1:] > named[:-1]).all() and len(np.unique(named)) < len(named)
     else:
         block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
         Columns(block).ranks = ranked.T
@@ -169,13 +163,6 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     if by_row is not None:
         name_by_content(block, *by_row)
     return block
-
-
-def _has_repeats(ids: Rows) -> bool:
-    if not np.count_nonzero(ids[1:] <= ids[:-1]):  # loaders yield ids in order
-        return False
-    ids = np.sort(ids)
-    return bool(np.count_nonzero(ids[1:] == ids[:-1]))
 
 
 def _mark_repeats(block: Tensor) -> None:
@@ -197,13 +184,13 @@ def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
     return row
 
 
-def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool = True) -> Tensor:
+def _integers(values: Integers, name: str, ranked: Tensor) -> Tensor:
     """Integers of the ranked tasks, with their number and device from the columns (3, tasks) of the ranks."""
-    if is_int(values) and scalar:
+    if is_int(values) and name != "sample_id":
         if not ABSENT <= values < -ABSENT:
             raise ValueError(f"{name} must fit in int64, got {values}")
         return torch.full_like(ranked[0], values)
-    return _of_tasks(as_ids(values, name), name, ranked, isinstance(values, Tensor), scalar)
+    return _of_tasks(as_ids(values, name), name, ranked, isinstance(values, Tensor))
 
 
 def _numbers(values: Numbers, name: str, ranked: Tensor) -> Tensor:
@@ -217,10 +204,10 @@ def _numbers(values: Numbers, name: str, ranked: Tensor) -> Tensor:
     return tensor.to(torch.float64) + 0.0  # -0.0 and 0.0 have different bits
 
 
-def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool, scalar: bool = True) -> Tensor:
+def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool) -> Tensor:
     """One number for each ranked task, on their device; arrays are moved to it, tensors must be on it."""
     n, device = ranked.shape[1], ranked.device
-    if tensor.ndim == 0 and scalar:
+    if tensor.ndim == 0 and name != "sample_id":
         tensor = tensor.expand(n)
     if tensor.shape != (n,):
         raise ValueError(f"{name} must be (tasks,) = ({n},), one entry per ranking task; got {tuple(tensor.shape)}")

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.definitions.candidates import changes
 from torchrankmetrics.definitions.sample import UnknownCandidatesError
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import unique_rows
@@ -24,6 +25,10 @@ SIDES_BY_CODE: tuple[TaskSide | None, ...] = (None, *TASK_SIDES)
 SIDE_CODES: dict[TaskSide | None, int] = {side: code for code, side in enumerate(SIDES_BY_CODE)}
 SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}  # as in files and messages
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
+_MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
+_LARGEST = 1 << 62  # key of a row
+# odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
+_FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
 
 
 class HasRows:
@@ -141,9 +146,6 @@ def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -
     return positive if side == "both" else positive & (Columns(rows).side == SIDE_CODES[side])
 
 
-_LARGEST = 1 << 62
-
-
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
     """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
 
@@ -159,28 +161,22 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     if int(given.count.max()) * len(rows) >= 1 << 63 and given.count.sum(dtype=np.float64) >= 1 << 63:
         raise ValueError("counts of a table must sum to less than 2^63, for the number of tasks is an int64")
     side, sample_id = given.side, given.sample_id
-    order, count = _ordered_by_id(side, sample_id), given.count
-    if order is None:
+    if (order := _ordered_by_id(side, sample_id)) is not None:
+        count = given.count[order]
+    else:
         gap = given.pessimistic - given.optimistic  # fewer bits than the pessimistic rank
         key = [side, sample_id, given.optimistic, gap, given.num_candidates, given.group, given.weight_bits]
         # query and gain last, so that the same repeat is kept with and without them
         order, starts = sorted_rows([*key, given.flags, given.query, given.gain_bits])
-        count = np.add.reduceat(count[order], starts)
+        count = np.add.reduceat(given.count[order], starts)
         order = order[starts]
-    else:
-        count = count[order]
     result = rows.T.take(order, axis=1).T
     merged = Columns(result)
-    merged.count = count
-    side, sample_id = merged.side, merged.sample_id
-    named = sample_id != ABSENT
-    if not named.any():
-        return result, 0
+    named = merged.sample_id != ABSENT
     merged.count = np.where(named, 1, count)
-    if not drop_repeats:
+    if not (drop_repeats and named.any()):
         return result, 0
-    repeat = np.zeros(len(result), dtype=bool)
-    repeat[1:] = named[1:] & (side[1:] == side[:-1]) & (sample_id[1:] == sample_id[:-1])
+    repeat = named & ~changes(merged.side, merged.sample_id)
     return result.T[:, ~repeat].T, int(repeat.sum())
 
 
@@ -193,11 +189,7 @@ def sorted_rows(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
     else:
         order, key = _sorted(key)
         ordered = [key]
-    first = np.zeros(len(order), dtype=bool)
-    first[:1] = True
-    for column in ordered:
-        first[1:] |= column[1:] != column[:-1]
-    return order, np.flatnonzero(first)
+    return order, np.flatnonzero(changes(*ordered))
 
 
 def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | None:
@@ -250,11 +242,6 @@ def _pack(columns: Sequence[Rows]) -> Rows | None:
     return key
 
 
-_MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
-# odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
-_FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
-
-
 def mixed(x: Table) -> Table:
     """Mix the bits of int64 numbers by a bijection, the finalizer of splitmix64 (doi:10.1145/2714064.2660195)."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * -0x40A7B892E31B1A47
@@ -270,12 +257,13 @@ def combined(*columns: Table) -> Table:
     return mixed(total)
 
 
-def _of_rows(rows: Columns[Table]) -> tuple[Table, Table]:
-    """Terms of each answer in the name of its query, from its sample id and from its ranks and gain."""
+def _terms(rows: Columns[Table]) -> Table:
+    """Term of each answer in the name of its query, from its sample id or, without one, from its ranks and gain."""
     # group and weight, which others may give to a table later, distinguish queries by themselves
     marks = (rows.side_and_flags & _MARKS) | rows.side
+    absent: Table = rows.sample_id == ABSENT
     about = (rows.optimistic, rows.pessimistic, rows.num_candidates, marks, rows.gain_bits - ONE)
-    return combined(rows.sample_id, rows.side), combined(*about)
+    return combined(rows.sample_id, rows.side) * ~absent + combined(*about) * absent
 
 
 def _name(total: Table, number: Table) -> Table:
@@ -286,36 +274,22 @@ def _name(total: Table, number: Table) -> Table:
 def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
     """Name, in place, the tasks of one row (tasks,) of scores; a single answer stays a query by itself."""
     rows = Columns(block)
-    if block.is_cpu and (not len(row) or np.bincount(row.numpy(), minlength=1).max() < 2):
+    if block.is_cpu and np.bincount(row.numpy(), minlength=1).max() < 2:
         several = torch.zeros_like(rows.count, dtype=torch.bool)
     else:
-        by_id, by_content = _of_rows(rows)
-        weighed = rows.weight_bits != 0  # tasks of weight zero are dropped
-        part = torch.where(rows.sample_id == ABSENT, by_content, by_id) * weighed
-        total = torch.zeros(max(num_rows, 1), dtype=torch.int64, device=block.device)
-        number = torch.zeros_like(total)
-        total.index_add_(0, row, part)
-        number.index_add_(0, row, weighed.long())
+        weighed = (rows.weight_bits != 0).long()  # tasks of weight zero are dropped
+        total, number = torch.zeros(2, num_rows, dtype=torch.int64, device=block.device)
+        total.index_add_(0, row, _terms(rows) * weighed)
+        number.index_add_(0, row, weighed)
         several = number[row] > 1
         rows.query = torch.where(several, _name(total, number)[row], ABSENT)
     rows.side_and_flags &= ~(_MARKS * ~several)
 
 
-def name_again(rows: Tensor) -> None:
-    """Name, in place, the queries without a name of their own by sample ids that have changed since."""
-    columns = Columns(rows)
-    mine = ((columns.query < 0) & (columns.query != ABSENT) & (columns.sample_id != ABSENT)).nonzero()[:, 0]
-    part = rows[mine]
-    found, row = unique_rows(torch.stack([Columns(part).query, Columns(part).side], 1))
-    name_by_content(part, row, len(found))
-    rows[mine] = part
-
-
 def num_copies(rows: Rows, starts: Rows) -> Rows:
     """Number of equal queries in each run of rows (it begins at ``starts``) of one name below zero; 0: rows lack."""
     columns = Columns(rows)
-    by_id, by_content = _of_rows(columns)
-    part, count = np.where(columns.sample_id == ABSENT, by_content, by_id), columns.count
+    part, count = _terms(columns), columns.count
     name, length = columns.query[starts], np.diff(np.append(starts, len(rows)))
     common = np.gcd.reduceat(count, starts)
     copies = np.zeros_like(common)
@@ -338,9 +312,9 @@ def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
     """Copies whose sample ids, and names of queries, follow each other: each part begins where the last one ends."""
     apart, ends = [], {"sample_id": 0, "query": 0}
     for rows in parts:
-        rows = rows.clone()
+        columns = Columns(rows.clone())
         for name in ends:
-            ids = getattr(Columns(rows), name)
+            ids = getattr(columns, name)
             named = ids != ABSENT if name == "sample_id" else ids >= 0
             if named.any():
                 low, high = int(ids[named].min()), int(ids[named].max())
@@ -348,6 +322,11 @@ def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
                     raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
                 ids[named] += ends[name] - low
                 ends[name] += high - low + 1
-        name_again(rows)
-        apart.append(rows)
+        # other names of queries are made from the sample ids
+        renamed = (columns.query < 0) & (columns.query != ABSENT) & (columns.sample_id != ABSENT)
+        part = columns.rows[renamed]
+        found, row = unique_rows(torch.stack([Columns(part).query, Columns(part).side], 1))
+        name_by_content(part, row, len(found))
+        columns.rows[renamed] = part
+        apart.append(columns.rows)
     return apart

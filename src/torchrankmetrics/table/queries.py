@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, changes
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import (
@@ -21,39 +22,28 @@ from torchrankmetrics.table.columns import (
     canonical_rows,
     combined,
     gains,
-    has_unknown,
     num_copies,
     sorted_rows,
     weights,
 )
-from torchrankmetrics.validation import TaskSide
 
 
-def of_side(queries: QuerySample, side: Literal["both"] | TaskSide) -> npt.NDArray[np.bool_]:
-    """Which queries are of a side, (q,)."""
-    code = queries.side if side == "both" else SIDE_CODES[side]
-    of_it: npt.NDArray[np.bool_] = queries.side == code
-    return of_it
+def used_queries(definition: Any, queries: QuerySample, side: Side) -> npt.NDArray[np.bool_]:
+    """Which queries are of a side and have a value of a metric, (q,)."""
+    chosen: npt.NDArray[np.bool_] = definition.used(queries)
+    return chosen if side == "both" else chosen & (queries.side == SIDE_CODES[side])
 
 
 def merged(queries: QuerySample) -> QuerySample:
     """Equal queries as one entry, in an order of their content: neither names nor the order of rows matter."""
-    blocks = [queries.optimistic, queries.pessimistic, queries.answers]
-    if queries.gain is not None:
-        blocks.append(queries.gain.view(np.int64))
-    content = queries.sums(combined(*blocks))
-    facts = (
-        queries.side,
-        queries.group,
-        queries.weight.view(np.int64),
-        queries.num_candidates,
-        np.diff(queries.starts),
-    )
-    order = np.lexsort((content, combined(content, *facts)))
-    first = changes(*(fact[order] for fact in (content, *facts)))
+    gain = () if queries.gain is None else (queries.gain.view(np.int64),)
+    content = queries.sums(combined(queries.optimistic, queries.pessimistic, queries.answers, *gain))
+    about = (queries.side, queries.group, queries.weight.view(np.int64), queries.num_candidates)
+    facts = (content, *about, np.diff(queries.starts))
+    order = np.lexsort((content, combined(*facts)))
+    first = changes(*(fact[order] for fact in facts))
     distinct = queries.take(order[first])
-    if len(queries):
-        distinct.count[:] = np.add.reduceat(queries.count[order], np.flatnonzero(first))
+    distinct.count[:] = np.add.reduceat(queries.count[order], np.flatnonzero(first))
     return distinct
 
 
@@ -84,7 +74,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
 def check_queries(block: Tensor) -> None:
     """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
     columns = Columns(block)
-    if block.is_cpu and (columns.query != ABSENT).any() and not has_unknown(columns.num_candidates):
+    if block.is_cpu and (columns.query != ABSENT).any() and (columns.num_candidates != fault.UNKNOWN).all():
         rows = block[columns.weight_bits != 0].numpy()
         if (columns.sample_id != ABSENT).any():  # repeats
             rows = canonical_rows(rows)[0]
@@ -93,16 +83,59 @@ def check_queries(block: Tensor) -> None:
 
 def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     rows, index, first = _side_by_side(rows, index, partition)
-    columns = Columns(rows)
-    filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
-    last = columns.pessimistic - filtered  # among the candidates that no rank leaves out
-    starts, of = np.flatnonzero(first), np.cumsum(first) - 1
+    columns, starts, of = Columns(rows), np.flatnonzero(first), np.cumsum(first) - 1
     check = partial(_require_none, rows, index, starts)
-    copies = np.ones(len(starts), dtype=np.int64)
-    unnamed = columns.query[starts] < 0
+    filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
+    copies, count = _counts(columns, starts, of, filtered, check)
+    # put the filtered answers back among the candidates
+    last = columns.pessimistic - filtered  # among the candidates that no rank leaves out
+    N = (columns.num_candidates - filtered)[starts] + np.add.reduceat(count * filtered, starts)
+    N[columns.num_candidates[starts] < 0] = fault.UNKNOWN
+    begins = changes(of, columns.optimistic, last)
+    block = np.flatnonzero(begins)
+    owner, answers, put_back = of[block], np.add.reduceat(count, block), np.add.reduceat(count * filtered, block)
+    before, heads = np.cumsum(put_back) - put_back, np.flatnonzero(changes(owner))
+    before -= before[heads][owner]
+    optimistic = columns.optimistic[block] + before
+    pessimistic = last[block] + before + put_back
+    wrong = answers > pessimistic - optimistic + 1
+    wrong[1:] |= (owner[1:] == owner[:-1]) & (optimistic[1:] <= pessimistic[:-1])
+    broken = np.logical_or.reduceat(wrong, heads)
+    if broken.any():
+        nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
+        check(
+            broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
+            "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
+            "other in part)",
+        )
+    part = np.flatnonzero(begins | changes(columns.gain_bits))
+    inside, heads = np.cumsum(begins)[part] - 1, np.flatnonzero(changes(of[part]))
+    check(
+        np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
+        "have relevant items with different labels that are excluded from each other's candidates, so that their order "
+        "is unknown: exclude must not list the relevant items of a query",
+    )
+    blocks = [optimistic[inside], pessimistic[inside], np.add.reduceat(count, part), gains(rows)[part]]
+    sizes = np.diff(np.append(heads, len(part)))
+    if broken.any():
+        queries = list(zip(*(np.split(column, heads[1:]) for column in blocks), strict=True))
+        for i in np.flatnonzero(broken):
+            queries[i] = _from_the_last(*queries[i][1:])
+        blocks = [np.concatenate(column) for column in zip(*queries, strict=True)]
+        sizes = np.array([len(places) for places, *_ in queries])
+    low, high, answers, gain = blocks
+    facts = (N, weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
+    return QuerySample(np.append(0, np.cumsum(sizes)), low, high, answers, *facts, gain)
+
+
+def _counts(
+    columns: Columns[Rows], starts: Rows, of: Rows, filtered: Rows, check: Callable[..., None]
+) -> tuple[Rows, Rows]:
+    """Number of equal queries of each name, and of the answers of each row; rows of a query must agree."""
+    copies, unnamed = np.ones(len(starts), dtype=np.int64), columns.query[starts] < 0
     if unnamed.any():
         inside = unnamed[of]
-        copies[unnamed] = num_copies(rows[inside], np.flatnonzero(first[inside]))
+        copies[unnamed] = num_copies(columns.rows[inside], np.flatnonzero(changes(of[inside])))
         check(
             copies == 0,
             "lack answers that came in the same update, or have answers that differ in weight or group: pass one "
@@ -117,16 +150,13 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     ):
         differ = np.logical_or.reduceat(values != values[starts][of], starts)
         check(differ, f"have answers that differ in {what}")
-    number = np.add.reduceat(count, starts)
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
     check(
-        (number > 1) & np.logical_or.reduceat(unsaid, starts),
+        (np.add.reduceat(count, starts) > 1) & np.logical_or.reduceat(unsaid, starts),
         "have several answers, and it is unknown whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
-    low, high, answers, gain, blocks, N = _blocks(columns, starts, of, count, filtered, last, check)
-    facts = (N, weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
-    return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts, gain)
+    return copies, count
 
 
 def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows, Rows, npt.NDArray[np.bool_]]:
@@ -147,57 +177,7 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
     merged = rows.T.take(chosen, axis=1).T
     Columns(merged).count = np.add.reduceat(columns.count[order], firsts)
     Columns(merged).side_and_flags = np.bitwise_or.reduceat(columns.side_and_flags[order], firsts)
-    varying = [key for key in keys if (key != key[0]).any()] or keys[:1]
-    return merged, index[chosen], changes(*(key[chosen] for key in varying))
-
-
-def _blocks(
-    columns: Columns[Rows], starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows, check: Callable[..., None]
-) -> tuple[Rows, Rows, Rows, FloatArray, Rows, Rows]:
-    """Put the filtered answers back among the candidates: blocks of one gain, their number in each query, and N."""
-    begins = np.zeros(len(last), dtype=bool)
-    begins[starts] = True
-    begins[1:] |= (np.diff(columns.optimistic) != 0) | (np.diff(last) != 0)
-    block = np.flatnonzero(begins)
-    answers, put_back = np.add.reduceat(count, block), np.add.reduceat(count * filtered, block)
-    owner = of[block]
-    before = np.cumsum(put_back) - put_back
-    heads = np.searchsorted(owner, np.arange(len(starts)))
-    before -= before[heads][owner]
-    optimistic = columns.optimistic[block] + before
-    pessimistic = last[block] + before + put_back
-    N = (columns.num_candidates - filtered)[starts] + np.add.reduceat(put_back, heads)
-    N[columns.num_candidates[starts] < 0] = fault.UNKNOWN
-    wrong = answers > pessimistic - optimistic + 1
-    wrong[1:] |= (owner[1:] == owner[:-1]) & (optimistic[1:] <= pessimistic[:-1])
-    broken = np.logical_or.reduceat(wrong, heads)
-    if broken.any():
-        nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
-        check(
-            broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
-            "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
-            "other in part)",
-        )
-    inside = np.cumsum(begins) - 1
-    begins[1:] |= np.diff(columns.gain_bits) != 0
-    part = np.flatnonzero(begins)
-    inside, answers, gain = inside[part], np.add.reduceat(count, part), gains(columns.rows)[part]
-    heads = np.searchsorted(of[part], np.arange(len(starts)))
-    check(
-        np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
-        "have relevant items with different labels that are excluded from each other's candidates, so that their order "
-        "is unknown: exclude must not list the relevant items of a query",
-    )
-    optimistic, pessimistic, sizes = optimistic[inside], pessimistic[inside], np.diff(np.append(heads, len(part)))
-    if broken.any():
-        pieces = np.split(np.arange(len(part)), heads[1:])
-        parts = [(optimistic[i], pessimistic[i], answers[i], gain[i]) for i in pieces]
-        for i in np.flatnonzero(broken):
-            own = pieces[i]
-            parts[i] = _from_the_last(pessimistic[own], answers[own], gain[own])
-        optimistic, pessimistic, answers, gain = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        sizes = np.array([len(part[0]) for part in parts])
-    return optimistic, pessimistic, answers, gain, sizes, N
+    return merged, index[chosen], changes(*(key[chosen] for key in keys))
 
 
 def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows, Rows, Rows, FloatArray]:

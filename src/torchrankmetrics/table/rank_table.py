@@ -123,13 +123,13 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        from torchrankmetrics.table.arrays import from_arrays
+        from torchrankmetrics.table.files import from_arrays
 
         return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the columns as arrays (rows,) by name, as ``from_numpy`` takes them, without default values."""
-        from torchrankmetrics.table.arrays import to_arrays
+        from torchrankmetrics.table.files import to_arrays
 
         return to_arrays(self.rows)
 
@@ -141,7 +141,7 @@ class RankTable(HasRows):
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other columns of
                 ``from_numpy``; more columns are ignored with a warning.
         """
-        from torchrankmetrics.table.arrays import from_columns
+        from torchrankmetrics.table.files import from_columns
 
         if not hasattr(frame, "columns") or not hasattr(frame, "items"):
             raise TypeError(f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict")
@@ -315,14 +315,14 @@ class RankTable(HasRows):
             metric (str, QueryDefinition or RankMetric): a metric in its base view, such as "ndcg@10", of one side.
         """
         from torchrankmetrics.metrics.registry import as_measure
-        from torchrankmetrics.table.queries import of_side, queries_of
+        from torchrankmetrics.table.queries import queries_of, used_queries
 
         measure, rows = as_measure(metric), self._analysis().table_rows
         definition: Any = measure.definition
         if measure.view != "base" or definition.entries_are_rows:
             raise ValueError(f"metric must be a metric of queries in its base view, got {measure.key!r}")
         queries = definition.read(queries_of(rows))
-        chosen = definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, measure.side)
+        chosen = used_queries(definition, queries, measure.side)
         names = Columns(rows).query[queries.row[chosen]]
         if (names < 0).any() or len(np.unique(names)) < len(names):
             raise ValueError("query must name every query: pass query= to every update, and a metric of one side")

@@ -32,7 +32,6 @@ def device() -> torch.device:
 
 
 def waits() -> int:
-    """How often the host has waited for the device so far."""
     return int(_extension().waits())
 
 
@@ -77,15 +76,9 @@ def _extension() -> Any:
 def _module() -> types.ModuleType:
     """What ``torch.standin`` must answer, as ``torch.cuda`` does."""
     module = types.ModuleType(f"torch.{NAME}")
-    answers: dict[str, Any] = {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "device": lambda device: nullcontext(),
-        "synchronize": lambda device=None: None,
-        "manual_seed_all": lambda seed: None,
-        "_is_in_bad_fork": lambda: False,
-        "get_amp_supported_dtype": lambda: [torch.bfloat16],
-    }
-    module.__dict__.update(answers)
+    answers = {"is_available": True, "device_count": 1, "current_device": 0, "synchronize": None}
+    answers |= {"manual_seed_all": None, "_is_in_bad_fork": False, "get_amp_supported_dtype": [torch.bfloat16]}
+    for name, answer in answers.items():
+        setattr(module, name, lambda *given, answer=answer: answer)
+    module.device = lambda device: nullcontext()  # type: ignore[attr-defined]
     return module

@@ -199,22 +199,15 @@ def _num_nan(keys, infinity):
 
 @numba.njit(nogil=True, cache=True)
 def _begin_search(limits, infinity, search):
-    """Sort limits, and arrange them as a complete binary tree, in which the sons of node p are 2p and 2p + 1.
-
-    Returns the number of limits that are not NaN and the size of the tree.
-    """
-    ordered, tree, between = search
+    """Sort limits, fill them up to a power of two, and return the number that are not NaN and this size."""
+    ordered, between = search
     number, size = len(limits), 2
     ordered[:number] = np.sort(limits)
     while number and _is_nan(ordered[number - 1], infinity):
         number -= 1
     while size <= number:
         size *= 2
-    begin, step = 1, size
-    while begin < size:
-        for place in range(begin):
-            tree[begin + place] = ordered[min(place * step + step // 2, number) - 1]
-        begin, step = 2 * begin, step // 2
+    ordered[number:size] = ordered[max(number - 1, 0)]
     between[: 2 * number + 1] = 0
     return number, size
 
@@ -222,21 +215,22 @@ def _begin_search(limits, infinity, search):
 @numba.njit(nogil=True, cache=True)
 def _search(keys, number, size, sign, search):
     """Add how many keys are between the limits, to between[2i], and equal to limit i, to between[2i + 1]."""
-    ordered, tree, between = search
-    node, level = np.ones(len(keys), np.uint32), 1
-    while level < size:  # one level for all keys, which vectorizes
+    ordered, between = search
+    places, step = np.zeros(len(keys), np.uint32), np.uint32(size // 2)
+    while step:  # one step of a bisection for all keys, which vectorizes
+        last = np.uint32(step - np.uint32(1))
         for j in range(len(keys)):
-            node[j] = np.uint32(np.uint32(2) * node[j] + np.uint32(not (keys[j] <= tree[node[j]])))
-        level *= 2
+            places[j] += step * np.uint32(not (keys[j] <= ordered[places[j] + last]))
+        step = np.uint32(step >> np.uint32(1))
     for j in range(len(keys)):
-        place = min(np.int64(node[j]) - size, number)  # NaN is beyond all limits
+        place = min(np.int64(places[j]), number)  # NaN is beyond all limits
         between[2 * place + (place < number and ordered[place] == keys[j])] += sign
 
 
 @numba.njit(nogil=True, cache=True)
 def _finish_search(limits, number, nan, search, below, above):
     """Count the keys below and above each limit."""
-    ordered, _, between = search
+    ordered, between = search
     total = between[: 2 * number + 1].cumsum()
     for i in range(len(limits)):
         place = np.searchsorted(ordered[:number], limits[i])
@@ -253,7 +247,7 @@ def _count_tasks(scores, tasks, lists, excluded, first, last, out):
     start, length, listed, offset = lists
     limits = np.full(last, _key(cells[0], infinity))
     buffer, most = np.empty(_BLOCK, limits.dtype), last - first if last - first > _FEW else 0
-    search = np.empty(most, limits.dtype), np.empty(2 * most + 2, limits.dtype), np.empty(2 * most + 1, np.int64)
+    search = np.empty(2 * most + 2, limits.dtype), np.empty(2 * most + 1, np.int64)
     known = np.zeros(width // 64 + 1 if len(length) else 0, np.int64)  # a bit for each column
     while first < last:
         row, end = rows[first] if len(rows) else first, first + 1
@@ -359,14 +353,10 @@ def _distances(queries, candidates, out, first, last):
         columns[:d, :width] = candidates[left : left + width].T
         for i in range(first, last):
             query[:d] = queries[i]
-            out[i, left : left + width] = 0
+            line = out[i, left : left + width]
+            line[:] = 0
             for k in range(0, d, 4):
-                _subtract(out, i, left, width, query, columns, k)
-
-
-@numba.njit(nogil=True, cache=True)
-def _subtract(out, i, left, width, query, columns, k):
-    line, p, q, r, s = out[i, left : left + width], query[k], query[k + 1], query[k + 2], query[k + 3]
-    a, b, c, d = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
-    for j in range(width):
-        line[j] -= (abs(a[j] - p) + abs(b[j] - q)) + (abs(c[j] - r) + abs(d[j] - s))
+                p, q, r, s = query[k], query[k + 1], query[k + 2], query[k + 3]
+                a, b, c, e = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+                for j in range(width):
+                    line[j] -= (abs(a[j] - p) + abs(b[j] - q)) + (abs(c[j] - r) + abs(e[j] - s))

@@ -176,8 +176,7 @@ def _count_slices(
     assert slices is not None
     row = torch.arange(len(true), device=true.device) if row is None else row
     total = torch.zeros(4, len(row), dtype=torch.int64, device=row.device)
-    blocks = _entries(slices, row) if scores.is_cpu else _masked_entries(slices, row)
-    for task, place, inside in blocks:
+    for task, place, inside in _entries(slices, row):
         # entries that are not inside may lie outside the matrix
         entry = (slices.columns[place] - slices.first) * inside
         counted = inside if column is None else inside & (entry != column[task])
@@ -192,12 +191,11 @@ def _count_slices(
 
 def _entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Blocks of the entries of the slices of tasks: their tasks and places in ``columns``, and whether they are."""
-    for task, place in zip(*(torch.split(part, _ENTRIES) for part in slices.entries(row)), strict=True):
-        yield task, place, torch.ones_like(task, dtype=torch.bool)
-
-
-def _masked_entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """As ``_entries`` where their number is not known without waiting: blocks of the longest slice."""
+    if row.is_cpu:
+        for task, place in zip(*(torch.split(part, _ENTRIES) for part in slices.entries(row)), strict=True):
+            yield task, place, torch.ones_like(task, dtype=torch.bool)
+        return
+    # elsewhere their number is not known without waiting: blocks of the longest slice
     step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
     start, length = slices.start[row][:, None], slices.length[row][:, None]
     task = torch.arange(len(row), device=row.device)[:, None]

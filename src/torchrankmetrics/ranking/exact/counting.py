@@ -4,7 +4,6 @@ import importlib
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,15 +11,6 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import chosen
 
 _PAIRS = 1 << 18  # numbers gathered at once
-
-
-class Between(NamedTuple):
-    """Cells above and inside the interval of each task, int64 (T,); task and column (n,) of the latter where few."""
-
-    above: Tensor
-    inside: Tensor
-    task: Tensor
-    column: Tensor
 
 
 class IntervalCounter:
@@ -44,11 +34,11 @@ class IntervalCounter:
         place, column = ((lines[few] >= low[few]) & (lines[few] <= high[few])).nonzero().unbind(1)
         self._listed.append((few[place], column + left))
 
-    def found(self) -> Between:
-        """Return the counts so far."""
+    def found(self) -> tuple[Tensor, ...]:
+        """Cells above and inside so far, int64 (T,); and the listed cells: task and column, int64 (n,)."""
         task, column = (torch.cat(part) for part in zip(*self._listed, strict=True))
         keep = self._inside[task] <= self._limit
-        return Between(self._above, self._inside, task[keep], column[keep])
+        return self._above, self._inside, task[keep], column[keep]
 
 
 counter = IntervalCounter

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import numba
 import numpy as np
 import torch
-from numba.extending import overload
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting.numba_backend import cuts, side_by_side
-from torchrankmetrics.ranking.exact.counting import Between
 
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
@@ -48,13 +46,11 @@ class CompiledIntervalCounter:
             if number:
                 self._listed.append(listed[:, :number].copy())
 
-    def found(self) -> Between:
-        """Return the counts so far."""
+    def found(self) -> tuple[Tensor, ...]:
+        """As ``IntervalCounter.found``."""
         listed = np.concatenate(self._listed, axis=1)
         listed = listed[:, (self._totals[1] <= self._limit)[listed[0]]]
-        above, inside = torch.from_numpy(self._totals)
-        task, column = torch.from_numpy(listed.astype(np.int64))
-        return Between(above, inside, task, column)
+        return *torch.from_numpy(self._totals), *torch.from_numpy(listed.astype(np.int64))
 
 
 counter = CompiledIntervalCounter
@@ -83,7 +79,10 @@ def _scan(tile, tasks, columns, limits, totals, entries):
             end = min(begin + _BLOCK, tile.shape[1])
             if end - begin < _BLOCK:
                 flags[:] = 0
-            _mark(tile, begin, end, task, tasks, columns, flag_above, flag_inside)
+            if len(tasks) == 3:  # decided when it is compiled
+                _mark_interval(tile, begin, end, task, tasks, flag_above, flag_inside)
+            else:
+                _mark_int8(tile, begin, end, task, tasks, columns, flag_above, flag_inside)
             over += _ones(above)
             more = _ones(inside)
             between += more
@@ -94,15 +93,12 @@ def _scan(tile, tasks, columns, limits, totals, entries):
     return n
 
 
-def _mark(tile, begin, end, task, tasks, columns, above, inside):
-    """Flag the cells [begin, end) that are above and inside, by the number of arrays that describe the tasks."""
-
-
 # inlined, because a call for each block takes twice as long; loops over the cells do not vectorize
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _mark_interval(tile, begin, end, task, tasks, columns, above, inside):
+def _mark_interval(tile, begin, end, task, tasks, above, inside):
+    """Flag the cells [begin, end) that are above and inside."""
     cells, least, most = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
     for j in range(cells.shape[0]):
         over = cells[j] > most
@@ -113,26 +109,13 @@ def _mark_interval(tile, begin, end, task, tasks, columns, above, inside):
 def _mark_int8(tile, begin, end, task, tasks, columns, above, inside):
     cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
     by_error, by_norm, slack = tasks[3][task], tasks[4][task], tasks[5][task]
-    unit, error, norm, shift = (
-        columns[0][begin:end],
-        columns[1][begin:end],
-        columns[2][begin:end],
-        columns[3][begin:end],
-    )
+    unit, error, norm, shift = columns[0][begin:], columns[1][begin:], columns[2][begin:], columns[3][begin:]
     for j in range(cells.shape[0]):
         apart = np.float32(cells[j]) - true * unit[j]
         if shift.shape[0]:
             apart += step * shift[j]
         bound = by_error * error[j] + by_norm * norm[j] + slack * unit[j]
         above[j], inside[j] = np.uint8(apart > bound), np.uint8(abs(apart) <= bound)
-
-
-@overload(_mark)
-def _choose_mark(tile, begin, end, task, tasks, columns, above, inside):
-    mark = _mark_interval if len(tasks) == 3 else _mark_int8
-    return lambda tile, begin, end, task, tasks, columns, above, inside: mark(
-        tile, begin, end, task, tasks, columns, above, inside
-    )
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
@@ -199,14 +182,9 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 # in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _product(q, e):
-    total = 0.0
-    for k in range(q.shape[0]):
-        total += np.float64(q[k]) * np.float64(e[k])
-    return total
-
-
-@numba.njit(nogil=True, cache=True)
 def _products(queries, candidates, row, column, out, first, last):
     for i in range(first, last):
-        out[i] = _product(queries[row[i]], candidates[column[i]])
+        q, e, total = queries[row[i]], candidates[column[i]], 0.0
+        for k in range(q.shape[0]):
+            total += np.float64(q[k]) * np.float64(e[k])
+        out[i] = total

@@ -20,13 +20,13 @@ _WIDEST = 1 << 16  # products of int8 vectors are int32 numbers
 _BEGUN = 3 << 27  # multiplications in float32 that must be saved for int8 to begin
 
 
-def precisions(width: int, num_queries: int, scores: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
+def precisions(width: int, num_queries: int, scores: int, *, compiled: bool) -> list[torch.dtype]:
     """Precisions of the products, from int8 if it pays to float64. The ranks never depend on them."""
     found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
     large = _WIDTH <= width <= _WIDEST and num_queries >= _QUERIES
     # it would save little of few scores even if it left nothing open
     large = large and (cost(FLOAT32, width) - cost(INT8, width)) * scores > _BEGUN
-    if on_cpu and compiled and large and _int8_pays(width):
+    if compiled and large and _int8_pays(width):
         found.insert(0, INT8)
     return found
 
@@ -169,19 +169,15 @@ class _Int8Level(Level):
         if tile.similarity == "cosine":
             scale, error = scale / tile.length, error / tile.length * _MORE + wide.error
             norm = torch.ones_like(norm) * _MORE
-        if tile.special is not None:  # not counted here: any numbers do
-            scale, norm, error = (part.index_fill(0, tile.special, 0.0) for part in (scale, norm, error))
-        scale = torch.where(has_numbers, scale, 0.0)
+        # special scores are not counted here: any numbers do
+        scale, norm, error = (tile.ordinary(part) for part in (torch.where(has_numbers, scale, 0.0), norm, error))
         longest = float(scale.max())
         if not 1 / _RANGE < longest < _RANGE or not wide.error < torch.inf:
             return None
         short = scale < longest * _RATIO
-        if bool(short.any()):
-            matrix[short] = 0
+        matrix[short] = 0
         scale, error = torch.where(short, longest, scale), torch.where(short, norm + error, error)
-        shift = scale[:0] if tile.bias is None else tile.bias / scale
-        if tile.bias is not None and tile.special is not None:
-            shift = shift.index_fill(0, tile.special, 0.0)
+        shift = scale[:0] if tile.bias is None else tile.ordinary(tile.bias / scale)
         return matrix, [part.float() for part in (1 / scale, error / scale * _MORE, norm / scale * _MORE, shift)]
 
     def _bounds_of(self, tile: Tile, columns: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
@@ -199,6 +195,4 @@ class _Int8Level(Level):
         return [part.float() for part in given], ready
 
 
-def kind_of(precision: torch.dtype) -> type[Level]:
-    """Return the class of the level of a precision."""
-    return _Int8Level if precision == INT8 else Level
+LEVELS: dict[torch.dtype, type[Level]] = {INT8: _Int8Level, FLOAT32: Level, FLOAT64: Level}

@@ -3,38 +3,29 @@
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.exact.problem import FLOAT64, Counts, Problem, Tile, rows_of
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, scores_of_pairs
 
-Vector = npt.NDArray[np.float64]
+Integers = tuple[list[int], int]
 
 
-class RationalScores:
-    """Scores of one query, (d,) finite float64, exact: dot, l2 as 2 q.e - |e|^2 + bias, cosine as its signed square."""
-
-    def __init__(self, query: Vector, similarity: str) -> None:
-        self._query, self._unit = _integers(query)
-        self._similarity = similarity
-
-    def score(self, candidate: Vector, bias: float) -> Fraction:
-        """A number in the order of the scores of this query."""
-        numbers, unit = _integers(candidate)
-        product = _dot(self._query, numbers)
-        if self._similarity == "cosine":  # a vector of zeros scores NaN, and is handled before
-            return Fraction(product * abs(product), _dot(numbers, numbers))
-        score = product * Fraction(2) ** (self._unit + unit)
-        if self._similarity == "l2":
-            score = 2 * score - _dot(numbers, numbers) * Fraction(2) ** (2 * unit)
-        return score + Fraction(bias)
+def rational_score(query: Integers, candidate: Integers, bias: float, similarity: str) -> Fraction:
+    """Exact score: dot, l2 as 2 q.e - |e|^2 + bias, cosine as the signed square of q.e / |e|."""
+    (numbers, unit), product = candidate, _dot(query[0], candidate[0])
+    if similarity == "cosine":  # a vector of zeros scores NaN, and is handled before
+        return Fraction(product * abs(product), _dot(numbers, numbers))
+    score = product * Fraction(2) ** (query[1] + unit)
+    if similarity == "l2":
+        score = 2 * score - _dot(numbers, numbers) * Fraction(2) ** (2 * unit)
+    return score + Fraction(bias)
 
 
-def _integers(numbers: Vector) -> tuple[list[int], int]:
+def _integers(vector: Tensor) -> Integers:
     """Integers and the exponent of the power of two that they are to be multiplied with."""
-    fraction, exponent = np.frexp(numbers)
+    fraction, exponent = np.frexp(vector.double().cpu().numpy())
     exponent = np.where(fraction == 0, 0, exponent - 53)
     unit = int(exponent.min(initial=0))
     whole = np.ldexp(fraction, 53).astype(np.int64).tolist()
@@ -67,10 +58,16 @@ class Pairs:
         open_ = (other & ~above & ~(scores < low)).nonzero()[:, 0]
         if not len(open_):
             return
-        task, column = self._count_certain(tile, task[open_], column[open_])
-        if not self._targets.looked and self._num_pending + len(task) > _LOOK:
+        task, column, scores = task[open_], column[open_], scores[open_]
+        while True:  # the bound of each candidate decides some of what the bound of the tile leaves open
+            found, certain = self._targets.signs(tile, task, column, scores)
+            self._counts.above.index_add_(0, task, (found > 0).long())
+            self._counts.tied.index_add_(0, task, ((found == 0) & certain).long())
+            left = (found == 0) & ~certain
+            task, column, scores = task[left], column[left], scores[left]
+            if self._targets.looked or self._num_pending + len(task) <= _LOOK:
+                break
             self._targets.look()
-            task, column = self._count_certain(tile, task, column)
         column = column + tile.left
         tied = self._targets.are_equal(task, column)
         self._counts.tied.index_add_(0, task, tied.long())
@@ -78,14 +75,6 @@ class Pairs:
         self._num_pending += len(self._pending[-1][0])
         if self._num_pending > _PENDING:
             self.finish()
-
-    def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-        """Count what the bound of each candidate decides; the others are returned."""
-        found, certain = self._targets.signs(tile, task, column)
-        self._counts.above.index_add_(0, task, (found > 0).long())
-        self._counts.tied.index_add_(0, task, ((found == 0) & certain).long())
-        left = (found == 0) & ~certain
-        return task[left], column[left]
 
     def finish(self) -> None:
         """Decide what waits, exactly; scores of equal candidates of a query are computed once."""
@@ -99,15 +88,14 @@ class Pairs:
         for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
             row = int(problem.row[one])
             if row != last:
-                given = problem.queries.given[row].double().cpu().numpy()
-                query, known = RationalScores(given, problem.similarity), dict[int, Fraction]()
-                last = row
+                query, known, last = _integers(problem.queries.given[row]), dict[int, Fraction](), row
             scores = []
             for candidate in (other, int(among[one])):
                 key = candidate if group is None else int(group[candidate])
                 if key not in known:
-                    (numbers,), bias = rows_of(problem.tables, torch.tensor([candidate], device=task.device))
-                    known[key] = query.score(numbers.double().cpu().numpy(), 0.0 if bias is None else float(bias))
+                    (given,), bias = rows_of(problem.tables, torch.tensor([candidate], device=task.device))
+                    added = 0.0 if bias is None else float(bias)
+                    known[key] = rational_score(query, _integers(given), added, problem.similarity)
                 scores.append(known[key])
             self._counts.above[one] += scores[0] > scores[1]
             self._counts.tied[one] += scores[0] == scores[1]

@@ -34,9 +34,11 @@ def _parts(vectors: Tensor) -> Sequence[Tensor]:
     return torch.split(vectors, max(1, _NUMBERS // max(vectors.shape[1], 1)))
 
 
-def are_finite(norms: Tensor) -> bool:
-    """Whether all norms (n,) are, which is one read of them."""
-    return not len(norms) or float(norms.amax()) < torch.inf
+def finite_rows(vectors: Tensor, norms: Tensor) -> Tensor:
+    """Whether all numbers of a vector are finite, bool (n,); one read of the norms is enough where all of them are."""
+    if not len(norms) or float(norms.amax()) < torch.inf:
+        return torch.ones_like(norms, dtype=torch.bool)
+    return vectors.double().isfinite().all(1)
 
 
 def lengths(vectors: Tensor) -> Tensor:
@@ -88,7 +90,7 @@ class Tile:
         self.left, self.right = int(columns.start), int(columns.stop)
         self.given, self.similarity = embeddings[columns], similarity
         self.prepared: dict[Any, Any] = {}  # in int8
-        self._bias = None if bias is None else bias[columns].double()
+        self._bias = None if bias is None else bias[columns]
 
     def __len__(self) -> int:
         return self.right - self.left
@@ -101,18 +103,12 @@ class Tile:
     @cached_property
     def special(self) -> Tensor | None:
         """Columns of the tile, int64, whose scores are not finite for any query; None: no columns."""
-        odd = torch.zeros_like(self.norm, dtype=torch.bool)
-        if not are_finite(self.norm):
-            odd |= ~self.given.double().isfinite().all(1)
+        odd = ~finite_rows(self.given, self.norm)
         if self.similarity == "cosine" and not bool((self.length > 0).all()):
             odd |= ~(self.given != 0).any(1)
         if self._bias is not None:
             odd |= ~self._bias.isfinite()
         return odd.nonzero()[:, 0] if bool(odd.any()) else None
-
-    @cached_property
-    def _square(self) -> Tensor:
-        return torch.cat([part.double().square().sum(1) for part in _parts(self.given)])
 
     @cached_property
     def length(self) -> Tensor:
@@ -122,9 +118,11 @@ class Tile:
     @cached_property
     def bias(self) -> Tensor | None:
         """The addend to q.e, float64 (n,)."""
+        bias = None if self._bias is None else self._bias.double()
         if self.similarity != "l2":
-            return self._bias
-        return -self._square / 2 if self._bias is None else (self._bias - self._square) / 2
+            return bias
+        square = torch.cat([part.double().square().sum(1) for part in _parts(self.given)])
+        return (-square if bias is None else bias - square) / 2
 
     def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
         """Compute scores (rows, n) in the precision of the queries, which come from ``Queries.rounded``."""
@@ -155,21 +153,20 @@ class Tile:
 
     @cached_property
     def _sizes_float64(self) -> Sizes:
-        largest = Sizes(*(self._largest(numbers) for numbers in self.each))
-        return largest._replace(shortest=-self._largest(-self.each.shortest, -1.0))
+        largest = Sizes(*(float(self.ordinary(numbers).max()) for numbers in self.each))
+        return largest._replace(shortest=float(self.ordinary(self.each.shortest, 1.0).min()))
 
     @cached_property
     def _sizes_float32(self) -> Sizes:
         wide = self._sizes_float64
-        error = wide.error + self._largest(rounding_norms(self.given, FLOAT32)[1]) / wide.shortest
+        error = wide.error + float(self.ordinary(rounding_norms(self.given, FLOAT32)[1]).max()) / wide.shortest
         if self.similarity == "cosine":
             error += 2.0**-20
         return wide._replace(error=error, bias_error=wide.bias_error + wide.bias * 2.0**-23)
 
-    def _largest(self, numbers: Tensor, of_special: float = 0.0) -> float:
-        if self.special is not None:
-            numbers = numbers.index_fill(0, self.special, of_special)
-        return float(numbers.max())
+    def ordinary(self, numbers: Tensor, of_special: float = 0.0) -> Tensor:
+        """Replace the numbers of special columns."""
+        return numbers if self.special is None else numbers.index_fill(0, self.special, of_special)
 
 
 def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, is_reused: bool) -> Iterable[Tile]:
@@ -178,11 +175,9 @@ def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, 
     borders = [0, *range(first, N, width), N] if N else [0]
     columns = (slice(left, right) for left, right in pairwise(borders))
     made = (Tile(candidates.embeddings, candidates.bias, part, similarity) for part in columns)
-    if not is_reused:
-        return made
-    if (similarity, width, first) not in candidates.prepared:
+    if is_reused and (similarity, width, first) not in candidates.prepared:
         candidates.prepared[similarity, width, first] = list(made)
-    found: list[Tile] = candidates.prepared[similarity, width, first]
+    found: Iterable[Tile] = candidates.prepared[similarity, width, first] if is_reused else made
     return found
 
 
@@ -255,8 +250,7 @@ class ExcludedTiles:
         if slices is not None:
             row, place = slices.entries(rows)
             column = slices.columns[place] - slices.first
-            small = torch.int16 if tile.stop - tile.start < 1 << 15 else torch.int64  # sorted faster
-            block, order = (column // BLOCK).to(small).sort(stable=True)
+            block, order = (column // BLOCK).int().sort(stable=True)
             row, column = row[order], column[order]
         if cells is not None:
             cells = cells[rows]
@@ -290,9 +284,7 @@ class Queries:
     @cached_property
     def finite(self) -> Tensor:
         """Whether all numbers of a query are, bool (B,)."""
-        if are_finite(self.norm):
-            return torch.ones_like(self.norm, dtype=torch.bool)
-        return self.given.double().isfinite().all(1)
+        return finite_rows(self.given, self.norm)
 
     @cached_property
     def wide(self) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exact import problem as sizes
-from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.levels import Level, cost, kind_of, precisions
+from torchrankmetrics.ranking.exact.counting import choose_intervals
+from torchrankmetrics.ranking.exact.levels import LEVELS, Level, cost, precisions
 from torchrankmetrics.ranking.exact.pairs import Pairs
 from torchrankmetrics.ranking.exact.problem import (
     FLOAT32,
@@ -50,7 +50,7 @@ class Cascade:
         self._problem, self._tiles = problem, tiles
         self._counts, self._targets = Counts(problem.row), TargetScores(problem)
         self._ordinary = (self._targets.kind == 0).nonzero()[:, 0]
-        self._levels = [kind_of(dtype)(dtype, problem, self._targets) for dtype in precisions]
+        self._levels = [LEVELS[dtype](dtype, problem, self._targets) for dtype in precisions]
         self._pairs = Pairs(problem, self._targets, self._counts)
         self._in_pairs = cost(FLOAT32, problem.width) / cost(None, problem.width)  # a score
         self._start = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
@@ -91,11 +91,8 @@ class Cascade:
 
     def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
         """Tasks in ascending order, at once as many as the buffer of scores and the lists of open cells hold."""
-        if not len(task):
-            return
-        row, height = self._problem.row[task], max(1, sizes.CELLS // width)
-        chunk = torch.cat([row.new_zeros(1), (row[1:] != row[:-1]).cumsum(0)]) // height
-        for some in torch.split(task, torch.bincount(chunk).tolist()):
+        place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)[1]
+        for some in torch.split(task, torch.bincount(place // max(1, sizes.CELLS // width)).tolist()):
             yield from torch.split(some, max(1, _LISTED // max(limit, 1)))
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Tensor:
@@ -133,7 +130,7 @@ class Cascade:
         self._pairs.decide(tile, own[remaining], column[remaining])
         return task[many]
 
-    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int) -> Between:
+    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int) -> tuple[Tensor, ...]:
         """Count block by block, each while it is in the cache; what is not counted is filled with the least number."""
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit)
@@ -144,7 +141,7 @@ class Cascade:
             scores = level.scores(tile, queries, columns)
             fill(scores, columns, level.nothing)
             counter.add(scores, left)
-        found: Between = counter.found()
+        found: tuple[Tensor, ...] = counter.found()
         return found
 
     def _excluded(self, tile: Tile, rows: Tensor) -> sizes.Fill:
@@ -160,9 +157,8 @@ class Cascade:
         return fill
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
-        column = self._problem.column[task]
-        inside = (column >= tile.left) & (column < tile.right)
-        return (inside & ~self._problem.excluded.own[task]).to(torch.int64)
+        place = self._problem.column[task] - tile.left
+        return ((place >= 0) & (place < len(tile)) & ~self._problem.excluded.own[task]).long()
 
     def _limit(self, tile: Tile) -> int:
         """How many open candidates are compared one by one: from here on another product costs less."""
@@ -194,31 +190,20 @@ def rank_exactly(
                 row, order = row.sort(stable=True)
                 column = column[order]
             excluded = ExcludedTiles(tasks.excluded, row, column, len(queries), shard)
-            own = candidates.embeddings, candidates.bias
             if not shard.is_whole:
-                settings |= {
-                    "candidates": (own[0].dtype, own[0].shape[1:]),
-                    "bias": None if own[1] is None else own[1].dtype,
-                    "queries": queries,
-                    **tasks.fingerprint(shard.total),
-                }
-        tables = [own]
+                settings |= tasks.fingerprint(shard.total)
+        embeddings, bias = candidates.embeddings, candidates.bias
+        tables = [(embeddings, bias)]
         if not shard.is_whole:
-            bias = None if own[1] is None else shard.rows_of(own[1], column)
-            tables.append((shard.rows_of(own[0], column), bias))
+            tables.append((shard.rows_of(embeddings, column), None if bias is None else shard.rows_of(bias, column)))
         with shard.agreeing():
-            problem = Problem(
-                Queries(queries.detach().resolve_neg()),
-                candidates,
-                similarity,
-                row,
+            given, column, intervals = (
+                queries.detach().resolve_neg(),
                 shard.local(column),
-                tables,
-                excluded,
                 choose_intervals(queries, backend),
-                backend,
             )
-            ladder = precisions(problem.width, len(queries), len(row) * N, on_cpu=queries.is_cpu, compiled=compiled)
+            problem = Problem(Queries(given), candidates, similarity, row, column, tables, excluded, intervals, backend)
+            ladder = precisions(problem.width, len(queries), len(row) * N, compiled=compiled)
             width = max(1, min(chunk_size or _WIDTH, N))
             first = min(width, _FIRST) if ladder[0] == INT8 else width
             tiles = tiles_of(candidates, similarity, width, first, is_reused)

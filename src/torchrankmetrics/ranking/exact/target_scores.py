@@ -8,7 +8,6 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.problem import (
-    FLOAT32,
     FLOAT64,
     Counts,
     Problem,
@@ -19,11 +18,6 @@ from torchrankmetrics.ranking.exact.problem import (
 )
 from torchrankmetrics.ranking.exclude import Excluded
 
-# of what sums are made in: twice the unit of rounding, the least normal number, what stays clear of overflow
-_UNIT = {FLOAT32: 2.0**-23, FLOAT64: 2.0**-52}
-_TINY = {FLOAT32: 2.0**-126, FLOAT64: 2.0**-1022}
-_HUGE = {FLOAT32: 2.0**125, FLOAT64: 2.0**1020}
-_DIGITS = {FLOAT32: 2.0**23, FLOAT64: 2.0**52}
 _MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
 
 
@@ -33,60 +27,45 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     ``norm`` and ``error`` (B,) bound the norms of the rounded queries and of their rounding. All products and biases
     are multiples of the lattice step, if it is known (not 0).
     """
-    unit, tiny, terms = _UNIT[dtype], _TINY[dtype], d + 8
+    # twice the unit of rounding, and the least normal number
+    unit, tiny, terms = torch.finfo(dtype).eps, torch.finfo(dtype).tiny, d + 8
     rounded, flushed = sizes.norm + sizes.error, 2 * tiny / sizes.shortest
     # norm * error of the candidates + error * norm of the candidates + accumulation + bias + what vanishes
     by_norm = (sizes.error + terms * unit * rounded + terms**0.5 * flushed) * _MORE
     alone = terms * unit * 1.01 * sizes.bias + sizes.bias_error
     alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
     bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
-    safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
+    safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < torch.finfo(dtype).max / 16) & (bound < torch.inf)
     safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish or are inexact
-    if lattice_step == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
-        return bound
-    bound = bound.masked_fill(~safe, torch.inf)
     # a query of zeros; a bias may have vanished
     exact = (norm == 0) & (error == 0) & (sizes.bias == 0) & (sizes.bias_error == 0)
     if lattice_step > tiny:
         largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
-        exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * lattice_step)
-    return bound.masked_fill(exact & safe, 0.0)
+        exact |= (error == 0) & (sizes.error == 0) & (largest < lattice_step / unit)
+    return bound.masked_fill(exact, 0.0).masked_fill(~safe, torch.inf)
 
 
 def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
     """Round [true - error, true + error] outward to numbers of the precision."""
-    error = torch.where(error > 0, error * _MORE + true.abs() * 2.0**-50, 0.0)
-    low, high = true - error, true + error
-    if dtype == FLOAT64:
-        # excluded cells are -inf, below every interval except the interval of an unknown score
-        return low.clamp(min=torch.finfo(dtype).min).masked_fill(error == torch.inf, -torch.inf), high
-    return _rounded(low, False), _rounded(high, True)
-
-
-def _rounded(numbers: Tensor, up: bool) -> Tensor:
-    """To float32, to the next number beyond; never to an infinity below."""
-    single = numbers.float()
-    beyond = single.double() < numbers if up else single.double() > numbers
-    away = torch.nextafter(single, torch.full_like(single, torch.inf if up else -torch.inf))
-    return torch.where(beyond, away, single).clamp(min=torch.finfo(torch.float32).min)
+    info = torch.finfo(dtype)
+    error = torch.where(error > 0, error * _MORE + true.abs() * (2 * info.eps) + info.tiny, 0.0)
+    # excluded cells are -inf, below every interval except the interval of an unknown score
+    low, high = (end.to(dtype).clamp(min=info.min) for end in (true - error, true + error))
+    return low.masked_fill(error == torch.inf, -torch.inf), high
 
 
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
     """Count the scores of a tile that are not finite: all scores of some queries and of some candidates."""
-    finite = problem.queries.finite
+    finite, bias, height = problem.queries.finite, problem.candidates.bias, max(1, sizes.CELLS // len(tile))
     every = torch.arange(len(tile), device=finite.device)
-    _count(problem, kind, counts, tile, (~finite).nonzero()[:, 0], every)
+    pieces = [(rows, every) for rows in torch.split((~finite).nonzero()[:, 0], height)]
     if tile.special is not None:
-        _count(problem, kind, counts, tile, finite.nonzero()[:, 0], tile.special)
-
-
-def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Tensor, columns: Tensor) -> None:
-    bias = problem.candidates.bias
-    added = None if bias is None else bias[tile.left : tile.right][columns]
-    for some in torch.split(rows, max(1, sizes.CELLS // len(tile))):
+        pieces += [(rows, tile.special) for rows in torch.split(finite.nonzero()[:, 0], height)]
+    for some, columns in pieces:
         task = torch.isin(problem.row, some).nonzero()[:, 0]
         if not len(task):
             continue
+        added = None if bias is None else bias[tile.left : tile.right][columns]
         out = torch.zeros(len(some), len(tile), dtype=torch.bool, device=some.device)
         problem.excluded.of(slice(tile.left, tile.right), some)(out, slice(0, len(tile)), True)
         scores = classes(problem.queries.given[some], tile.given[columns], added, problem.similarity)
@@ -142,12 +121,9 @@ class TargetScores:
         # of one tile at a time
         self._tile: Tile | None = None
         self._bounds: dict[torch.dtype, tuple[Tensor, Tensor, Tensor]] = {}
-        none = problem.queries.norm[:0]
-        scores, kinds, errors = [none], [none.float()], [none]
+        parts = []
         for task, tile, bias in self._tiles():
             row, place = problem.row[task], torch.arange(len(task), device=task.device)
-            scores.append(scores_of_pairs(problem, tile, row, place))
-            errors.append(self._error_of(row, tile.each))
             odd = ~problem.queries.finite[row]
             if tile.special is not None:
                 odd[tile.special] = True
@@ -156,9 +132,9 @@ class TargetScores:
                 one = slice(i, i + 1)
                 added = None if bias is None else bias[one]
                 kind[i] = classes(problem.queries.given[row[one]], tile.given[one], added, problem.similarity)[0, 0]
-            kinds.append(kind)
-        self.scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
-        self.errors = torch.cat(errors)
+            scores = scores_of_pairs(problem, tile, row, place).nan_to_num(0.0, 0.0, 0.0)
+            parts.append((scores, kind, self._error_of(row, tile.each)))
+        self.scores, self.kind, self.errors = (torch.cat(part) for part in zip(*parts, strict=True))
 
     def _error_of(self, row: Tensor, sizes: Sizes) -> Tensor:
         """Bound of the errors in float64 of the scores of rows with one candidate each."""
@@ -183,13 +159,12 @@ class TargetScores:
             self._bounds[dtype] = bound, *interval(dtype, self.scores, bound)
         return self._bounds[dtype]
 
-    def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-        """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
+    def signs(self, tile: Tile, task: Tensor, column: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Compare scores of pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
         row = self._problem.row[task]
         each = Sizes(*(numbers[column] for numbers in tile.each))
         bound = self._error_of(row, each) + self.errors[task]
         low, high = interval(FLOAT64, self.scores[task], bound)
-        scores = scores_of_pairs(self._problem, tile, row, column)
         return (scores > high).to(torch.int8) - (scores < low).to(torch.int8), bound == 0
 
     def are_equal(self, task: Tensor, column: Tensor) -> Tensor:
@@ -197,8 +172,6 @@ class TargetScores:
         own = self._problem.among[task]
         if self.group is not None:
             return self.group[column] == self.group[own]
-        if self.looked:  # all differ
-            return torch.zeros_like(task, dtype=torch.bool)
         (one, bias), (other, other_bias) = (rows_of(self._problem.tables, index) for index in (column, own))
         equal = (one == other).all(1)
         return equal if bias is None or other_bias is None else equal & (bias == other_bias)
@@ -214,8 +187,7 @@ class TargetScores:
                 of_products = min(of_products, step**2 / 2)
             biases = [bias[:, None] for _, bias in problem.tables if bias is not None]
             self._lattice_step = min([of_products, *(lattice_step_of(bias) / 2 for bias in biases)])
-            errors = [self._error_of(problem.row[task], tile.each) for task, tile, _ in self._tiles()]
-            self.errors = torch.cat([self.errors[:0], *errors])
+            self.errors = torch.cat([self._error_of(problem.row[task], tile.each) for task, tile, _ in self._tiles()])
             self._tile = None
 
 

@@ -1,4 +1,4 @@
-"""The best candidates of each query beside its ranks: those that plain sorting finds, left out what is left out."""
+"""Models given by embeddings rank as their scores do; the best candidates of each query against plain sorting."""
 
 import csv
 import io
@@ -7,14 +7,18 @@ import math
 import pytest
 import torch
 
+import reference_ranks as reference
+from random_graphs import graph
 from torchrankmetrics import KnownTriples, RankTable, rank_triples
+from torchrankmetrics.kg import EmbeddingScorer, KnownFacts, rank_alignment, rank_complex_queries, rank_facts
+from torchrankmetrics.ranking import Candidates
 
-N, R = 12, 3
-generator = torch.Generator().manual_seed(0)
-TRIPLES = torch.unique(
-    torch.stack([torch.randint(0, high, (60,), generator=generator) for high in (N, R, N)], 1), dim=0
-)
+N, R, D = 23, 3, 6
+TRIPLES = graph(n=60, columns=(N, R, N))
 TEST = TRIPLES[::3]
+GENERATOR = torch.Generator().manual_seed(0)
+ENTITIES, RELATIONS = (torch.randn(n, D, generator=GENERATOR) for n in (N, R))
+BIAS = torch.randn(N, generator=GENERATOR)
 KNOWN = KnownTriples(TRIPLES, num_entities=N)
 
 
@@ -31,10 +35,8 @@ def scorer(kind, side):
 
 def by_hand(kind, side, query, k, test, higher=True, known=True, candidates=None):
     """Candidates in the order of (score, id), without those left out; NaN last, with minus infinity."""
-    own, true = (
-        {t[2 - 2 * side] for t in triples if (t[:2] if side == 0 else t[1:]) == query}
-        for triples in (test, TRIPLES.tolist())
-    )
+    given_ = ("tail", "head")[side], tuple(query)
+    own, true = (reference.Graph(triples).answers(*given_) for triples in (test, TRIPLES.tolist()))
     row = scorer(kind, side)(*torch.tensor([query]).T)[0].tolist()
     gone = true - own if known else set()
     there = [i for i in candidates or range(N) if i not in gone]
@@ -48,9 +50,7 @@ def by_hand(kind, side, query, k, test, higher=True, known=True, candidates=None
     ("k", "batch_size", "known", "candidates"),
     [(1, None, True, None), (4, 7, True, None), (N + 5, None, False, None), (5, None, True, list(range(1, N)))],
 )
-def test_the_best_are_those_of_plain_sorting_among_the_candidates_of_the_ranks(
-    kind, higher, k, batch_size, known, candidates
-):
+def test_the_best_are_those_of_plain_sorting(kind, higher, k, batch_size, known, candidates):
     options = {"batch_size": batch_size, "higher_is_better": higher, "candidates": candidates, "progress": False}
     test = TEST if candidates is None else TEST[(TEST[:, [0, 2]] > 0).all(1)]
     given = scorer(kind, 0), scorer(kind, 1), test, KNOWN if known else None
@@ -66,13 +66,12 @@ def test_the_best_are_those_of_plain_sorting_among_the_candidates_of_the_ranks(
         assert found.ids.shape == found.scores.shape == found.correct.shape == (len(found.queries), k)
         for i, query in enumerate(found.queries.tolist()):
             expected = by_hand(kind, side, query, k, test.tolist(), higher, known, candidates)
-            number = len(expected)
-            assert found.ids[i].tolist() == [one for one, _, _ in expected] + [-1] * (k - number)
-            assert str(found.scores[i].tolist()) == str([float(s) for _, s, _ in expected] + [math.nan] * (k - number))
-            assert found.correct[i].tolist() == [c for _, _, c in expected] + [False] * (k - number)
+            expected += [(-1, math.nan, False)] * (k - len(expected))
+            columns = (part[i].tolist() for part in (found.ids, found.scores, found.correct))
+            assert str([*zip(*columns, strict=True)]) == str([(one, float(s), is_true) for one, s, is_true in expected])
 
 
-def test_names_stand_in_every_table_and_file(tmp_path):
+def test_names_stand_in_every_table_and_file_and_scores_are_not_modified(tmp_path):
     answers = rank_triples(scorer("float", 0), scorer("float", 1), TEST, KNOWN, top_k=3, progress=False).answers
     frame = answers.to_pandas()
     assert list(frame.columns) == ["side", "head", "relation", "tail", "position", "score", "correct"]
@@ -92,9 +91,6 @@ def test_names_stand_in_every_table_and_file(tmp_path):
         answers.named(entities, ["a", "b"]).to_csv()
     with pytest.raises(TypeError, match="entities must be a dict of id -> name"):
         answers.named("abc").to_csv()
-
-
-def test_scores_are_not_modified_and_no_triples_have_no_answers():
     stored = torch.rand(N, N, generator=torch.Generator().manual_seed(2))
     before = stored.clone()
     rank_triples(lambda h, r: stored[h], None, TEST, KNOWN, top_k=3, progress=False)
@@ -102,3 +98,55 @@ def test_scores_are_not_modified_and_no_triples_have_no_answers():
     none = rank_triples(lambda h, r: stored[h], None, TEST[:0], KNOWN, top_k=3, progress=False)
     assert len(none.answers) == 0
     assert none.answers.to_csv() == "side,head,relation,tail,position,score,correct\n"
+
+
+L2 = {"similarity": "l2"}
+MODELS = {
+    "DistMult": ({}, None, lambda h, r: ENTITIES[h] * RELATIONS[r], lambda r, t: RELATIONS[r] * ENTITIES[t]),
+    "TransE": (L2, BIAS, lambda h, r: ENTITIES[h] + RELATIONS[r], lambda r, t: ENTITIES[t] - RELATIONS[r]),
+}
+
+
+@pytest.mark.parametrize("candidates", [None, "some"])
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("name", MODELS)
+def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
+    options, bias, tails, heads = MODELS[name]
+    stored = Candidates(ENTITIES, bias)
+    scorers = [EmbeddingScorer(queries, stored, **options) for queries in (tails, heads)]
+    allowed = set(range(N)) if candidates is None else {*TRIPLES[:, 0].tolist(), *TRIPLES[:, 2].tolist()} - {N}
+    given = None if candidates is None else torch.tensor(sorted(allowed))
+    table = rank_triples(*scorers, TRIPLES, KNOWN, candidates=given, batch_size=batch_size, progress=False)
+
+    def row_of(side, query):
+        requested = {"tail": tails, "head": heads}[side](*torch.tensor([query]).T)
+        return reference.exact_matrix(requested, ENTITIES, stored.bias, options.get("similarity", "dot"))[0]
+
+    expected = reference.Graph(TRIPLES.tolist()).lines(TRIPLES.tolist(), row_of, allowed)
+    assert reference.lines(table.ranks) == expected
+
+
+def test_functions_facts_and_complex_queries_take_it():
+    translated = EmbeddingScorer(MODELS["TransE"][2], ENTITIES, bias=BIAS, similarity="l1")
+    by_scores = rank_triples(lambda h, r: translated(h, r), None, TRIPLES, KNOWN, progress=False)
+    assert torch.equal(rank_triples(translated, None, TRIPLES, KNOWN, progress=False).rows, by_scores.rows)
+    assert not translated.is_exact
+    facts = torch.cat([TRIPLES, TRIPLES[:, :1] % 4], 1)
+    score = EmbeddingScorer(lambda h, r, time: ENTITIES[h] * RELATIONS[r] + time[:, None], ENTITIES)
+    known = KnownFacts(facts)
+    table = rank_facts(score, None, facts, known, progress=False)
+    same = rank_facts(lambda *ids: score(*(ids)).double(), None, facts, known, progress=False)
+    assert torch.equal(table.rows, same.rows)
+    requested = EmbeddingScorer(lambda queries: ENTITIES[queries], ENTITIES)
+    scorers = requested, lambda q: requested(q).double()
+    table, same = (rank_complex_queries(one, [{1, 2}, {4}], progress=False) for one in scorers)
+    assert torch.equal(table.rows, same.rows)
+
+
+def test_alignments_are_ranked_exactly_or_by_the_product():
+    left, right = torch.randn(30, 8, generator=GENERATOR), torch.randn(40, 8, generator=GENERATOR)
+    left[:, 0] = right[:, 0] = 1e4  # float32 scores are 1e8 and differ by ones
+    test = torch.arange(30)[:, None].repeat(1, 2)
+    exact = rank_alignment(test, left.double() @ right.double().T).rows
+    assert torch.equal(rank_alignment(test, left, right).rows, exact)
+    assert not torch.equal(rank_alignment(test, left, right, arithmetic="product").rows, exact)
