@@ -237,8 +237,7 @@ class Summands:
             if wide.any():
                 both = both * np.where(wide[:, None], 1 / (t + 1j * theta[j : j + block, None]), 1.0)
             products = np.multiply.reduceat(self._sums(both)[row_of_each, :, segment_of_each] / mass, begin, axis=0)
-            with np.errstate(divide="ignore"):
-                result[j : j + block] = (number_of_each[:, None] * np.log(products)).sum(axis=0)
+            result[j : j + block] = (number_of_each[:, None] * np.log(products)).sum(axis=0)
         shift = self.shift + self.total(self.v * anchor[row])
         return (result + 1j * theta * shift)[:number]
 

@@ -52,9 +52,8 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     """
     weights, steps = np.unique(sums.v), np.ones(1)
     if not (isinstance(sums, RankSummands) and sums.f.is_identity):
-        steps = np.unique(
-            np.abs(np.diff(sums.mean) if sums.low is not None else np.delete(np.diff(sums.mean), sums.starts[1:] - 1))
-        )
+        steps = np.abs(np.diff(sums.mean))
+        steps = np.unique(steps if sums.low is not None else np.delete(steps, sums.starts[1:] - 1))
         steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if sums.is_listed else steps[:0]
     if not 0 < len(steps) * len(weights) <= _MOST_STEPS:
         return None, 0.0
@@ -146,10 +145,9 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
     if work > _PAIRS or len(a[0]) * len(b[0]) > _PAIRS:
         return None
     d, q = np.add.outer(a[0], b[0]), np.multiply.outer(a[1], b[1])
-    with np.errstate(divide="ignore"):
-        reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
-        places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
-        tail = float(np.exp(np.log(q) + t * (d - short) + reach[places]).sum())
+    reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
+    places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
+    tail = float(np.exp(np.log(q) + t * (d - short) + reach[places]).sum())
     if lost > _GOAL * tail or not 0 < tail + lost < math.inf:  # tilted masses underflow
         return None
     ends = (log_mass + t * short + (math.log(end) if end > 0 else -math.inf) for end in (tail, tail + lost))
