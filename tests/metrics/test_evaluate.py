@@ -231,6 +231,12 @@ def test_groups_far_apart_and_enormous_ranks_do_not_collide():
     assert metric.breakdown()["mr"] == [float(large), (large + 2) / 2, 1.0]
 
 
+def test_the_breakdown_of_a_side_without_rows_is_nan():
+    metric = trm.MeanReciprocalRank(side="head")
+    metric.update(Ranks([1, 3], None, 9), side="tail", group=[0, 1])
+    assert np.isnan([metric.breakdown()[f"head_{name}"] for name in ("mrr", "z_mrr")]).all()
+
+
 def test_columns_are_the_base_metrics_with_their_index_and_z():
     def columns(metrics, **options):
         return " ".join(filled(metrics, **options).breakdown().columns)

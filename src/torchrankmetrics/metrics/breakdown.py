@@ -44,9 +44,13 @@ class Runs:
 
 def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
     """Find the distinct pairs of group and value, in order, and the mass of each, added in the order given."""
-    distinct, index = np.unique(values, return_inverse=True)  # values may be too large for one integer with a group
-    pair, total = sum_by_value(group * len(distinct) + index, mass)
-    return pair // len(distinct), distinct[pair % len(distinct)], total
+    span = int(values.max(initial=0)) + 1
+    if span > 1 << 31:  # too large for one integer with a group
+        known_values, index = np.unique(values, return_inverse=True)
+        group, index, total = _sum_by_group(group, index, mass)
+        return group, known_values[index], total
+    pair, total = sum_by_value(group * span + values, mass)
+    return pair // span, pair % span, total
 
 
 class Groups:
@@ -140,11 +144,15 @@ class Groups:
         sample, group = self._once(self._sample, side, min_candidates)
         N, weight, count = sample.known_candidates, sample.weight, sample.count
         num_tasks = np.bincount(group, count)
-        (group, N, weight), count = distinct_rows((group, N, weight), count)
-        runs = Runs(group)
-        alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts)
-        total = self._spread(runs, np.where(alike, math.nan, runs.sums(weight * count)), math.nan)[group]
-        weight = np.where(np.isnan(total), 1.0 / num_tasks[group], weight / total)
+        if len(weight) and weight.min() == weight.max():
+            group, N, tasks = _sum_by_group(group, N, count)
+            runs, weight, count = Runs(group), 1.0 / num_tasks[group], tasks.astype(np.int64)
+        else:
+            (group, N, weight), count = distinct_rows((group, N, weight), count)
+            runs = Runs(group)
+            alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts)
+            total = self._spread(runs, np.where(alike, math.nan, runs.sums(weight * count)), math.nan)[group]
+            weight = np.where(np.isnan(total), 1.0 / num_tasks[group], weight / total)
         distinct, index = np.unique(N, return_inverse=True)
         return runs, distinct, index, weight, count
 
