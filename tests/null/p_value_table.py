@@ -1,7 +1,7 @@
 """Accuracy and time of p-values against independent results.
 
-Enumeration of all ranks (larger exact distributions: test_significance.py), simulations of a million outcomes over 420
-cells, and the CPU time of cases of realistic sizes on one thread.
+Enumeration of all ranks, binomials in 60 digits and integer convolution: log p minus its exact value, over at least 500
+cells; simulations of a million outcomes, over 420 cells; and the CPU time of cases of realistic sizes on one thread.
 
 Run: python tests/null/p_value_table.py --json tests/null/p_value_table.json
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import torch
 
@@ -50,6 +51,38 @@ def enumerated(random: np.random.Generator) -> Iterator[Cell]:
                 exact = Fraction(int((sign * sums >= sign * s - 1e-10).sum()), math.prod(N.tolist()))
                 value = float(definition.g(torch.tensor(s, dtype=torch.float64)))
                 yield f"{definition.name} {kind} n={n}", log_p_value(definition, value, N, w), log_of(exact)
+
+
+def binomial() -> Iterator[Cell]:
+    """Hits by the binomial distribution in 60 digits."""
+    mpmath.mp.dps = 60
+    for n, (N, k) in itertools.product(
+        (1, 10, 60, 200, 2000), ((11, 10), (50, 10), (1000, 3), (14541, 10), (100000, 1))
+    ):
+        for share in (0.0, 0.001, 0.01, 0.1, 0.3, 0.7, 1.0):
+            hits = min(n, max(1, round(n * (k / N + share * (1 - k / N)))))
+            p = mpmath.mpf(k) / N
+            term = mpmath.binomial(n, hits) * p**hits * (1 - p) ** (n - hits)
+            total = term
+            for j in range(hits + 1, n + 1):
+                term *= mpmath.mpf(n - j + 1) / j * p / (1 - p)
+                total += term
+            yield f"hits_at_{k} n={n} N={N}", log_p_value(hits_at(k), hits / n, [N] * n), float(mpmath.log(total))
+
+
+def convolved() -> Iterator[Cell]:
+    """The mean rank by convolution of integers."""
+    for n, N in ((2, 500), (5, 200), (10, 100), (15, 60), (30, 50), (60, 40), (200, 20)):
+        ways = [1]
+        for _ in range(n):
+            sums = [0, *itertools.accumulate(ways)]
+            ways = [sums[min(j + 1, len(ways))] - sums[max(0, j - N + 1)] for j in range(len(ways) + N - 1)]
+        at_most = list(itertools.accumulate(ways))
+        for u in sorted(
+            {0, 1, 5, 50, *(round(len(ways) * x) for x in (0.02, 0.1, 0.3, 0.5, 0.8))} & set(range(len(ways)))
+        ):
+            exact = log_of(Fraction(at_most[u], N**n))
+            yield f"mr n={n} N={N}", log_p_value(MEAN_RANK, (u + n) / n, [N] * n), exact
 
 
 def simulated(random: np.random.Generator) -> Iterator[tuple[str, float, float, float, float]]:
@@ -111,9 +144,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     random = np.random.default_rng(0)
-    cells = [*enumerated(random)]
-    errors = np.expm1([got - exact for _, got, exact in cells])
-    print(f"enumeration: {len(cells)} cells, relative error of p from {errors.min():.1e} to {errors.max():.1e}")
+    cells = {"enumeration": [*enumerated(random)], "binomial": [*binomial()], "integers": [*convolved()]}
+    for name, some in cells.items():
+        errors = np.expm1([got - exact for _, got, exact in some])
+        print(f"{name}: {len(some)} cells, relative error of p from {errors.min():.1e} to {errors.max():.1e}")
     outcomes = [*simulated(random)]
     low, high, share, error = np.array([cell[1:] for cell in outcomes if cell[-1] > 0]).T
     z, width = (np.exp(high) - share) / error, np.expm1(high - low)
@@ -125,9 +159,7 @@ def main() -> None:
     for name, second in times.items():
         print(f"{name}: {1000 * second:.0f} ms")
     if options.json:
-        options.json.write_text(
-            json.dumps({"log_p": {"enumeration": cells}, "simulated": outcomes, "seconds": times}, indent=0) + "\n"
-        )
+        options.json.write_text(json.dumps({"log_p": cells, "simulated": outcomes, "seconds": times}, indent=0) + "\n")
 
 
 if __name__ == "__main__":

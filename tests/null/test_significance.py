@@ -115,6 +115,24 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
 
+@pytest.mark.parametrize("z", [1.0, 3.0, 5.0])
+def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
+    # many distinct N are condensed; up to second order in 1/N, the law of 1/r is that for their harmonic mean
+    N, size, span = np.random.default_rng(0).integers(500_000, 10**6, (2, 1000)), 1 << 21, 16.0
+    spectrum, mean, variance = 1.0, 0.0, 0.0
+    for weight, counts in zip((1, 2), N, strict=True):
+        x = weight / np.arange(1, round(1 / np.mean(1 / counts)) + 1)
+        left = np.floor(x * size / span).astype(int)
+        right = x * size / span - left
+        pmf = np.bincount(left, 1 - right, size) + np.bincount(left + 1, right, size)
+        spectrum = spectrum * np.fft.rfft(pmf / len(x)) ** len(counts)
+        mean, variance = mean + len(counts) * x.mean(), variance + len(counts) * x.var()
+    value = mean + z * math.sqrt(variance)
+    exact = np.fft.irfft(spectrum, size)[round(value * size / span) :].sum()
+    got = p_value(d.MEAN_RECIPROCAL_RANK, value / 3000, N.ravel(), np.repeat([1.0, 2.0], 1000))
+    assert exact * (1 - 1e-3) <= got <= exact * (1 + 1e-2)
+
+
 @pytest.mark.parametrize(
     "definition", [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(3), d.GEOMETRIC_MEAN_RANK], ids=name
 )

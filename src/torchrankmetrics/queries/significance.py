@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, changes, distinct_rows, in_range
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.p_values import log_p_value
-from torchrankmetrics.null.tails.distribution import Atoms, ListedSummands
+from torchrankmetrics.null.tails.distribution import Atoms, Summands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
 from torchrankmetrics.queries.sample import QuerySample
@@ -110,8 +110,8 @@ def _distributions(kind: QueryKind, terms: Terms) -> list[Atoms] | None:
     return found
 
 
-def _sum(terms: Terms, atoms: list[Atoms]) -> ListedSummands:
-    return ListedSummands([atoms[i] for i in terms.of], np.abs(terms.weight), terms.number.astype(np.float64))
+def _sum(terms: Terms, atoms: list[Atoms]) -> Summands:
+    return Summands([atoms[i] for i in terms.of], np.abs(terms.weight), terms.number.astype(np.float64))
 
 
 def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) -> tuple[int, int]:

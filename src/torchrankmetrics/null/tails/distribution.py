@@ -6,7 +6,6 @@ so that the moments of S up to the third order in the width of a cell are kept.
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +24,7 @@ from torchrankmetrics.definitions.transforms import (
 
 ComplexArray = npt.NDArray[np.complex128]
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their masses
+Groups = tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray]  # segment, v, c, largest and smallest x
 RATIO = 1 / 64  # relative width of a cell of ranks beyond _SINGLE
 _WIDE = 0.1  # phase within a cell from which on it is uniform instead of two atoms
 _BLOCK = 1 << 15  # terms of sums over cells that are in memory at a time
@@ -34,13 +34,14 @@ _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _COUNTS = 96, 400  # distinct weights and N; more are condensed
 _CELLS = 1 << 16  # more weights are used where cells are so few
 _FEW = 20  # tasks with narrower cells
+_NARROWED, _ROUNDS = 128, 6  # groups whose ranges are narrowed in any case, and how often
 
 
 class RankValues:
-    """A transform at integer ranks, times a sign; tabulated unless it has a closed form."""
+    """A transform at integer ranks, tabulated unless it has a closed form."""
 
-    def __init__(self, f: KnownTransform, sign: int, most: int) -> None:
-        self._f, self.sign, self.is_identity = f, sign, f.is_identity
+    def __init__(self, f: KnownTransform, most: int) -> None:
+        self._f, self.is_identity = f, f.is_identity
         self.table: FloatArray | None = None
         self.jumps: IntArray = np.empty(0, dtype=np.int64)
         self.is_step, self.is_monotone = isinstance(f, AtMost), True
@@ -57,10 +58,9 @@ class RankValues:
 
     def __call__(self, ranks: IntArray | FloatArray) -> FloatArray:
         """Values at ranks (m,)."""
-        if self.table is not None:
-            return np.asarray(self.sign * self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1])
-        values: FloatArray = self.sign * apply_transform(self._f, ranks.astype(np.float64))
-        return values
+        if self.table is None:
+            return apply_transform(self._f, ranks.astype(np.float64))
+        return self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1]
 
     def cells(self, ends: IntArray, ratio: float) -> tuple[IntArray, FloatArray]:
         """Boundaries of cells of ranks, ``ends`` among them; size, mean and standard deviation of each cell, (3, m)."""
@@ -86,33 +86,30 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
 
 
 class Summands:
-    """Groups of c independent summands v x with x in cells.
+    """Groups of c independent summands v x, each x with ascending values and their masses; v > 0.
 
-    Args:
-        cells: size, mean and deviation of cells, (3, m).
-        starts: first cells of segments.
-        groups: segment, v, c, best and worst value of each group.
-        low: number of first cells that a group leaves out, if a segment includes the cells of the segments before it;
-            None if each group has its own segment.
-        skewness: bound of the skewness of a cell.
+    Values are in cells of a size, mean and deviation. Each group has its own segment of cells; or a segment includes
+    the cells before it, and each group leaves out its ``low`` first cells.
     """
 
     moved = 0.0  # how far an atom was moved because its weight was condensed
-    num_listed: int  # number of values that ``atoms`` of all groups list
-    gap: FloatArray  # of each group, from its largest value to the next one
-    share: FloatArray  # of each group, the probability of its largest value
+    skewness = 1.0  # bound of that of a cell
 
-    def __init__(
-        self,
-        cells: FloatArray,
-        starts: IntArray,
-        groups: tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray],
-        low: IntArray | None,
-        skewness: float,
-    ) -> None:
+    def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
+        self.lists, self.given = lists, v
+        most = max(4 * _STEPS, _CELLS // len({id(one) for one in lists}))
+        distinct = {id(one): _cells_of_values(*one, most) for one in lists}
+        cells = [distinct[id(one)] for one in lists]
+        length = np.array([one.shape[1] for one in cells])
+        best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
+        self.num_listed = sum(len(x) for x, _ in lists)  # number of values that ``atoms`` of all groups list
+        groups = np.arange(len(lists)), v, c, best, worst
+        self._group(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups)
+
+    def _group(self, cells: FloatArray, starts: IntArray, groups: Groups, low: IntArray | None = None) -> None:
         self.size, self.mean, self.deviation = cells
         self.segment, self.v, self.c, self.best, self.worst = groups
-        self.starts, self.low, self.skewness, self.shift = starts, low, skewness, 0.0
+        self.starts, self.low, self.shift = starts, low, 0.0
         if low is None:  # v (x - best) is in the cells
             length = np.diff(np.r_[starts, len(self.size)])
             v, best = np.repeat(self.v, length), np.repeat(self.best, length)
@@ -121,6 +118,27 @@ class Summands:
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
         self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
         self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
+
+    def atoms(self, group: int) -> Atoms:
+        """Values of v (best - x) of a group and their masses."""
+        x, mass = self.lists[group]
+        return self.given[group] * (x[-1] - x), mass
+
+    def negated(self) -> "Summands":
+        """The distribution of -S."""
+        turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in self.lists}
+        return Summands([turned[id(one)] for one in self.lists], self.given, self.c)
+
+    def condensed(self) -> "Summands":
+        """Fewer groups, if they are many; the caller corrects the first cumulants."""
+        return self
+
+    def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
+        """P(S >= s) is exp(first) + exp(second) P(third >= s)."""
+        short = self.top - s + slack
+        if any(len(x) > 1 and v * (x[-1] - x[-2]) <= short for (x, _), v in zip(self.lists, self.given, strict=True)):
+            return -math.inf, 0.0, self
+        return self.total(np.log([mass[-1] / mass.sum() for _, mass in self.lists])), -math.inf, self
 
     def total(self, of_each: FloatArray) -> float:
         """Sum over all summands of a number of each group (groups,); BLAS would start threads."""
@@ -139,7 +157,7 @@ class Summands:
         """
         best, key = self.best if t >= 0 else self.worst, self.v
         if share and len(np.unique(key)) > _ROWS:
-            y = 20 * np.abs(t) * self.v * float((self.best - self.worst).max())
+            y = 20 * abs(t) * self.v * float((self.best - self.worst).max())
             key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1))))
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale
         low: IntArray = np.zeros(len(self.v), dtype=np.int64) if self.low is None else self.low
@@ -219,8 +237,7 @@ class Summands:
             if wide.any():
                 both = both * np.where(wide[:, None], 1 / (t + 1j * theta[j : j + block, None]), 1.0)
             products = np.multiply.reduceat(self._sums(both)[row_of_each, :, segment_of_each] / mass, begin, axis=0)
-            with np.errstate(divide="ignore"):
-                result[j : j + block] = (number_of_each[:, None] * np.log(products)).sum(axis=0)
+            result[j : j + block] = (number_of_each[:, None] * np.log(products)).sum(axis=0)
         shift = self.shift + self.total(self.v * anchor[row])
         return (result + 1j * theta * shift)[:number]
 
@@ -238,64 +255,81 @@ class Summands:
             low, high = (t, high) if mean < s else (low, t)
             limit = min(high, 4 * t)
             step = t + (s - mean) / var if abs(s - mean) < limit * var else math.inf  # the quotient may overflow
-            t = step if low < step < limit else 2 * t if high == math.inf else (low + high) / 2
+            t = step if low < step < limit else min(2 * t, (low + high) / 2)
         return float(t)
-
-    def log_best(self, short: float) -> float | None:
-        """Log-probability of the largest sum; None if other sums may be within ``short`` of it."""
-        return self.total(np.log(self.share)) if (self.gap > short).all() else None
-
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
-        raise NotImplementedError
-
-    def condensed(self) -> "Summands":
-        """Fewer groups, if they are many; the caller corrects the first cumulants."""
-        return self
-
-    def negated(self) -> "Summands":
-        """The distribution of -S."""
-        raise NotImplementedError
 
 
 class RankSummands(Summands):
-    """Summands v f(r), r uniform on {low + 1..N}, for a monotone f."""
+    """Summands v x with x = sign f(r), r uniform on {low + 1..N}, for a monotone f."""
 
-    def __init__(self, values: RankValues, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
-        self.values, self.first, self.N, self.given = values, low, N, v
-        ends, best = np.r_[N, low], values(np.r_[low + 1, N]).reshape(2, -1)
-        if values.is_step and len(N) * (len(values.jumps) + 1) <= _CELLS:  # a few atoms for each group
-            stop, cells = values.cells(np.array([N.max()]), 1.0)
-            size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
+    skewness = RATIO
+
+    def __init__(self, f: RankValues, sign: int, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
+        self.f, self.sign, self.first, self.N, self.given = f, sign, low, N, v
+        ends = sign * f(np.r_[low + 1, N]).reshape(2, -1)
+        self.falls = bool((ends[0] >= ends[1]).all())
+        self.range = best, worst = ends if self.falls else ends[::-1]
+        if f.is_step and len(N) * (len(f.jumps) + 1) <= _CELLS:  # a few atoms for each group
+            self.stop, cells = f.cells(N.max(keepdims=True), 1.0)
+            size = np.minimum(self.stop[1:], N[:, None]) - np.maximum(self.stop[:-1], low[:, None])
             group, cell = np.nonzero(size > 0)
             starts = np.searchsorted(group, np.arange(len(N)))
             cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
             segment, first = np.arange(len(N)), None
         else:
+            ends = np.r_[N, low]
             if low.any():  # narrow ranges
-                ends = np.r_[ends, np.rint(np.linspace(low.min(), N.max(), _SINGLE)).astype(np.int64)]
-            stop, cells = values.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
-            ends, segment = np.unique(np.searchsorted(stop, N), return_inverse=True)
-            cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(stop, low)
-        super().__init__(cells, starts, (segment.ravel(), v, c, best.max(axis=0), best.min(axis=0)), first, RATIO)
+                ranges = (low, N) if len(N) <= _FEW else (low.min(), N.max())
+                ends = np.r_[ends, np.rint(np.linspace(ranges[0], ranges[1], _SINGLE)).astype(np.int64).ravel()]
+            self.stop, cells = f.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
+            ends, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
+            cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(self.stop, low)
+        cells[1] *= sign
+        self._group(cells, starts, (segment.ravel(), v, c, best, worst), first)
         self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
-        most = int(values.jumps[0]) if values.is_step and len(values.jumps) else 1
-        self.gap = np.where(most < N, v * -np.diff(values(np.array([most, most + 1]))), math.inf)
-        self.share = np.minimum(most, N) / N
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
         if not self.is_listed:
-            x = self.values(np.arange(self.first[group] + 1, self.N[group] + 1))
+            x = self.sign * self.f(np.arange(self.first[group] + 1, self.N[group] + 1))
             return self.v[group] * (self.best[group] - x), np.ones(len(x))
         cells = self.cells_of(group)
         return self.v[group] * (self.best[group] - self.mean[cells]), self.size[cells]
 
     def negated(self) -> Summands:
         """The distribution of -S."""
-        values = copy(self.values)
-        values.sign = -values.sign
-        return RankSummands(values, self.first, self.N, self.given, self.c)
+        return RankSummands(self.f, -self.sign, self.first, self.N, self.given, self.c)
+
+    def narrowed(self, s: float, slack: float) -> tuple[float, float, Summands]:
+        """Leave out cells of ranks that reach s by themselves, and cells that rule it out.
+
+        P(S >= s) is exp(first) + exp(second) P(third >= s).
+        """
+        log_reached, log_open, rest = -math.inf, 0.0, self
+        for turn in range(_ROUNDS):
+            if s > rest.top + slack or s <= rest.bottom + slack:
+                break
+            # positions are ranks counted from the best one; ends of cells are their best and worst values
+            ends = self.sign * self.f(np.r_[rest.stop[:-1] + 1, rest.stop[1:]]).reshape(2, -1)
+            stop, low, high, last = rest.stop, rest.first, rest.N, rest.stop[-1]
+            if not rest.falls:
+                stop, low, high, ends = last - stop[::-1], last - high, last - low, ends[::-1, ::-1]
+            possible, alone = (
+                np.clip(stop[np.searchsorted(-x, (total + slack - s) / self.given - end, side="right")], low, high)
+                for x, end, total in zip(ends, rest.range, (rest.top, rest.bottom), strict=True)
+            )
+            if (possible - alone >= (high - low) * (0.9 if turn and len(low) > _NARROWED else 1.0)).all():
+                break
+            left = float(self.c @ np.log1p(-(alone - low) / (high - low)))
+            log_reached = float(np.logaddexp(log_reached, log_open + log_complement(left)))
+            log_open += float(self.c @ np.log((possible - alone) / (high - low)))
+            if log_open == -math.inf:
+                return log_reached, log_open, self
+            low, high = (alone, possible) if rest.falls else (last - possible, last - alone)
+            rest = RankSummands(self.f, self.sign, low, high, self.given, self.c)
+        if len(self.c) > _NARROWED and rest.top - rest.bottom > 0.5 * (self.top - self.bottom):
+            return -math.inf, 0.0, self
+        return log_reached, log_open, rest
 
     def condensed(self) -> Summands:
         """Near N and near weights as one, if they are many; the caller corrects the first cumulants."""
@@ -311,7 +345,7 @@ class RankSummands(Summands):
         v = np.bincount(weight, self.c * self.given) / np.bincount(weight, self.c)
         N = np.rint(np.bincount(size, self.c) / np.bincount(size, self.c / self.N)).astype(np.int64)
         c: FloatArray = np.bincount(index.ravel(), self.c).astype(np.float64)
-        few = RankSummands(self.values, self.first[first], N[size[first]], v[weight[first]], c)
+        few = RankSummands(self.f, self.sign, self.first[first], N[size[first]], v[weight[first]], c)
         few.moved = float(np.abs(self.given - v[weight]).max()) * spread if self.is_listed else 0.0
         return few
 
@@ -324,33 +358,6 @@ def _binned(x: FloatArray, group: IntArray, most: int) -> IntArray:
         if len(key) <= most + len(np.unique(group)):
             return index.ravel()
         bins, width = np.rint(x / width), 1.5 * width
-
-
-class ListedSummands(Summands):
-    """Summands v x, each x with ascending values and their masses."""
-
-    def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
-        self.lists, self.given = lists, (v, c)
-        most = max(4 * _STEPS, _CELLS // len({id(one) for one in lists}))
-        distinct = {id(one): _cells_of_values(*one, most) for one in lists}
-        cells = [distinct[id(one)] for one in lists]
-        length = np.array([one.shape[1] for one in cells])
-        best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
-        groups = np.arange(len(lists)), v, c, best, worst
-        super().__init__(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups, None, 1.0)
-        self.num_listed = sum(len(x) for x, _ in lists)
-        self.gap = v * np.array([x[-1] - x[-2] if len(x) > 1 else math.inf for x, _ in lists])
-        self.share = np.array([mass[-1] / mass.sum() for _, mass in lists])
-
-    def atoms(self, group: int) -> Atoms:
-        """Values of v (best - x) of a group and their masses."""
-        x, mass = self.lists[group]
-        return self.given[0][group] * (x[-1] - x), mass
-
-    def negated(self) -> Summands:
-        """The distribution of -S."""
-        turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in self.lists}
-        return ListedSummands([turned[id(one)] for one in self.lists], *self.given)
 
 
 def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:
@@ -368,14 +375,21 @@ def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: F
     """Sums of sign v f(r), or of sign v f(r, N)."""
     if f.uses_candidates:
         check_evaluations(f, np.unique(N))
-        functions = {n: RankValues(f.at(n), sign, n) for n in np.unique(N).tolist()}
+        functions = {n: RankValues(f.at(n), n) for n in np.unique(N).tolist()}
     else:
-        shared = RankValues(f, sign, int(N.max()))
+        shared = RankValues(f, int(N.max()))
         if shared.is_monotone:
-            return RankSummands(shared, np.zeros_like(N), N, v, c)
+            return RankSummands(shared, sign, np.zeros_like(N), N, v, c)
         functions = dict.fromkeys(np.unique(N).tolist(), shared)
-    lists = {n: merged(values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
-    return ListedSummands([lists[n] for n in N.tolist()], v, c)
+    lists = {n: merged(sign * values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
+    return Summands([lists[n] for n in N.tolist()], v, c)
+
+
+def log_complement(log_q: float) -> float:
+    """Log(1 - q) from log q."""
+    if log_q >= 0:
+        return -math.inf
+    return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))
 
 
 def merged(x: FloatArray, mass: FloatArray) -> Atoms:

@@ -4,14 +4,12 @@ import math
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.null.tails.distribution import Atoms, ComplexArray, RankSummands, Summands, merged
+from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.null.tails.distribution import Atoms, RankSummands, Summands, log_complement, merged
 
 Bracket = tuple[float, float]  # lower and upper end of log p
 _GOAL = 1e-3  # relative error of p
 _LISTED = 20  # summands whose sums are listed before the series of a lattice is tried
-_FEW = 128  # summands whose ranges are narrowed
-_MOST_NARROWED = 1024  # groups of summands that are narrowed if their sum has half the range then
 _PAIRS = 1 << 20  # sums of two values
 _MOST_TERMS, _WORK = 1 << 14, 5 << 22  # of a series: frequencies, and evaluated cells and groups
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
@@ -36,24 +34,15 @@ def _bracket(sums: Summands, s: float, slack: float) -> Bracket:
         return 0.0, 0.0
     if span:
         s = sums.top - math.floor((sums.top - s + slack) / span) * span
-    if (log_best := sums.log_best(sums.top - s + slack)) is not None:
-        return log_best, log_best
     if s > sums.at_zero[1]:
         return _log_tail(sums, s, slack, span)
     # P(S >= s) = 1 - P(-S > -s) loses no digits
     low, high = _log_tail(sums.negated(), *((span - s, slack) if span else (-s, -slack)), span)
-    low, high = _log_complement(high), _log_complement(low)
+    low, high = log_complement(high), log_complement(low)
     if high - low > _GOAL:
         direct = _log_tail(sums, s, slack, span)
         low, high = max(low, direct[0]), min(high, direct[1])
     return low, high
-
-
-def _log_complement(log_q: float) -> float:
-    """Log(1 - q) from log q."""
-    if log_q >= 0:
-        return -math.inf
-    return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))
 
 
 def common_span(sums: Summands) -> tuple[float | None, float]:
@@ -62,10 +51,9 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     None if it is too fine. Values may be rounded to float32.
     """
     weights, steps = np.unique(sums.v), np.ones(1)
-    if not (isinstance(sums, RankSummands) and sums.values.is_identity):
-        steps = np.unique(
-            np.abs(np.diff(sums.mean) if sums.low is not None else np.delete(np.diff(sums.mean), sums.starts[1:] - 1))
-        )
+    if not (isinstance(sums, RankSummands) and sums.f.is_identity):
+        steps = np.abs(np.diff(sums.mean))
+        steps = np.unique(steps if sums.low is not None else np.delete(steps, sums.starts[1:] - 1))
         steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if sums.is_listed else steps[:0]
     if not 0 < len(steps) * len(weights) <= _MOST_STEPS:
         return None, 0.0
@@ -80,60 +68,9 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     return (float(span), misfit) if a > least and misfit < 1e-6 * span else (None, 0.0)
 
 
-def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float, Summands]:
-    """Leave out ranks that reach s by themselves, and ranks that rule it out.
-
-    P(S >= s) is exp(first) + exp(second) P(third >= s).
-    """
-    values, low, high, v, c = sums.values, sums.first, sums.N, sums.given, sums.c
-    log_reached, log_open = -math.inf, 0.0
-    falls = bool(values(np.array([1]))[0] >= values(high.max(keepdims=True))[0])
-
-    def reaching(limit: FloatArray) -> IntArray:
-        """How many of the best ranks in each range have v f >= limit."""
-        first, last = low.copy(), high.copy()  # the count is in first..last
-        while (first < last).any():
-            middle = np.maximum((first + last + 1) // 2, low + 1)
-            x = v * values(np.where(falls, middle, low + high + 1 - middle))
-            inside = (first < last) & (x >= limit)
-            first, last = np.where(inside, middle, first), np.where((first < last) & ~inside, middle - 1, last)
-        return first - low
-
-    for _ in range(4):
-        before = high - low
-        ends = v * values(np.r_[low + 1, high]).reshape(2, -1)
-        best, worst = ends.max(axis=0), ends.min(axis=0)
-        top, bottom = float(c @ best), float(c @ worst)
-        if s > top + slack:
-            return log_reached, -math.inf, sums
-        if s <= bottom + slack:
-            return float(np.logaddexp(log_reached, log_open)), -math.inf, sums
-        alone = reaching(s - slack - bottom + worst)
-        if len(c) > _FEW:  # fewer distinct ranges, which share cells
-            alone = np.where(alone > 0, np.exp2(np.floor(4 * np.log2(np.maximum(alone, 1))) / 4).astype(np.int64), 0)
-        if (alone > 0.1 * before).any() if len(c) > _FEW and low.any() else alone.any():
-            left = float(c @ np.log1p(-alone / before)) if (alone < before).all() else -math.inf
-            log_reached = float(np.logaddexp(log_reached, log_open + _log_complement(left)))
-            log_open += left
-            if left == -math.inf:
-                return log_reached, -math.inf, sums
-            low, high = (low + alone, high) if falls else (low, high - alone)
-            continue
-        remaining = reaching(best - (top - s) - slack)
-        if (remaining == before).all():
-            break
-        log_open += float(c @ np.log(remaining / before))
-        low, high = (low, low + remaining) if falls else (high - remaining, high)
-    return log_reached, log_open, RankSummands(values, low, high, v, c) if low.any() or (high < sums.N).any() else sums
-
-
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
-    log_reached, log_open, rest = -math.inf, 0.0, sums
-    if isinstance(sums, RankSummands) and sums.low is not None and len(sums.c) <= _MOST_NARROWED:
-        log_reached, log_open, rest = _narrowed(sums, s, slack)
-        if sums.num > _FEW and log_open > -math.inf and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
-            log_reached, log_open, rest = -math.inf, 0.0, sums
+    log_reached, log_open, rest = sums.narrowed(s, slack)
     if log_open == -math.inf or s > rest.top + slack:
         return log_reached, log_reached
     ends = (0.0, 0.0) if s <= rest.bottom + slack else _log_tail_of_all(rest, s, slack, span)
@@ -142,34 +79,26 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
 
 
 def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
-    few = sums.condensed()
-    t = few.saddlepoint(s)
-    near = exact = sums.cumulants(t)
-    if few is not sums and abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
-        t = sums.saddlepoint(s)
-        exact = sums.cumulants(t)
+    t = sums.saddlepoint(s)
+    exact = sums.cumulants(t)
     if not exact[2] > 0:
         return -math.inf, 0.0
-    if few is not sums:
-        near = few.cumulants(t)
-        exact[4] += _beyond_third_order(sums, few, t, exact - near, math.sqrt(exact[2]))
+    few = sums.condensed()
+    moved = exact - few.cumulants(t)
+    # the fourth cumulant, which is not corrected, moves the tilted density in its middle by a fifth of this
+    off = [
+        sums.cumulants(t + u)[0] - few.cumulants(t + u)[0] - moved[:4] @ (1, u, u**2 / 2, u**3 / 6)
+        for u in (-2 / math.sqrt(exact[2]), 2 / math.sqrt(exact[2]))
+        if few is not sums
+    ]
+    exact[4] += max(np.abs(off), default=0.0)
+    if exact[3] > 0.75 * exact[2] ** 1.5:  # nor are the second and third cumulants at most frequencies
+        exact[4] += np.abs(moved[2:4] / exact[2:4]).max()
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
     if span and found is None:
-        found = _by_series(few, s, t, span, exact, exact - near)
+        found = _by_series(few, s, t, span, exact, moved)
     s -= span / 2 if span else slack  # midway between two points of a lattice that is too long
-    return found or _by_series(few, s, t, None, exact, exact - near) or (-math.inf, 0.0)
-
-
-def _beyond_third_order(sums: Summands, few: Summands, t: float, moved: FloatArray, deviation: float) -> float:
-    """Difference of K between all and condensed summands at t +- 2 standard deviations^-1, without its first terms.
-
-    A difference of the fourth cumulant moves the tilted density in its middle by a fifth of this.
-    """
-    off = 0.0
-    for u in (-2 / deviation, 2 / deviation):
-        expected = moved[0] + moved[1] * u + moved[2] * u**2 / 2 + moved[3] * u**3 / 6
-        off = max(off, abs(float(sums.cumulants(t + u)[0] - few.cumulants(t + u)[0] - expected)))
-    return off
+    return found or _by_series(few, s, t, None, exact, moved) or (-math.inf, 0.0)
 
 
 def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
@@ -211,19 +140,15 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
                 if times & 1:
                     halves[side] = convolved(halves[side], power)
                 times >>= 1
-                if times:
-                    power = convolved(power, power)
+                power = convolved(power, power) if times else power
     a, b, longest = sorted((*halves, longest), key=lambda one: len(one[0]))
     if work > _PAIRS or len(a[0]) * len(b[0]) > _PAIRS:
         return None
     d, q = np.add.outer(a[0], b[0]), np.multiply.outer(a[1], b[1])
-    with np.errstate(divide="ignore"):
-        reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
-        places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
-        tail = float(np.exp(np.log(q) + t * (d - short) + reach[places]).sum())
-    if lost > _GOAL * tail:
-        return None
-    if not 0 < tail + lost < math.inf:  # tilted masses underflow
+    reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
+    places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
+    tail = float(np.exp(np.log(q) + t * (d - short) + reach[places]).sum())
+    if lost > _GOAL * tail or not 0 < tail + lost < math.inf:  # tilted masses underflow
         return None
     ends = (log_mass + t * short + (math.log(end) if end > 0 else -math.inf) for end in (tail, tail + lost))
     return next(ends), next(ends)
@@ -265,7 +190,10 @@ def _by_series(
         k = np.arange(len(phi), min(len(phi) + size, number + 1), dtype=np.float64)
         theta: FloatArray = 2 * math.pi / length * k
         logs = sums.log_transform(t, float(theta[0]), 2 * math.pi / length, len(k))
-        phi = np.r_[phi, np.exp(logs + _correction(theta, moved, float(exact[2])) - 1j * theta * s)]
+        # cumulants are of no use at high frequencies, and where the third one exceeds the second
+        damped = theta**2 / (1 + (theta**2 * max(exact[2] / 256, (exact[3] / exact[2] / 3) ** 2)) ** 2)
+        correction = 1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6)
+        phi = np.r_[phi, np.exp(logs + correction - 1j * theta * s)]
         z = t + 2j * math.pi / length * np.arange(len(phi))
         weights = phi * np.where(z.imag == 0, 1, 2) / length
         beyond = np.exp(-z * (high - s + (span or 0.0)))
@@ -291,12 +219,6 @@ def _by_series(
     tiny = 0.1 * _ROUNDING
     log_low, log_high = (math.log(max(end, 1e-300)) for end in (lower - tiny, upper + tiny))
     return scale + log_low - off, scale + log_high + off
-
-
-def _correction(theta: FloatArray, moved: FloatArray, variance: float) -> ComplexArray:
-    """What corrects the first three cumulants of condensed summands, in the logarithm of the Fourier transform."""
-    damped = theta**2 / (1 + (theta**2 * variance / 256) ** 2)  # cumulants are of no use at high frequencies
-    return np.asarray(1j * theta * moved[1] - damped * (moved[2] / 2 + 1j * theta * moved[3] / 6))
 
 
 def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -> bool:
