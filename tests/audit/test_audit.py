@@ -343,7 +343,10 @@ def test_bad_arguments_raise():
         audit(realistic, ties="nice")
     for evaluator, error, message in (
         (3, TypeError, "evaluator must be a function"),
-        (lambda *_: "one", TypeError, r"must return ranks \(B,\), or a dict"),
+        *(
+            (lambda *_, x=x: x, TypeError, r"must return ranks \(B,\), or a dict")
+            for x in ("one", torch.ones(6) + 1j, torch.ones(6) > 0)
+        ),
         (lambda *_: {"loss": 1.0}, ValueError, r"must name metrics.*\['loss'\]"),
         *(
             (lambda *_, x=x: {"mrr": x}, TypeError, "must return a number for each metric, got {'mrr': ")

@@ -188,6 +188,7 @@ BAD = [
     ),
     (lambda _: known_triples(), ValueError, "sources is empty"),
     (lambda d: known_triples(d.training.mapped_triples), TypeError, "sources must be triples factories .*, got Tensor"),
+    (lambda d: known_triples(d, None), TypeError, "sources must be triples factories .*, got NoneType"),
     (lambda d: RankCollectionEvaluator(known=d.training.mapped_triples), TypeError, "sources must be triples fact"),
     (lambda d: RankCollectionEvaluator(filtered=False, known=d), ValueError, "known must be None if filtered is False"),
     (lambda d: sampled(d, num_negatives=15), ValueError, r"must be in \[1, num_entities\] = \[1, 14\], got 15"),
@@ -382,7 +383,14 @@ def test_wrong_known_triples_raise(nations):
     evaluator = RankCollectionEvaluator(known=larger)
     with pytest.raises(ValueError, match="known has 20 entities, but the head scores have 14 columns"):
         loop_of(nations, evaluator, model).evaluate(**QUIET)
+    with pytest.raises(ValueError, match="known has 20 entities, but the head scores have 14 columns"):
+        evaluated(nations, evaluator, **RESTRICTED)
     assert evaluator.collection.table().num_tasks == 0
+
+
+def test_negatives_may_be_lists(nations):
+    ids = IDS.tolist()
+    assert sampled(nations, head_negatives=ids, tail_negatives=ids).negative_samples["tail"].equal(IDS)
 
 
 class WithRelations(Lookup):

@@ -226,6 +226,8 @@ class Battery:
                 raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
         try:
             ranks = torch.as_tensor(result).detach().cpu()
+            if ranks.is_complex() or ranks.dtype == torch.bool:
+                raise TypeError
         except (TypeError, ValueError, RuntimeError) as error:
             form = "ranks (B,), or a dict of metrics such as {'mrr': 0.5}"
             raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error

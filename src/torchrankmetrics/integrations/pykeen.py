@@ -119,9 +119,10 @@ def known_triples(*sources: Source) -> KnownTriples:
     for source in sources:
         if isinstance(source, InductiveDataset):
             parts: Any = source.inductive_inference, source.inductive_validation, source.inductive_testing
+            parts = [part for part in parts if part is not None]
         else:
             parts = source.factory_dict.values() if isinstance(source, Dataset) else [source]
-        factories += [part for part in parts if part is not None]
+        factories += parts
     if wrong := [type(part).__name__ for part in factories if not isinstance(part, CoreTriplesFactory)]:
         raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {wrong[0]}")
     if not factories:
@@ -196,8 +197,9 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
 
     def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
         """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
-        restricted = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments.get("restrict_entities_to")
-        if restricted is not None:
+        given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
+        if (restricted := given.get("restrict_entities_to")) is not None:
+            self._num_entities = given["model"].num_entities
             self._columns_of = {int(entity): column for column, entity in enumerate(restricted)}
         try:
             return cast("RankResults", super().evaluate(*args, **kwargs))
@@ -273,8 +275,9 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
             self._lost[target] = lost.all(0) & self._lost.get(target, torch.tensor(True, device=lost.device))
             # if the target score is NaN, other NaN scores may come from the model
             return lost & ~lost.gather(1, own[:, None])
-        entities, columns = self._known.num_entities, scores.shape[1]
-        if self._columns_of is None and target != LABEL_RELATION and entities > columns:
+        entities = self._known.num_entities
+        columns = scores.shape[1] if self._columns_of is None else self._num_entities
+        if target != LABEL_RELATION and entities > columns:
             raise ValueError(f"known has {entities} entities, but the {target} scores have {columns} columns")
         row, answer = getattr(self._known, f"{target}s")(*split_facts(hrt_batch, target)[0].T).pairs()
         column = self._columns(answer)
@@ -324,13 +327,14 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             if not 0 < number <= most:
                 raise ValueError(f"num_negatives must be in [1, num_entities] = [1, {most}], got {number}")
             negatives = sample_negatives(triples, additional_filter_triples, number, most)
-        for side, ids in negatives.items():
+        given = {side: None if ids is None else as_ids(ids, f"{side}_negatives") for side, ids in negatives.items()}
+        for side, ids in given.items():
             if ids is None or ids.ndim != 2 or len(ids) != len(triples):
                 expected = (
                     f"head_negatives and tail_negatives go together: {side}_negatives must be ({len(triples)}, M)"
                 )
-                raise ValueError(f"{expected}, one row per triple; got {getattr(ids, 'shape', None)}")
-        self.negative_samples = {side: as_ids(ids, f"{side}_negatives") for side, ids in negatives.items()}
+                raise ValueError(f"{expected}, one row per triple; got {None if ids is None else tuple(ids.shape)}")
+        self.negative_samples: Any = given
         self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
 
     def _rank(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
