@@ -55,18 +55,19 @@ def test_any_sharding_has_the_bits_of_one_process_with_a_gather_of_ones_own(
     whole, shards = drawn
     macro = bool(whole)
     everybody: list[torch.Tensor] = []
-    handed: list[torch.Tensor] = []
 
-    def gather(rows: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
-        handed.append(rows)
-        return everybody
+    class Gather(list[torch.Tensor]):  # as a list, not hashable
+        def __call__(self, rows: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
+            self.append(rows)
+            return everybody
 
+    handed = Gather()
     for shard in shards:
         single = collection(storage, names=["mr"])
         with sharding.quiet():
             update(single, *shard)
         everybody.append(single["mr"].rows.as_one(torch.device("cpu")))
-    metrics = collection(storage, macro=macro, dist_sync_fn=gather, distributed_available_fn=lambda: True)
+    metrics = collection(storage, macro=macro, dist_sync_fn=handed, distributed_available_fn=lambda: True)
     with sharding.quiet():
         update(metrics, *shards[-1])
         assert bits(metrics.compute()) == of_one_process(whole, macro=macro)

@@ -96,8 +96,9 @@ class RowBuffer(list[Tensor]):
 
     def gathered(self, gather: Gather, group: Any, device: torch.device) -> "RowBuffer":
         """Return the rows of all processes, gathered once for all members of a RankCollection."""
-        if (gather, group) in self.content:
-            return self.content[gather, group]  # type: ignore[no-any-return]
+        key = id(gather), id(group)
+        if key in self.content:
+            return self.content[key][0]  # type: ignore[no-any-return]
         mine = self.as_one(device)
         if gather is gather_all_tensors:
             from torchrankmetrics.ranking.shards import group_device
@@ -114,7 +115,7 @@ class RowBuffer(list[Tensor]):
         # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets metrics share a buffer
         # only after they have seen data, and a process without data must gather as often as the others.
         if self.collection is not None and not self.collection.is_released:
-            self.content[gather, group] = rows
+            self.content[key] = rows, gather, group  # kept, so that no other object has their id
         return rows
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":

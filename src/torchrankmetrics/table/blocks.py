@@ -25,6 +25,7 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
+_BEHIND_RANKS = slice(PLACES["side_and_flags"], None)
 # the columns after the ranks of a task of which only the side is known
 _UNKNOWN = {side: np.array([[code, ABSENT, ABSENT, ONE, 1, ABSENT, ONE]]).T for side, code in SIDE_CODES.items()}
 
@@ -122,8 +123,10 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
             first = int(wrong.nonzero()[0])
             raise ValueError(f"{text}, got {values[first].item()} for task {first}")
 
-    ids = {"group": group, "sample_id": sample_id, "query": query}
-    per_task = {name: _integers(given, name, ranked) for name, given in ids.items() if given is not None}
+    per_task: dict[str, Tensor] = {}
+    for name, given in (("group", group), ("sample_id", sample_id), ("query", query)):
+        if given is not None:
+            per_task[name] = _integers(given, name, ranked)
     by_row = ranks.rows if query is None else None
     if query is not None:
         names = per_task["query"]
@@ -147,7 +150,7 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     flag_repeats = flag_repeats and sample_id is not None
     if on_cpu:  # NumPy's calls cost a fifth of torch's
         columns = np.empty((WIDTH, ranked.shape[1]), dtype=np.int64)  # in memory by columns, as an analysis reads them
-        columns[PLACES["ranks"]], columns[PLACES["side_and_flags"] :] = ranked.numpy(), _UNKNOWN[side]
+        columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = ranked.numpy(), _UNKNOWN[side]
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()
         block, named = torch.from_numpy(columns.T), columns[PLACES["sample_id"]]

@@ -92,8 +92,8 @@ def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None)
         if few is not sums
     ]
     exact[4] += max(np.abs(off), default=0.0)
-    if exact[3] > 0.75 * exact[2] ** 1.5:  # nor are the second and third cumulants at most frequencies
-        exact[4] += np.abs(moved[2:4] / exact[2:4]).max()
+    # nor are the second and third at high frequencies, which matter if few large summands exceed the rest
+    exact[4] += 3 * np.abs(moved[2:4] / exact[2] ** np.array([1.0, 1.5])).max()
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
     if span and found is None:
         found = _by_series(few, s, t, span, exact, moved)
