@@ -192,15 +192,17 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         if known is not None and not isinstance(known, KnownTriples):
             known = known_triples(*known) if isinstance(known, Sequence) else known_triples(known)
         self._known = known
-        self._columns_of: dict[int, int] | None = None  # columns of some entities; None: all entities are columns
+        self._columns_of: Tensor | None = None  # column of each entity, -1: none; None: all entities are columns
         self.clear()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
         """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
         given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
         if (restricted := given.get("restrict_entities_to")) is not None:
-            self._num_entities = given["model"].num_entities
-            self._columns_of = {int(entity): column for column, entity in enumerate(restricted)}
+            entities, self._num_entities = [int(entity) for entity in restricted], given["model"].num_entities
+            largest = max(*entities, int(given["mapped_triples"].max()), self._num_entities - 1)
+            self._columns_of = torch.full((largest + 1,), -1)
+            self._columns_of[entities] = torch.arange(len(entities))
         try:
             return cast("RankResults", super().evaluate(*args, **kwargs))
         finally:
@@ -263,8 +265,7 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         return rank_scores(scores, own, exclude=exclude, backend=self.backend)
 
     def _columns(self, ids: Tensor) -> Tensor:
-        columns = self._columns_of
-        return ids if columns is None else ids.new_tensor([columns.get(one, -1) for one in ids.tolist()])
+        return ids if self._columns_of is None else self._columns_of.to(ids.device)[ids]
 
     def _exclude(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, mask: Tensor | None) -> Any:
         """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""

@@ -33,8 +33,12 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
-class Content(dict[Any, Any]):
-    """Identity of the rows of a buffer: their ``Analysis``, and the rows of all processes by gather and group."""
+class Content:
+    """Identity of the rows of a buffer, with their analysis and the rows of all processes by gather and group."""
+
+    def __init__(self) -> None:
+        self.analysis: Analysis | None = None
+        self.gathered: list[tuple[Gather, Any, RowBuffer]] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Content":
         return self
@@ -90,15 +94,15 @@ class RowBuffer(list[Tensor]):
     def analysis(self) -> Analysis:
         """Analyze the rows, once for all that refer to the buffer or copied it."""
         content = self.content
-        if Analysis not in content:
-            content[Analysis] = Analysis(list(self))
-        return content[Analysis]  # type: ignore[no-any-return]
+        if content.analysis is None:
+            content.analysis = Analysis(list(self))
+        return content.analysis
 
     def gathered(self, gather: Gather, group: Any, device: torch.device) -> "RowBuffer":
         """Return the rows of all processes, gathered once for all members of a RankCollection."""
-        key = id(gather), id(group)
-        if key in self.content:
-            return self.content[key][0]  # type: ignore[no-any-return]
+        for known_gather, known_group, rows in self.content.gathered:
+            if known_gather is gather and known_group is group:
+                return rows
         mine = self.as_one(device)
         if gather is gather_all_tensors:
             from torchrankmetrics.ranking.shards import group_device
@@ -115,7 +119,7 @@ class RowBuffer(list[Tensor]):
         # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets metrics share a buffer
         # only after they have seen data, and a process without data must gather as often as the others.
         if self.collection is not None and not self.collection.is_released:
-            self.content[key] = rows, gather, group  # kept, so that no other object has their id
+            self.content.gathered.append((gather, group, rows))
         return rows
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":

@@ -83,17 +83,15 @@ def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None)
     exact = sums.cumulants(t)
     if not exact[2] > 0:
         return -math.inf, 0.0
-    few = sums.condensed()
-    moved = exact - few.cumulants(t)
-    # the fourth cumulant, which is not corrected, moves the tilted density in its middle by a fifth of this
-    off = [
-        sums.cumulants(t + u)[0] - few.cumulants(t + u)[0] - moved[:4] @ (1, u, u**2 / 2, u**3 / 6)
-        for u in (-2 / math.sqrt(exact[2]), 2 / math.sqrt(exact[2]))
-        if few is not sums
-    ]
-    exact[4] += max(np.abs(off), default=0.0)
-    # nor are the second and third at high frequencies, which matter if few large summands exceed the rest
-    exact[4] += 3 * np.abs(moved[2:4] / exact[2] ** np.array([1.0, 1.5])).max()
+    few, moved, deviation = sums.condensed(), np.zeros(5), math.sqrt(exact[2])
+    if few is not sums:
+        moved = exact - few.cumulants(t)
+        # the fourth cumulant, which is not corrected, moves the tilted density in its middle by a fifth of this
+        ends = [(sums.cumulants(t + u) - few.cumulants(t + u))[0] for u in (-2 / deviation, 2 / deviation)]
+        expected = [moved[:4] @ (1, u, u**2 / 2, u**3 / 6) for u in (-2 / deviation, 2 / deviation)]
+        exact[4] += np.abs(np.subtract(ends, expected)).max()
+        # nor are the second and third at high frequencies, which matter if few large summands exceed the rest
+        exact[4] += 3 * max(abs(moved[2]) / deviation**2, abs(moved[3]) / deviation**3)
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
     if span and found is None:
         found = _by_series(few, s, t, span, exact, moved)
