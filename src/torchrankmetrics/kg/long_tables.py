@@ -11,8 +11,8 @@ from torchrankmetrics.kg.loop import as_scores
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import trusted
 from torchrankmetrics.ranking.scores import rank_listed
+from torchrankmetrics.table.arrays import of_text
 from torchrankmetrics.table.columns import SIDE_CODES, Columns, check_side_codes
-from torchrankmetrics.table.files import of_text
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice, check_int
 

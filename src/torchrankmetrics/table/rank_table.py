@@ -123,13 +123,13 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        from torchrankmetrics.table.files import from_arrays
+        from torchrankmetrics.table.arrays import from_arrays
 
         return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the columns as arrays (rows,) by name, as ``from_numpy`` takes them, without default values."""
-        from torchrankmetrics.table.files import to_arrays
+        from torchrankmetrics.table.arrays import to_arrays
 
         return to_arrays(self.rows)
 
@@ -141,7 +141,7 @@ class RankTable(HasRows):
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other columns of
                 ``from_numpy``; more columns are ignored with a warning.
         """
-        from torchrankmetrics.table.files import from_columns
+        from torchrankmetrics.table.arrays import from_columns
 
         if not hasattr(frame, "columns") or not hasattr(frame, "items"):
             raise TypeError(f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict")
