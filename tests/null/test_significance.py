@@ -1,4 +1,4 @@
-"""p-values against enumeration, exact integer laws and a second, independent way for large sets."""
+"""p-values against enumeration, exact distributions of integers and a second, independent way for large sets."""
 
 import itertools
 import math
@@ -98,7 +98,7 @@ def test_hits_by_poisson_binomial(N, k):
 
 
 def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
-    # the law of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
+    # the distribution of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
     N, n, size, span = 40943, 6268, 1 << 20, 64.0
     x = size / span / np.arange(1, N + 1)
     left = np.floor(x).astype(int)
@@ -117,7 +117,7 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
 
 @pytest.mark.parametrize("z", [1.0, 3.0, 5.0])
 def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
-    # many distinct N are condensed; up to second order in 1/N, the law of 1/r is that for their harmonic mean
+    # many distinct N are condensed; up to second order in 1/N, the distribution of 1/r is that for their harmonic mean
     N, size, span = np.random.default_rng(0).integers(500_000, 10**6, (2, 1000)), 1 << 21, 16.0
     spectrum, mean, variance = 1.0, 0.0, 0.0
     for weight, counts in zip((1, 2), N, strict=True):

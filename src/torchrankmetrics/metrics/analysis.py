@@ -169,7 +169,7 @@ class Analysis:
             rows = rows[np.argsort(Columns(rows).group, kind="stable")]
             return np.split(rows, np.searchsorted(Columns(rows).group, ids[1:]))
 
-        # without rows there is no group, but one empty part
+        # without rows: no group, but one empty part
         for group, rows, table_rows in zip(ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False):
             part = Analysis.__new__(Analysis)
             part.rows, part.table_rows = rows, table_rows  # rows of queries are merged once, not in every group

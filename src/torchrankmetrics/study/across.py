@@ -187,7 +187,7 @@ def ranking(table: StudyTable) -> Ranking:
 
 
 class DatasetDifference(NamedTuple):
-    """Difference a - b on a dataset; ``p_adjusted``: one family over the datasets."""
+    """Difference a - b on a dataset; ``freedom``: degrees of freedom; ``p_adjusted``: one family over the datasets."""
 
     dataset: str
     difference: float

@@ -34,7 +34,7 @@ Preds = Tensor | Array | Ranks | HasRows
 
 
 class TaskFacts(NamedTuple):
-    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given, or as the ranks say."""
+    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given, or as in the ranks."""
 
     side: TaskSide | None = None
     group: Integers | None = None
