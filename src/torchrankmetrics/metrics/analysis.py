@@ -208,7 +208,7 @@ class Analysis:
 
     def warn_of_input(self) -> None:
         """Warn once if the ranks show an inverted mask, or distances in place of scores."""
-        candidates = Columns(self.rows).num_candidates
+        candidates = Columns(self.table_rows).num_candidates
         if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
             if "undefined" not in self._warned:  # which names the same cause
                 self.warn_once(
@@ -222,7 +222,7 @@ class Analysis:
     @cached_property
     def reversal(self) -> str:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
-        found = far_below_chance(self.rows)
+        found = far_below_chance(self.table_rows)
         return found and f"{found}: {_REVERSED}"
 
 

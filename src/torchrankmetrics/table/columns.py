@@ -229,7 +229,9 @@ def _pack(columns: Sequence[Rows]) -> Rows | None:
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         if math.prod(sizes) <= _LARGEST:
             break
-        distinct, columns[i] = np.unique(columns[i], return_inverse=True)
+        runs = changes(columns[i])  # rows of a query follow each other in an update
+        distinct, index = np.unique(columns[i][runs], return_inverse=True)
+        columns[i] = index[np.cumsum(runs) - 1]
         lows[i], sizes[i] = 0, len(distinct)
     if math.prod(sizes) > _LARGEST:
         return None
@@ -300,7 +302,8 @@ def num_copies(rows: Rows, starts: Rows) -> Rows:
         copies[found & (copies == 0)] = divisor[found & (copies == 0)]
 
     divide(common)
-    divide(np.ones_like(common))
+    if not copies.all():
+        divide(np.ones_like(common))
     for number in np.unique(common[copies == 0]).tolist():
         small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
         for divisor in [*small, *(number // divisor for divisor in small)]:

@@ -64,7 +64,11 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     found = QuerySample(starts, own.optimistic, own.pessimistic, ones, *facts, gains(own.rows))
     if not alone.all():
         index = np.flatnonzero(~alone)
-        several = _several(rows.T.take(index, axis=1).T, index, None if partition is None else partition[index])
+        several = _several(
+            rows.T.take(index, axis=1).T if alone.any() else rows,
+            index,
+            None if partition is None else partition[index],
+        )
         starts = np.append(starts, starts[-1] + several.starts[1:])
         names = [field.name for field in fields(QuerySample)[1:]]
         found = QuerySample(starts, *(np.concatenate([getattr(found, name), getattr(several, name)]) for name in names))
@@ -75,7 +79,8 @@ def check_queries(block: Tensor) -> None:
     """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
     columns = Columns(block)
     if block.is_cpu and (columns.query != ABSENT).any() and (columns.num_candidates != fault.UNKNOWN).all():
-        rows = block[columns.weight_bits != 0].numpy()
+        weighed = columns.weight_bits != 0
+        rows = (block if weighed.all() else block[weighed]).numpy()
         if (columns.sample_id != ABSENT).any():  # repeats
             rows = canonical_rows(rows)[0]
         queries_of(rows)
@@ -134,7 +139,7 @@ def _counts(
     """Number of equal queries of each name, and of the answers of each row; rows of a query must agree."""
     copies, unnamed = np.ones(len(starts), dtype=np.int64), columns.query[starts] < 0
     if unnamed.any():
-        inside = unnamed[of]
+        inside = slice(None) if unnamed.all() else unnamed[of]
         copies[unnamed] = num_copies(columns.rows[inside], np.flatnonzero(changes(of[inside])))
         check(
             copies == 0,
