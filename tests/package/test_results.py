@@ -2,15 +2,18 @@
 
 import json
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from scripts import ROOT, load_script
+from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
 from torchrankmetrics.null import ExactExpectation
+from torchrankmetrics.study import RankStudy
 
 calibration = load_script(ROOT / "benchmarks" / "calibration.py")
 RESULTS = json.loads(calibration.RESULTS.read_text())
@@ -78,3 +81,14 @@ def test_averages_over_graphs_are_those_of_the_rows(foundation: Any) -> None:
         assert row["mean"] == pytest.approx(np.mean(mine), rel=1e-12)
         half = 2.03451530 * np.std(mine, ddof=1) / np.sqrt(34)  # Student's t, 33 degrees of freedom, 97.5%
         assert (row["low"], row["high"]) == pytest.approx((row["mean"] - half, row["mean"] + half), rel=1e-6)
+
+
+def test_tables_give_a_row_each(foundation: Any, tmp_path: Path) -> None:
+    for checkpoint in ("4g", "3g"):
+        ranks = Ranks(np.arange(1, 5), None, 20)
+        sides = [RankTable.from_ranks(ranks, side=side, sample_id=np.arange(4)) for side in ("head", "tail")]
+        RankTable.concatenate(sides).save(tmp_path / f"small.{checkpoint}.npz")
+    rows = foundation.values(RankStudy.open(tmp_path / "{dataset}.{model}.npz"))
+    assert [(row["graph"], row["checkpoint"], row["tasks"]) for row in rows] == [("small", "3g", 8), ("small", "4g", 8)]
+    assert {round(row["mrr"], 6) for row in rows} == {round(25 / 48, 6)}
+    assert rows[0].keys() == GRAPHS[0].keys()
