@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts import ROOT, load_script
+from scripts import ROOT, fork_script, load_script
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
@@ -92,3 +92,7 @@ def test_tables_give_a_row_each(foundation: Any, tmp_path: Path) -> None:
     assert [(row["graph"], row["checkpoint"], row["tasks"]) for row in rows] == [("small", "3g", 8), ("small", "4g", 8)]
     assert {round(row["mrr"], 6) for row in rows} == {round(25 / 48, 6)}
     assert rows[0].keys() == GRAPHS[0].keys()
+
+
+def test_one_command_compares_with_other_libraries() -> None:
+    assert "--full" in fork_script("-m", "benchmarks", "--help")
