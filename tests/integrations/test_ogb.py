@@ -103,6 +103,12 @@ def test_evaluate_takes_the_dict_in_every_form():
     assert evaluate(mixed, metrics=["mr"]) == {"mr": 2.5}
 
 
+@pytest.mark.parametrize("name", ["ogbl-ddi", "ogbl-vessel"])
+def test_negatives_of_each_positive_are_not_those_of_ogb(name):
+    with pytest.warns(RankMetricWarning, match=r"y_pred_neg is \(B, M\).* pass y_pred_neg \(M,\)"):
+        Evaluator(name).eval(problem(shared=False))
+
+
 P, N = torch.zeros(2), torch.zeros(2, 3)
 BOTH = {"y_pred_pos": P, "y_pred_neg": N}
 BAD = [

@@ -72,6 +72,17 @@ def test_a_subclass_scores_single_triples(triples):
     assert bool((table.ranks.optimistic[triples[:, 2] == 0] == 1).all())
 
 
+def test_a_model_without_embeddings_scores_single_triples(triples):
+    class Distance(torch.nn.Module):
+        num_nodes = 9
+
+        def forward(self, head_index, rel_type, tail_index):
+            return -(tail_index - 4.0).abs()
+
+    table = rank_triples(Distance(), triples, progress=False).select(side="tail")
+    assert torch.equal(table.ranks.optimistic == 1, triples[:, 2] == 4)
+
+
 def data_of(triples, **more):
     return Data(edge_index=triples[:, [0, 2]].T, edge_type=triples[:, 1], **more)
 
@@ -141,8 +152,15 @@ def test_one_edge_a_source_has_the_numbers_of_pyg(k):
         assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
 
 
+TASKS, SMALL = torch.tensor([[0, 0, 9]]), DistMult(9, 2, hidden_channels=4)
 TOP, EDGES, P = torch.tensor([[0, 1]]), torch.tensor([[0], [1]]), torch.ones(2)
 BAD = {
+    "no model": (
+        lambda: rank_triples(torch.nn.Linear(2, 2), TASKS),
+        TypeError,
+        "model must be a KGEModel.* got Linear",
+    ),
+    "few nodes": (lambda: rank_triples(SMALL, TASKS), IndexError, "nodes in \\[0, 9\\), those of model; got 9"),
     "no source": (lambda: known_triples(), ValueError, "sources is empty"),
     "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
     "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),
