@@ -35,9 +35,7 @@ def adjust(
     0 is random ranking and 1 the optimum; low and high are the ends of the interval that the rounding leaves.
 
     For example
-
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
-
     `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side tail`
     """
     from torchrankmetrics.datasets import candidate_counts, dataset_facts
@@ -81,9 +79,7 @@ def datasets(
     Each split is filtered by itself and the splits before it (column known).
 
     For example
-
     `torchrankmetrics datasets`
-
     `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test --side both,head,tail`
     """
     from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
@@ -121,7 +117,6 @@ def metrics(form: Form = None, output: Output = None) -> int:
     """List the metrics of ranking tasks and of queries, with their views and synonyms.
 
     For example
-
     `torchrankmetrics metrics`
     """
     # the file that docs/metric_names.py writes: the registry imports torch
