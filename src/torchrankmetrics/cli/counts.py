@@ -90,15 +90,12 @@ def datasets(
         from torchrankmetrics.metrics.registry import base_definition
         from torchrankmetrics.null import ExactExpectation
 
-        definitions, columns = (
-            list(map(base_definition, split_list(metrics, "--metric"))),
-            ("metric", "mean", "variance"),
-        )
+        columns, definitions = ("metric", "mean", "variance"), [*map(base_definition, split_list(metrics, "--metric"))]
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
     options = (("--split", split, Split), ("--side", side, Side), ("--entities", entities, Entities))
-    parts = list(product(*(split_list(text, option, get_args(kind)) for option, text, kind in options)))
+    parts = [split_list(text, option, get_args(kind)) for option, text, kind in options]
     rows: list[tuple[Cell, ...]] = []
-    for facts, (one_split, one_side, kind) in product(map(dataset_facts, names or dataset_names()), parts):
+    for facts, one_split, one_side, kind in product(map(dataset_facts, names or dataset_names()), *parts):
         if one_split not in facts.num_triples and not names:
             continue
         counts = candidate_counts(facts.name, one_split, None if one_side == "both" else one_side, kind)
