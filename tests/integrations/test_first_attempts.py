@@ -15,7 +15,6 @@ from torchrankmetrics import (
     evaluate,
     rank_embeddings,
     rank_scores,
-    rank_triples,
 )
 from torchrankmetrics.integrations.pyg import ranks_of_predictions
 from torchrankmetrics.integrations.trec import evaluate_run, rank_run
@@ -75,10 +74,6 @@ ATTEMPTS = {
     "distance": (lambda: rank_embeddings(POINTS, POINTS, PAIRS[:, 0], distance="l2"), "did you mean 'similarity'"),
     "metrics": (lambda: compare(A, B, metrics=["mrr"]), r"compare\(\).*'metrics'; did you mean 'metric'"),
     "metric": (lambda: evaluate(A, metric="mrr"), r"evaluate\(\).*'metric'; did you mean 'metrics'"),
-    "batchsize": (
-        lambda: rank_triples(lambda h, r: SCORES[h], None, [[0, 0, 1]], None, batchsize=1),
-        r"rank_triples\(\).*'batchsize'; did you mean 'batch_size'",
-    ),
     "no model": (lambda: compare(object(), [2, 2, 4]), "a must be .*"),
     "permutations": (lambda: compare(A, B, permutations="many"), "^permutations must be an int"),  # the call fits
 }

@@ -2,7 +2,6 @@
 
 import json
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,14 +82,13 @@ def test_averages_over_graphs_are_those_of_the_rows(foundation: Any) -> None:
         assert (row["low"], row["high"]) == pytest.approx((row["mean"] - half, row["mean"] + half), rel=1e-6)
 
 
-def test_tables_give_a_row_each(foundation: Any, tmp_path: Path) -> None:
-    for checkpoint in ("4g", "3g"):
-        ranks = Ranks(np.arange(1, 5), None, 20)
-        sides = [RankTable.from_ranks(ranks, side=side, sample_id=np.arange(4)) for side in ("head", "tail")]
-        RankTable.concatenate(sides).save(tmp_path / f"small.{checkpoint}.npz")
-    rows = foundation.values(RankStudy.open(tmp_path / "{dataset}.{model}.npz"))
+def test_tables_give_a_row_each(foundation: Any) -> None:
+    study, sides = RankStudy(), ("head", "tail")
+    tables = [RankTable.from_ranks(Ranks(np.arange(1, 5), None, 20), side=side) for side in sides]
+    for checkpoint in ("3g", "4g"):
+        study.add(RankTable.concatenate(tables), model=checkpoint, dataset="small")
+    rows = foundation.values(study)
     assert [(row["graph"], row["checkpoint"], row["tasks"]) for row in rows] == [("small", "3g", 8), ("small", "4g", 8)]
-    assert {round(row["mrr"], 6) for row in rows} == {round(25 / 48, 6)}
     assert rows[0].keys() == GRAPHS[0].keys()
 
 
