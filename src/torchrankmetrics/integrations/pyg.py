@@ -58,7 +58,7 @@ def rank_triples(
     tasks = _as_source(triples, "triples")
     if len(tasks) and int(tasks[:, ::2].max()) >= model.num_nodes:
         number = model.num_nodes
-        raise IndexError(f"triples must hold nodes in [0, {number}), those of model; got {int(tasks[:, ::2].max())}")
+        raise IndexError(f"triples must hold nodes of the model, in [0, {number}); got {int(tasks[:, ::2].max())}")
     tasks = tasks if parameter is None else tasks.to(parameter.device)
     options: Any = {"higher_is_better": higher_is_better, "candidates": candidates, "batch_size": batch_size}
     options |= {"backend": backend, "progress": progress}
