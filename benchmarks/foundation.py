@@ -277,11 +277,9 @@ def beside(path: Path, part: str) -> Path:
 
 def values(study: RankStudy) -> list[dict[str, Any]]:
     """An object per table."""
-    return [
-        row_of(study.dataset(graph).models[checkpoint][0].table, graph, checkpoint)
-        for graph in study.datasets
-        for checkpoint in study.dataset(graph).models
-    ]
+    order = study.datasets.index, study.models.index
+    runs = sorted(study.runs.values(), key=lambda run: (order[0](run.dataset), order[1](run.model)))
+    return [row_of(run.load(), run.dataset, run.model) for run in runs]
 
 
 def row_of(table: RankTable, graph: str, checkpoint: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ BAD = [
     (["report", "none.npz"], "none.npz: No such file"),
     (["report", "empty.npz"], "empty.npz is not a whole RankTable file"),
     (["report", "void"], "void is a directory without files of ranks"),
+    (["report", "parts"], "read partitions (name=value) with RankTable.from_pandas"),
     (["report", "a.npz", "--max-bytes", "5000"], "error: a.npz is not loaded: it would take"),
     (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
@@ -67,6 +68,8 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsy
     Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
     Path("run.json").write_text('{"q1": {"d1": 2, "d3": 1}, "q2": {"d4": 1}}')
     Path("void").mkdir()
+    Path("parts", "lang=en").mkdir(parents=True)
+    Path("parts", "lang=en", "0.parquet").touch()
     Path("models").mkdir()
     for name in ("a.npz", "b.npz"):
         shutil.copy(name, "models")

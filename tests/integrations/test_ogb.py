@@ -99,6 +99,8 @@ def test_evaluate_takes_the_dict_in_every_form():
     padding = torch.tensor([[False, True], [False, False]])
     assert evaluate(padded, metrics=["mr"], exclude=padding) == {"mr": 2.0}
     assert evaluate({**padded, "exclude": padding}, metrics=["mr"]) == {"mr": 2.0}
+    with pytest.warns(RankMetricWarning, match=r"y_pred_neg is \(B, M\).* pass y_pred_neg \(M,\)"):
+        Evaluator("ogbl-ddi").eval(padded)
     mixed = {"y_pred_pos": np.array([0.5]), "y_pred_neg": torch.tensor([0.9, 0.5])}  # float64 and float32
     assert evaluate(mixed, metrics=["mr"]) == {"mr": 2.5}
 

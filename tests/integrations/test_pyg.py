@@ -62,14 +62,21 @@ def test_ranks_by_embeddings_are_those_of_single_triples(triples, kind, p_norm):
     assert torch.equal(table.ranks.optimistic, table.ranks.pessimistic)
 
 
-def test_a_subclass_scores_single_triples(triples):
+def test_other_models_score_single_triples(triples):
     class Shifted(DistMult):
         def forward(self, head_index, rel_type, tail_index):
             return super().forward(head_index, rel_type, tail_index) + (tail_index == 0) * 1e6
 
+    class WithoutEmbeddings(torch.nn.Module):
+        num_nodes = 9
+
+        def forward(self, head_index, rel_type, tail_index):
+            return -tail_index
+
     torch.manual_seed(3)
-    table = rank_triples(Shifted(9, 2, hidden_channels=8), triples, progress=False).select(side="tail")
-    assert bool((table.ranks.optimistic[triples[:, 2] == 0] == 1).all())
+    for model in (Shifted(9, 2, hidden_channels=8), WithoutEmbeddings()):
+        table = rank_triples(model, triples, progress=False).select(side="tail")
+        assert bool((table.ranks.optimistic[triples[:, 2] == 0] == 1).all())
 
 
 def data_of(triples, **more):
@@ -141,8 +148,15 @@ def test_one_edge_a_source_has_the_numbers_of_pyg(k):
         assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
 
 
+TASKS, SMALL = torch.tensor([[0, 0, 9]]), DistMult(9, 2, hidden_channels=4)
 TOP, EDGES, P = torch.tensor([[0, 1]]), torch.tensor([[0], [1]]), torch.ones(2)
 BAD = {
+    "no model": (
+        lambda: rank_triples(torch.nn.Linear(2, 2), TASKS),
+        TypeError,
+        "model must be a KGEModel.* got Linear",
+    ),
+    "few nodes": (lambda: rank_triples(SMALL, TASKS), IndexError, "nodes of the model, in \\[0, 9\\); got 9"),
     "no source": (lambda: known_triples(), ValueError, "sources is empty"),
     "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
     "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),

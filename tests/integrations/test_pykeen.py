@@ -237,6 +237,8 @@ def test_sampled_evaluation_has_the_values_of_pykeen(nations):
     assert table.compact().rows.equal(result.table.rows)
     assert result.table.to_numpy()["sampled"].all()
     assert "sampled" in str(result.table.summary())
+    lists = {side: ids.tolist() for side, ids in negatives.items()}
+    assert sampled(nations, **lists).negative_samples["tail"].equal(negatives["tail_negatives"])
 
 
 def one_candidate(evaluator):
@@ -386,11 +388,6 @@ def test_wrong_known_triples_raise(nations):
     with pytest.raises(ValueError, match="known has 20 entities, but the head scores have 14 columns"):
         evaluated(nations, evaluator, **RESTRICTED)
     assert evaluator.collection.table().num_tasks == 0
-
-
-def test_negatives_may_be_lists(nations):
-    ids = IDS.tolist()
-    assert sampled(nations, head_negatives=ids, tail_negatives=ids).negative_samples["tail"].equal(IDS)
 
 
 class WithRelations(Lookup):

@@ -131,6 +131,7 @@ TYPES = [
     (lambda: aligned(left=ZEROS(9, D).long()), "queries and candidates must share a floating dtype"),
     (lambda: long(true=[0, 0, 2, 1, 0]), "true must hold booleans, or 0 and 1; got int64"),
     (lambda: long(score=[1j] * 5), "score must hold real numbers"),
+    (lambda: triples(SCORES, batchsize=1), r"rank_triples\(\) .*'batchsize'; did you mean 'batch_size'"),
     (lambda: rank_long_table([1, 2]), r"table must have named columns .*, got list"),
 ]
 BAD = [(call, error, text) for error, cases in ((ValueError, VALUES), (IndexError, INDICES), (TypeError, TYPES))

@@ -25,6 +25,7 @@ from torchrankmetrics.kg import RELATION_CATEGORIES, KnownAnswers, relation_cate
 
 HEADER = 4096
 IDS = st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5))
+LISTS = st.lists(IDS, max_size=25)
 TRIPLES = torch.tensor([[0, 0, 1], [0, 0, 3], [2, 1, 0], [0, 0, 1], [4, 1, 3], [4, 0, 3]])
 
 
@@ -32,6 +33,10 @@ TRIPLES = torch.tensor([[0, 0, 1], [0, 0, 3], [2, 1, 0], [0, 0, 1], [4, 1, 3], [
 def path(tmp_path):
     KnownTriples(TRIPLES, num_entities=7).save(tmp_path / "known.bin")
     return tmp_path / "known.bin"
+
+
+def as_tensor(triples):
+    return torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
 
 
 def same(one, two):
@@ -49,14 +54,14 @@ def same(one, two):
 )
 def test_a_saved_index_has_the_same_look_ups(tmp_path_factory, parts, num_entities, relations, requested):
     folder = tmp_path_factory.mktemp("known")
-    parts = [torch.tensor(part, dtype=torch.int64).reshape(-1, 3) for part in parts]
+    parts = [*map(as_tensor, parts)]
     known = KnownTriples(*parts, num_entities=num_entities)
     known.save(folder / "saved.bin", relations=relations)
     saved = KnownTriples.open(folder / "saved.bin")
     saved.verify()
     assert saved.num_entities == known.num_entities
     first, second = torch.tensor(requested, dtype=torch.int64).reshape(-1, 2).T
-    triples = torch.cat([torch.empty(0, 3, dtype=torch.int64), *parts])
+    triples = torch.cat([as_tensor([]), *parts])
     for opened in (saved, copy.deepcopy(saved)):  # through a pickle
         for side in ("tails", "heads", "relations"):
             assert same(getattr(opened, side)(first, second), getattr(known, side)(first, second))
@@ -221,13 +226,6 @@ def test_a_file_that_cannot_be_mapped_raises_and_stays(tmp_path):
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     with pytest.raises(FileNotFoundError):
         KnownTriples.open(tmp_path / "missing")
-
-
-LISTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=25)
-
-
-def as_tensor(triples):
-    return torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
 
 
 def rows_of(exclusion):

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts import ROOT, load_script
+from scripts import ROOT, fork_script, load_script
+from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
 from torchrankmetrics.null import ExactExpectation
+from torchrankmetrics.study import RankStudy
 
 calibration = load_script(ROOT / "benchmarks" / "calibration.py")
 RESULTS = json.loads(calibration.RESULTS.read_text())
@@ -78,3 +80,17 @@ def test_averages_over_graphs_are_those_of_the_rows(foundation: Any) -> None:
         assert row["mean"] == pytest.approx(np.mean(mine), rel=1e-12)
         half = 2.03451530 * np.std(mine, ddof=1) / np.sqrt(34)  # Student's t, 33 degrees of freedom, 97.5%
         assert (row["low"], row["high"]) == pytest.approx((row["mean"] - half, row["mean"] + half), rel=1e-6)
+
+
+def test_tables_give_a_row_each(foundation: Any) -> None:
+    study, sides = RankStudy(), ("head", "tail")
+    tables = [RankTable.from_ranks(Ranks(np.arange(1, 5), None, 20), side=side) for side in sides]
+    for checkpoint in ("3g", "4g"):
+        study.add(RankTable.concatenate(tables), model=checkpoint, dataset="small")
+    rows = foundation.values(study)
+    assert [(row["graph"], row["checkpoint"], row["tasks"]) for row in rows] == [("small", "3g", 8), ("small", "4g", 8)]
+    assert rows[0].keys() == GRAPHS[0].keys()
+
+
+def test_one_command_compares_with_other_libraries() -> None:
+    assert "--full" in fork_script("-m", "benchmarks", "--help")

@@ -53,17 +53,16 @@ class Case:
         return text + f", exclude columns {columns}" * bool(columns)
 
 
-def one(
-    scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, *, dtype: torch.dtype = torch.float32
-) -> Case:
+def one(scores: Sequence[float], target: int, exclude: Sequence[int] | None = None) -> Case:
     """One ranking task; ``exclude`` lists columns."""
     mask = None if exclude is None else torch.tensor([[column in exclude for column in range(len(scores))]])
-    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask)
+    return Case(torch.tensor([scores], dtype=torch.float32), torch.tensor([target]), mask)
 
 
 def tasks(*rows: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> list[Case]:
     """One case per target of each row: (scores, targets), or (scores, targets, excluded columns)."""
-    return [one(scores, target, *out, dtype=dtype) for scores, targets, *out in rows for target in targets]
+    cases = [one(scores, target, *out) for scores, targets, *out in rows for target in targets]
+    return [replace(case, scores=case.scores.to(dtype)) for case in cases]
 
 
 def stack(*cases: Case) -> Case:
@@ -97,14 +96,11 @@ def largest() -> Case:
 
 
 def _filter() -> list[Case]:
-    small = tasks(([0.5, 0.9, 0.1], [0], [1]), ([0.5, 0.9, 0.7], [0], [1]))
-    small += tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], []))
+    cases = tasks(([0.5, 0.9, 0.1], [0], [1]), ([0.5, 0.9, 0.7], [0], [1]))
+    cases += tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], []))
     wide = ranked([2], 40)
-    excluded = {"best": wide.scores == wide.scores.max(), "worst": torch.arange(40)[None] == 0}
-    return [
-        *small,
-        *(replace(wide, exclude=mask, note=f"the {name} of all excluded") for name, mask in excluded.items()),
-    ]
+    masks = {"best": wide.scores == wide.scores.max(), "worst": torch.arange(40)[None] == 0}
+    return cases + [replace(wide, exclude=mask, note=f"the {name} of all excluded") for name, mask in masks.items()]
 
 
 def _ties() -> list[Case]:

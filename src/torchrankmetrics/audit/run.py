@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -23,7 +23,7 @@ CHECKS = tuple(DESCRIPTIONS)
 MAX_CANDIDATES = 1 << 25
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Results = dict[str, float]  # metrics by key; ranks by "rank", or "rank[row]" in a batch
-Fault = tuple[str, float | str | None, float | str | None]  # quantity, value of the evaluator, right value
+Fault = tuple[str, float | str, float | str]  # quantity, value of the evaluator, right value
 Status = Literal["failed", "error", "passed", "skipped"]  # of several cases the first of these
 
 
@@ -131,8 +131,9 @@ def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int 
     run = Battery(evaluator, None if ties is None else check_choice("ties", ties, RANK_TYPES), max_candidates)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        findings = run.findings()
-    return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
+        run.run()
+    name = str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__))
+    return Report(name, tuple(run.rules), tuple(run.found[check] for check in CHECKS))
 
 
 def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candidates: int = MAX_CANDIDATES) -> None:
@@ -153,11 +154,11 @@ def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candi
 
 
 class OutcomeError(Exception):
-    """The end of a check: a wrong result, an exception of the evaluator, or nothing to compare."""
+    """The end of a check: a wrong result, an exception of the evaluator, or nothing to compare; fields of a finding."""
 
-    def __init__(self, status: Status, message: str = "", fault: Fault = ("", None, None)) -> None:
-        super().__init__(message)
-        self.status, self.fault = status, fault
+    def __init__(self, status: Status, **fields: Any) -> None:
+        super().__init__(status)
+        self.status, self.fields = status, fields
 
 
 class Battery:
@@ -171,35 +172,31 @@ class Battery:
         self.check = ""  # that is run
         self.found: dict[str, Finding] = {}
 
-    def findings(self) -> tuple[Finding, ...]:
+    def run(self) -> None:
         """Run all checks; if a basic check fails, the later ones are skipped."""
+        self._put("scores_unmodified", OutcomeError("passed"))
         reason = self._basic()
-        for name in DESCRIPTIONS:
-            if name in self.found:
-                continue
-            if name == "scores_unmodified":
-                self._put(name, OutcomeError("passed"))
-            elif reason:
-                self._put(name, OutcomeError("skipped", f"not run: {reason}"))
+        for name in [name for name in CHECKS if name not in self.found]:
+            if reason:
+                self._put(name, OutcomeError("skipped", message=f"not run: {reason}"))
             elif name == "ties":
                 self._ties()
             else:
-                more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
-                self._compare(name, [*CASES[name], *more])
-        return tuple(self.found[name] for name in DESCRIPTIONS)
+                self._compare(name)
 
     def _basic(self) -> str:
         """Run the checks without anything odd; return the reason for which no other can be run."""
         try:
-            self._order(self._results(ORDINARY, is_first=True))
+            first = self._results(ORDINARY, is_first=True)
         except OutcomeError as outcome:
             self._put("plain_ranks", outcome, ORDINARY)
             return "no result for ranking tasks without ties or filter"
+        self._order(first)
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"
         if not self._values():
             return "no metric follows its definition"
-        self._compare("plain_ranks", [ORDINARY])
+        self._compare("plain_ranks")
         return "the ranks without ties or filter are wrong" if self.found["plain_ranks"].is_failure else ""
 
     def _results(self, case: Case, is_first: bool = False) -> Results:
@@ -208,17 +205,19 @@ class Battery:
         if isinstance(result, Mapping) and is_first:
             self.metrics = {}
             for key in result:
-                with suppress(ValueError):
+                try:
                     self.metrics[key] = replace(parse_name(key), side=None, average=None)
-            self.unknown = [key for key in result if key not in self.metrics]
+                except ValueError:
+                    self.unknown.append(key)
             if not self.metrics:
                 raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
         if isinstance(result, Mapping) != (self.metrics is not None):
             got, before = ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
-            raise OutcomeError("failed", "", ("result", got, f"{before}, as before"))
+            raise OutcomeError("failed", quantity="result", got=got, expected=f"{before}, as before")
         if self.metrics is not None:
             if missing := [key for key in self.metrics if key not in result]:
-                raise OutcomeError("failed", "", ("result", f"no {shorten(missing[0])}", "the same keys as before"))
+                got = f"no {shorten(missing[0])}"
+                raise OutcomeError("failed", quantity="result", got=got, expected="the same keys as before")
             values = {key: result[key] for key in self.metrics}
             try:
                 return {key: float(value) for key, value in values.items()}
@@ -233,7 +232,7 @@ class Battery:
             raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error
         if ranks.shape != case.target.shape:
             got, expected = (f"shape {tuple(x.shape)}" for x in (ranks, case.target))
-            raise OutcomeError("failed", "", ("result", got, expected))
+            raise OutcomeError("failed", quantity="result", got=got, expected=expected)
         return _by_row(ranks)
 
     def _call(self, case: Case) -> Any:
@@ -241,39 +240,42 @@ class Battery:
         clones: list[Any] = [None if tensor is None else tensor.clone() for tensor in given.values()]
         try:
             result = self.evaluator(*clones)
+        except NotImplementedError as error:
+            raise OutcomeError("skipped", message=" ".join(str(error).split()) or "not supported") from error
         except Exception as error:
-            text = " ".join(str(error).split())
-            if isinstance(error, NotImplementedError):
-                raise OutcomeError("skipped", text or "not supported") from error
-            raise OutcomeError("error", f"{type(error).__name__}: {text[:200]}") from error
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise OutcomeError("error", message=text) from error
         for (name, tensor), clone in zip(given.items(), clones, strict=True):
             # by the bytes, since NaN does not equal itself
             as_bytes = [one.contiguous().view(torch.uint8) for one in (tensor, clone) if one is not None]
-            if as_bytes and "scores_unmodified" not in self.found and not torch.equal(*as_bytes):
-                self._put("scores_unmodified", OutcomeError("failed", "", (name, "changed", "as given")), case)
+            if as_bytes and not self.found["scores_unmodified"].is_failure and not torch.equal(*as_bytes):
+                changed = OutcomeError("failed", quantity=name, got="changed", expected="as given")
+                self._put("scores_unmodified", changed, case)
         return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
-    def _faults(self, case: Case, result: Results) -> list[Fault | None]:
+    def _faults(self, case: Case, result: Results) -> Iterator[Fault | None]:
         """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
         if case.has_nan_target or not self.rules:
-            return [self._fault_of_bounds(case, result)]
-        found: list[Fault | None] = []
+            yield self._fault_of_bounds(case, result)
+            return
         for rule in self.rules:
             right = self._right(case.ranks, rule).items()
-            found.append(next(((key, result[key], x) for key, x in right if not self._near(result[key], x)), None))
-        return found
+            yield next(((key, result[key], x) for key, x in right if not self._near(result[key], x)), None)
 
     def _fault_of_bounds(self, case: Case, result: Results) -> Fault | None:
-        count = case.ranks.num_candidates
-        bests, worsts = (self._right(Ranks(x, None, count)) for x in (case.ranks.optimistic, case.ranks.pessimistic))
+        ranks = case.ranks
+        bests, worsts = (
+            self._right(Ranks(x, None, ranks.num_candidates)) for x in (ranks.optimistic, ranks.pessimistic)
+        )
         for key, best in bests.items():
             worst, got = worsts[key], result[key]
-            higher = False if self.metrics is None else self.metrics[key].measure().higher_is_better
+            higher = self.metrics is not None and self.metrics[key].measure().higher_is_better
             if higher is None:
                 continue  # the metric neither falls nor rises with every rank
-            # no rank of a NaN target is too bad
-            ends = [(1 if higher else -1, best), (-1 if higher else 1, worst)][: 1 if case.has_nan_target else 2]
-            if not all(sign * (got - end) <= 0 or self._near(got, end) for sign, end in ends):
+            low, high = sorted((best, worst))
+            if case.has_nan_target:  # no rank is too bad
+                low, high = (-math.inf, best) if higher else (best, math.inf)
+            if not (low <= got <= high or self._near(got, low) or self._near(got, high)):
                 return key, got, best if self._near(best, worst) else f"{best:.6g} to {worst:.6g}"
         return None
 
@@ -308,12 +310,13 @@ class Battery:
 
     def _put(self, name: str, outcome: OutcomeError, case: Case | str = "") -> None:
         status = "skipped" if outcome.status == "error" and name in MAY_RAISE else outcome.status
-        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), *outcome.fault, str(outcome))
+        self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), **outcome.fields)
 
-    def _compare(self, name: str, cases: Sequence[Case]) -> None:
+    def _compare(self, name: str) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
         self.check, found = name, dict[Status, tuple[OutcomeError, Case | str]]()
-        for case in cases:
+        more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
+        for case in [*CASES[name], *more]:
             try:
                 self._check(case)
                 found["passed"] = OutcomeError("passed"), ""
@@ -330,78 +333,76 @@ class Battery:
         """Compare one case; raise OutcomeError unless it is right."""
         name, width, few = self.check, case.scores.shape[1], self.check == "k_above_candidates"
         if case.exclude is not None and name != "filter" and self.found["filter"].status != "passed":
-            raise OutcomeError("skipped", "the check filter did not pass")
+            raise OutcomeError("skipped", message="the check filter did not pass")
         if width > self.max_candidates:
-            raise OutcomeError("skipped", f"it needs {width} candidates")
+            raise OutcomeError("skipped", message=f"it needs {width} candidates")
         if (few or self.metrics is not None) and not self._compared(case.ranks):
             undefined = "none of the metrics is defined for so few candidates"
-            raise OutcomeError("skipped", "it returns no hits at k above 1" if few else undefined)
+            raise OutcomeError("skipped", message="it returns no hits at k above 1" if few else undefined)
         # a single task is passed as two equal rows: whether one row works is a check of its own
         twice = len(case.target) == 1 and name != "batch_of_one"
         case = stack(case, case) if twice else case
-        result = self._results(case)
-        faults = self._faults(case, result)
+        faults = list(self._faults(case, self._results(case)))
         wrong = [fault for fault in faults if fault is not None]
         if len(wrong) == len(faults):
             quantity, got, right = wrong[0]
-            expected: dict[float | str | None, str] = {}
+            expected: dict[float | str, str] = {}
             for rule, (*_, value) in zip(self.rules, wrong, strict=False):
                 expected.setdefault(value, rule)
             if len(expected) > 1:
                 right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
-            raise OutcomeError("failed", "", (quantity.partition("[")[0] if twice else quantity, got, right))
+            quantity = quantity.partition("[")[0] if twice else quantity
+            raise OutcomeError("failed", quantity=quantity, got=got, expected=right)
         if name == "ties":
             self.rules = [rule for rule, fault in zip(self.rules, faults, strict=True) if fault is None]
 
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
-        name, cases = "order_of_batches", [ranked([7, 9, 8], 12), ORDINARY]
-        cases.append(Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0)))
+        cases = [ranked([7, 9, 8], 12), ORDINARY, Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0))]
+        outcome, case = OutcomeError("passed"), ORDINARY
         try:
             _, again, reverse = map(self._results, cases)
-        except OutcomeError as outcome:
-            return self._put(name, outcome, ORDINARY)
-        if self.metrics is None:
-            reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
-        for result, what in ((again, "after another batch"), (reverse, "in reverse")):
-            for key, value in first.items():
-                if not self._near(value, result[key]):
-                    case = replace(ORDINARY, note=f"{ORDINARY.note}, {what}")
-                    return self._put(name, OutcomeError("failed", "", (key, result[key], value)), case)
-        return self._put(name, OutcomeError("passed"))
+            if self.metrics is None:
+                reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
+            for result, what in ((again, "after another batch"), (reverse, "in reverse")):
+                case = replace(ORDINARY, note=f"{ORDINARY.note}, {what}")
+                for key, value in first.items():
+                    if not self._near(value, result[key]):
+                        raise OutcomeError("failed", quantity=key, got=result[key], expected=value)
+        except OutcomeError as wrong:
+            outcome = wrong
+        self._put("order_of_batches", outcome, case if outcome.status != "passed" else "")
 
     def _values(self) -> bool:
         """Compare each metric alone; a wrong one is reported once and not compared again."""
         if self.metrics is None:
-            self._put("values", OutcomeError("skipped", "it returns ranks"))
+            self._put("values", OutcomeError("skipped", message="it returns ranks"))
             return True
         metrics, found = self.metrics, dict[str, Finding]()
         for key, name in metrics.items():
             self.metrics = {key: name}
-            self._compare("values", CASES["values"])
+            self._compare("values")
             found[key] = self.found["values"]
         wrong = [key for key, finding in found.items() if finding.is_failure]
         self.metrics = {key: name for key, name in metrics.items() if key not in wrong}
         if wrong:
-            first = found[wrong[0]]
-            self.found["values"] = replace(
-                first, message=f"also {', '.join(wrong[1:])}" if wrong[1:] else first.message
-            )
+            others = f"also {', '.join(wrong[1:])}" if wrong[1:] else found[wrong[0]].message
+            self.found["values"] = replace(found[wrong[0]], message=others)
         elif self.unknown:
-            self._put("values", OutcomeError("passed", f"not compared: {', '.join(self.unknown)}"))
+            self._put("values", OutcomeError("passed", message=f"not compared: {', '.join(self.unknown)}"))
         return bool(self.metrics)
 
     def _ties(self) -> None:
         """Narrow the rules case by case until one shows that its results follow none of them."""
         named = {name.rank_type for name in (self.metrics or {}).values()}  # of ranks none
         possible = self.rules = [x for x in RANK_TYPES if {None, x} & named or (not named and x != "expected")]
-        self._compare("ties", CASES["ties"])
+        self._compare("ties")
         found = self.found["ties"]
         if found.status == "passed":
             self.found["ties"] = replace(found, message=" or ".join(self.rules))
             if self.required is not None and self.required not in self.rules:
                 rules, self.rules = self.rules, [self.required]
-                self._compare("ties", CASES["ties"])
+                self._compare("ties")
                 self.rules = rules
         elif found.is_failure:
             if not found.message and len(self.rules) < len(possible):

@@ -28,9 +28,7 @@ def _main(version: _Version = False) -> None:
     grows with the number of tasks.
 
     Start with
-
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
-
     `torchrankmetrics report ranks.npz --view base,adjusted_index --confidence-level 0.95`
 
     Invalid input prints one line and exits with code 2; then nothing is written.
@@ -39,7 +37,8 @@ def _main(version: _Version = False) -> None:
 
 def _help(function: object) -> str:
     """Protect examples in a docstring from being wrapped."""
-    return re.sub(r"`(torchrankmetrics [^`]*)`", "\b\n\\1", inspect.getdoc(function) or "")
+    text = re.sub(r"(?m)^(For example|Start with)$", "\b\n\\1", inspect.getdoc(function) or "")
+    return re.sub(r"`(torchrankmetrics [^`]*)`", "  \\1", text)
 
 
 app = typer.Typer(

@@ -35,9 +35,7 @@ def adjust(
     0 is random ranking and 1 the optimum; low and high are the ends of the interval that the rounding leaves.
 
     For example
-
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
-
     `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side tail`
     """
     from torchrankmetrics.datasets import candidate_counts, dataset_facts
@@ -81,9 +79,7 @@ def datasets(
     Each split is filtered by itself and the splits before it (column known).
 
     For example
-
     `torchrankmetrics datasets`
-
     `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test --side both,head,tail`
     """
     from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
@@ -94,15 +90,12 @@ def datasets(
         from torchrankmetrics.metrics.registry import base_definition
         from torchrankmetrics.null import ExactExpectation
 
-        definitions, columns = (
-            list(map(base_definition, split_list(metrics, "--metric"))),
-            ("metric", "mean", "variance"),
-        )
+        columns, definitions = ("metric", "mean", "variance"), [*map(base_definition, split_list(metrics, "--metric"))]
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
     options = (("--split", split, Split), ("--side", side, Side), ("--entities", entities, Entities))
-    parts = list(product(*(split_list(text, option, get_args(kind)) for option, text, kind in options)))
+    parts = [split_list(text, option, get_args(kind)) for option, text, kind in options]
     rows: list[tuple[Cell, ...]] = []
-    for facts, (one_split, one_side, kind) in product(map(dataset_facts, names or dataset_names()), parts):
+    for facts, one_split, one_side, kind in product(map(dataset_facts, names or dataset_names()), *parts):
         if one_split not in facts.num_triples and not names:
             continue
         counts = candidate_counts(facts.name, one_split, None if one_side == "both" else one_side, kind)
@@ -121,7 +114,6 @@ def metrics(form: Form = None, output: Output = None) -> int:
     """List the metrics of ranking tasks and of queries, with their views and synonyms.
 
     For example
-
     `torchrankmetrics metrics`
     """
     # the file that docs/metric_names.py writes: the registry imports torch

@@ -51,13 +51,9 @@ def report(
     """Compute metrics of saved ranks, or of retrieval runs.
 
     For example
-
     `torchrankmetrics report ranks.npz --view base,adjusted_index --side both,head,tail`
-
     `torchrankmetrics report ranks.npz -m mrr,hits@10 --confidence-level 0.95 --cluster sample_id`
-
     `torchrankmetrics report ranks.npz -m mrr --by-group --format csv`
-
     `torchrankmetrics report --qrels test.tsv --run bm25.run.gz -m ndcg@10,recall@100`
     """
     from torchrankmetrics.definitions.protocol import VIEWS
@@ -157,6 +153,8 @@ def _sources(
     for path, parts in models:
         if path.is_dir() and not is_one_table(path):
             parts[:] = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES)
+            if not parts and any(path.rglob("*.parquet")):
+                parts.append(path)  # partitioned: the error has the remedy
         if not parts:
             raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
@@ -200,11 +198,8 @@ def compare(
     Holm for directories of training runs).
 
     For example
-
     `torchrankmetrics compare a.npz b.npz -m mrr,hits@10,amri --cluster sample_id`
-
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
-
     `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
     """
     from torchrankmetrics.inference.compare import equivalence
@@ -227,22 +222,22 @@ def compare(
     models: list[Any] = [load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources]
     tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
     found: Any
-    if margin is not None:
-        found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
-        table = equivalences(found)
+    if len(models) > 2:
+        names = [path.stem if path.suffix in _SUFFIXES else path.name for path in paths]
+        names = names if len(set(names)) == len(names) else displayed
+        if len(set(names)) < len(names):
+            raise ValueError(f"models must be different files; got {', '.join(names)}")
+        several = trm.compare(dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests)
+        table, found = several.tabular(), several.rows
     else:
-        if len(models) == 2:
-            result: Any = trm.compare(models[0], models[1], measures, **tests)
+        if margin is None:
+            pair = trm.compare(models[0], models[1], measures, **tests)
+            table, found = pair.tabular(), pair.rows
         else:
-            names = [path.stem if path.suffix in _SUFFIXES else path.name for path in paths]
-            names = names if len(set(names)) == len(names) else displayed
-            if len(set(names)) < len(names):
-                raise ValueError(f"models must be different files; got {', '.join(names)}")
-            result = trm.compare(dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests)
-        table, found = result.tabular(), result.rows
-    failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
-    if len(models) == 2:
+            found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
+            table = equivalences(found)
         table = replace(table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),))
+    failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
     about = {"files": displayed, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
     return emit(table, form, output, "Comparison of models", failed, **about)
 
@@ -283,9 +278,7 @@ def study(
     JSON have one row per cell.
 
     For example
-
     `torchrankmetrics study "runs/{dataset}/{model}/{seed}.npz" --metric mrr,hits@10 --output report.html`
-
     `torchrankmetrics study "runs/{model}.csv" -m amri --format latex`
     """
     from torchrankmetrics.study import RankStudy
@@ -317,7 +310,6 @@ def verify(
     The displayed text of the page is not verified. The exit code is 1 if something differs.
 
     For example
-
     `torchrankmetrics verify report.html runs/`
     """
     from torchrankmetrics import study

@@ -22,7 +22,8 @@ class Evaluator:
     """``ogb.linkproppred.Evaluator``: the same name, attributes, dicts and numbers, and also the ranks.
 
     Ties follow OGB: hits@K counts pessimistic ranks, the lists of MRR come from realistic ones, ROC-AUC counts ties as
-    a half. Unlike OGB, a NaN never helps, and every dataset accepts arrays and every form of negatives.
+    a half. Unlike OGB, a NaN never helps, and every dataset accepts arrays and every form of negatives, with a warning
+    if OGB compares all positives with one list and ``y_pred_neg`` is (B, M).
 
     Args:
         name (str): name of a link dataset, such as "ogbl-collab".
@@ -71,6 +72,11 @@ class Evaluator:
             raise ValueError("y_pred_pos must hold the scores of at least one positive, got none")
         if ranks.flags is not None and (ranks.flags & fault.NAN).any():
             warn("y_pred_pos or y_pred_neg hold NaN; here a NaN never helps, OGB's evaluator may put it first")
+        if self.eval_metric != "mrr" and getattr(input_dict["y_pred_neg"], "ndim", 1) == 2:
+            warn(
+                f"y_pred_neg is (B, M), negatives of each positive: {self.eval_metric} is not comparable to OGB's, "
+                "which has one list for all positives; pass y_pred_neg (M,)"
+            )
         result = Result()
         result.ranks, result.eval_metric = ranks, self.eval_metric
         if self.eval_metric == "mrr":

@@ -49,10 +49,16 @@ def rank_triples(
         As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation as group.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and ``known_triples``.
+        TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and ``known_triples``; for another
+            model, or one with fewer nodes than the triples.
     """
+    if not (callable(model) and hasattr(model, "num_nodes")):
+        raise TypeError(f"model must be a KGEModel of PyG, with forward and num_nodes, got {type(model).__name__}")
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
+    if len(tasks) and int(tasks[:, ::2].max()) >= model.num_nodes:
+        number = model.num_nodes
+        raise IndexError(f"triples must hold nodes of the model, in [0, {number}); got {int(tasks[:, ::2].max())}")
     tasks = tasks if parameter is None else tasks.to(parameter.device)
     options: Any = {"higher_is_better": higher_is_better, "candidates": candidates, "batch_size": batch_size}
     options |= {"backend": backend, "progress": progress}
@@ -65,9 +71,10 @@ def rank_triples(
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
     """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
     kind = type(model).__name__
+    if type(model).__module__ != f"torch_geometric.nn.kge.{kind.lower()}":  # scores of subclasses may differ
+        return None, None
     node, relation = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
-    is_known = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"  # scores of subclasses may differ
-    if not is_known or node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
+    if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
         return None, None
     tail, head, similarity = torch.mul, torch.mul, "dot"
     if kind in ("ComplEx", "RotatE"):

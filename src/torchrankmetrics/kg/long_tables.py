@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.loop import as_scores
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import trusted
@@ -26,6 +27,7 @@ LongTable = Mapping[str, npt.ArrayLike] | Any
 """Columns of one length by name: a dict, or a table of pandas, pyarrow or Polars."""
 
 
+@suggest_keywords
 def rank_long_table(
     table: LongTable,
     *,

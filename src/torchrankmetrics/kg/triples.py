@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
 
+@suggest_keywords
 def rank_triples(
     score_tails: ScoreFunction | None,
     score_heads: ScoreFunction | None,
@@ -146,6 +148,7 @@ class KnownFacts:
         return self._heads(torch.stack([relations, tails, times][: self._width], 1))
 
 
+@suggest_keywords
 def rank_facts(
     score_tails: Callable[[Tensor, Tensor, Tensor], Scores] | None,
     score_heads: Callable[[Tensor, Tensor, Tensor], Scores] | None,
@@ -188,6 +191,7 @@ Answers = Integers | list[Collection[int]]
 """Pairs of (query, answer), or the answers of every query."""
 
 
+@suggest_keywords
 def rank_complex_queries(
     score: Callable[[Tensor], Scores],
     hard: Answers,
