@@ -251,13 +251,13 @@ def test_differences_end_in_diamonds() -> None:
 
 def test_the_critical_difference_names_all_models_and_joins_the_cliques() -> None:
     ranking = study_of(seeds=2).mean_ranks("mr")
-    _, ax = plots.critical_difference(ranking.models, ranking.ranks)
+    _, ax = plots.critical_difference(ranking.models, ranking)
     texts = " ".join(text.get_text() for text in ax.texts)
-    for model, mean in zip(ranking.models, ranking.ranks.mean, strict=True):
+    for model, mean in zip(ranking.models, ranking.mean, strict=True):
         assert model in texts
         assert f"{mean:.2f}" in texts
     thick = [line for line in ax.lines if line.get_linewidth() == 4]
-    assert len(thick) == len(ranking.ranks.cliques)
+    assert len(thick) == len(ranking.cliques)
 
 
 def test_results_of_a_study_draw_themselves() -> None:
