@@ -35,7 +35,7 @@ from torchrankmetrics.inference.pairing import (
     value_measure,
     value_rows,
 )
-from torchrankmetrics.inference.testing import holm, one_sided
+from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
@@ -362,7 +362,10 @@ def equivalence(
             "(zero variance under the null)"
         )
     found = test.comparison(2 * confidence_level - 1)
-    below, above = one_sided(found.difference, number, test.p_value_of(-number), test.p_value_of(number))
+    # p-values of "the difference is -margin or lower" and "it is margin or higher"
+    below, above = test.p_value_of(-number) / 2, test.p_value_of(number) / 2
+    below = below if found.difference > -number else 1 - below
+    above = above if found.difference < number else 1 - above
     warn_of_few_tasks({found.metric: found.effective_tasks})
     if not test.measure.higher_is_better:
         below, above = above, below

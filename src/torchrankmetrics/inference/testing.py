@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
-from torchrankmetrics.inference.standard_errors import Units, bisected, effective_tasks_of, student_interval, units_of
+from torchrankmetrics.inference.standard_errors import Units, bisected, student_interval, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import used
@@ -95,13 +95,6 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     return adjusted
 
 
-def one_sided(difference: float, margin: float, at_lower: float, at_upper: float) -> tuple[float, float]:
-    """P-values of "it is -margin or lower" and "it is margin or higher", from the two-sided ones of both."""
-    below = at_lower / 2 if difference > -margin else 1 - at_lower / 2
-    above = at_upper / 2 if difference < margin else 1 - at_upper / 2
-    return below, above
-
-
 @dataclass(frozen=True)
 class SeedSplit:
     """Components of the variance of a model's mean value, or of a difference of two models."""
@@ -164,11 +157,7 @@ class SeededModels:
             self.between.append(float(values[model].var(ddof=min(size - 1, 1))) / size)
             self.interaction.append(units.factor * squares / degrees / size)
         self.value: FloatArray = np.array(value)
-        self._influence = np.stack(means, 1)
-
-    def effective_tasks(self, model: int) -> float:
-        """Effective number of tasks or clusters for the error of a value, see ``effective_tasks_of``."""
-        return effective_tasks_of(self._influence[:, model], self.units.count)
+        self.influence = np.stack(means, 1)
 
     def estimate(self, level: float, *models: int) -> SeededEstimate:
         """Value of one model, or difference of two; the interval is for new seeds and new tasks.
@@ -176,7 +165,7 @@ class SeededModels:
         If either of two has a single run, only tasks are regarded as random.
         """
         value = float(np.subtract.reduce(self.value[list(models)]))
-        influence = np.subtract.reduce(self._influence.T[list(models)])
+        influence = np.subtract.reduce(self.influence.T[list(models)])
         sizes = tuple(self.sizes[i] for i in models)
         known = models if min(sizes) > 1 else ()
         of_tasks = self.units.factor * float((self.units.count * influence**2).sum())
