@@ -13,6 +13,7 @@ import pytest
 
 from studies import SIZES, study_of
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
+from torchrankmetrics.inference import equivalence
 from torchrankmetrics.plots.canvas import MARKS, pyplot
 
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
@@ -146,6 +147,8 @@ def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]
     assert f"p = {result.rows[0].p_adjusted:.2g}" in ax.texts[0].get_text()
     _, ax = plots.forest({"a against b": result["mrr"]})
     assert [text.get_text() for text in ax.get_yticklabels()] == ["MRR a against b"]
+    _, ax = plots.forest(equivalence(models["a"], models["b"], margin=0.1))
+    assert ax.get_xlabel() == "difference, 90% interval\nright is better for a"
 
 
 def test_groups_show_the_largest_in_their_order(models: dict[str, RankCollection]) -> None:

@@ -210,8 +210,8 @@ def forest(
             pair = " − ".join(row.models or ())
         labels.append(" ".join(filter(None, (paper_name(row.metric), pair, name))))
         draw.beside(ax, y, text)
-    measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
-    levels = {one.confidence_level for one in measured}
+    levels = {row.interval_level for row in differences}
+    levels |= {one.confidence_level for one in named.values() if isinstance(one, Intervals)}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
     if differences:
         draw.zero_line(ax)
