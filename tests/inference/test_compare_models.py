@@ -264,6 +264,8 @@ def test_bad_margins_raise():
         equivalence(a, b, margin=0.0)
     with pytest.raises(TypeError, match="margin must be a number"):
         equivalence(a, b, margin="1%")
+    with pytest.raises(ValueError, match=r"permutations must be at least 499 for intervals of level 0\.998"):
+        equivalence(a, b, margin=0.1, confidence_level=0.999, permutations=99)
     with pytest.raises(ValueError, match=r"confidence_level must be above 0\.5"):
         equivalence(a, b, margin=0.1, confidence_level=0.4)
 
