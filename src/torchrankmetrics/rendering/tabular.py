@@ -154,19 +154,12 @@ class Rendered(ABC):
         """Give the table with marks of significance; ``name``: of the baseline in the legend."""
         raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
 
-    def _styled(
-        self,
-        percent: bool = False,
-        digits: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        baseline: str | None = None,
-        stars: bool = False,
-    ) -> "tuple[Tabular, list[Printed]]":
+    def _styled(self, **style: Unpack[Style]) -> "tuple[Tabular, list[Printed]]":
         """The table with marks of significance, and its columns with the names of papers."""
-        names = labels or {}
-        name = None if baseline is None else names.get(baseline)
-        one = self.marked(baseline, stars, name) if baseline is not None or stars else self
-        return (table := one.tabular()), table.printed(percent, digits, names)
+        rest: dict[str, Any] = {**style, "labels": style.get("labels") or {}}
+        baseline, stars = rest.pop("baseline", None), rest.pop("stars", False)
+        one = self.marked(baseline, stars, rest["labels"].get(baseline)) if baseline is not None or stars else self
+        return (table := one.tabular()), table.printed(**rest)
 
     def __str__(self) -> str:
         return self.to_text()
