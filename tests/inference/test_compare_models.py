@@ -126,8 +126,9 @@ def test_names_of_the_models_are_in_every_text():
     [
         (lambda m: compare(m["ours"]), TypeError, "b is missing: compare"),
         (lambda m: compare(m, "mr", "hits@3"), TypeError, "after a dict of models the metric is the second argument"),
-        (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by name; got 'a'"),
-        (lambda m: compare({}), ValueError, "models must be at least two, by name; got none"),
+        (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by different names; got 'a'"),
+        (lambda m: compare({1: m["ours"], "1": m["old"]}), ValueError, "by different names; got '1', '1'"),
+        (lambda m: compare({}), ValueError, "models must be at least two, by different names; got none"),
         (lambda m: compare(m, []), ValueError, "metric is empty"),
         (lambda m: compare(m, baseline="ous"), ValueError, "baseline must be None, 'best' or one of the models 'ours'"),
         (lambda m: compare(m["ours"], m["old"], baseline="best"), ValueError, "pass a dict of name -> model"),

@@ -231,8 +231,8 @@ def _compare_all(
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names = list(map(str, models))
     labels = list(map(shorten, names))
-    if len(names) < 2 or "" in names:
-        raise ValueError(f"models must be at least two, by name; got {', '.join(labels) or 'none'}")
+    if len(set(names)) < max(len(names), 2) or "" in names:
+        raise ValueError(f"models must be at least two, by different names; got {', '.join(labels) or 'none'}")
     aligned, keys, given = _aligned(labels, list(models.values()), metrics, cluster)
     rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
