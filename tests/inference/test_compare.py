@@ -171,7 +171,7 @@ def test_many_hypotheses_draw_more_flips():
     assert {row.permutations for row in found.rows} == {4999}
     assert all(row.p_adjusted == pytest.approx(5 / 5000) for row in found.rows)
     assert compare(a, b, "mr", permutations=99).permutations == 99
-    with pytest.raises(ValueError, match=r"permutations must be at least 999 for confidence_level=0\.999"):
+    with pytest.raises(ValueError, match=r"permutations must be at least 999 for intervals of level 0\.999"):
         compare(a, b, "mr", permutations=500, confidence_level=0.999)
 
 

@@ -6,16 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
-from scipy import stats
 from scipy.stats import t as student
 
 from flips import sign_flip_p_value
-from fuzzing import cases
 from torchrankmetrics import Ranks, RankTable, compare
 from torchrankmetrics.inference import clustered_p_value, equivalence
 from torchrankmetrics.inference.flips import max_t_p_values
-from torchrankmetrics.inference.testing import holm, mean_ranks, share_difference_p_value
+from torchrankmetrics.inference.testing import holm, share_difference_p_value
 
 
 def models(skills=(0.5, 0.3, 0.0), tasks=200, seed=0, sides=False):
@@ -129,8 +126,9 @@ def test_names_of_the_models_are_in_every_text():
     [
         (lambda m: compare(m["ours"]), TypeError, "b is missing: compare"),
         (lambda m: compare(m, "mr", "hits@3"), TypeError, "after a dict of models the metric is the second argument"),
-        (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by name; got 'a'"),
-        (lambda m: compare({}), ValueError, "models must be at least two, by name; got none"),
+        (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by different names; got 'a'"),
+        (lambda m: compare({1: m["ours"], "1": m["old"]}), ValueError, "by different names; got '1', '1'"),
+        (lambda m: compare({}), ValueError, "models must be at least two, by different names; got none"),
         (lambda m: compare(m, []), ValueError, "metric is empty"),
         (lambda m: compare(m, baseline="ous"), ValueError, "baseline must be None, 'best' or one of the models 'ours'"),
         (lambda m: compare(m["ours"], m["old"], baseline="best"), ValueError, "pass a dict of name -> model"),
@@ -267,6 +265,8 @@ def test_bad_margins_raise():
         equivalence(a, b, margin=0.0)
     with pytest.raises(TypeError, match="margin must be a number"):
         equivalence(a, b, margin="1%")
+    with pytest.raises(ValueError, match=r"permutations must be at least 499 for intervals of level 0\.998"):
+        equivalence(a, b, margin=0.1, confidence_level=0.999, permutations=99)
     with pytest.raises(ValueError, match=r"confidence_level must be above 0\.5"):
         equivalence(a, b, margin=0.1, confidence_level=0.4)
 
@@ -321,31 +321,6 @@ def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
         with pytest.raises(ValueError, match=r"p_values must be in \[0, 1\], got"):
             holm(wrong)
     assert holm([]).shape == (0,)
-
-
-def test_mean_ranks_of_demsars_example():
-    """Demsar 2006, section 3.2.2: the mean ranks of four classifiers over 14 data sets differ by Friedman's test."""
-    rows = "4 3 2 1|1 2 3 4|4 1 2 3|4 1 3 2|4 2 3 1|1 2.5 4 2.5|3 2 4 1|2.5 2.5 4 1|4 3 2 1|2.5 2.5 2.5 2.5|4 2.5 1 2.5"
-    rows += "|3 2 4 1|4 1 2 3|3 1 4 2"
-    found = mean_ranks([list(map(float, row.split())) for row in rows.split("|")], higher_is_better=False)
-    assert found.mean == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
-    assert found.critical_difference == pytest.approx(1.25, abs=0.005)
-    with pytest.raises(ValueError, match=r"without NaN; got \(2, 2\) with 1 NaN"):
-        mean_ranks([[1.0, math.nan], [1.0, 2.0]])
-
-
-@given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 2**32 - 1), st.booleans())
-@cases(25, 500)
-def test_friedmans_statistic_is_that_of_scipy(datasets, models, seed, higher):
-    values = np.random.default_rng(seed).integers(0, 5, (datasets, max(models, 3))).astype(float)
-    found = mean_ranks(values, higher_is_better=higher)
-    if any(len(set(row)) > 1 for row in values):
-        theirs = stats.friedmanchisquare(*values.T)
-        assert (found.statistic, found.p_value) == pytest.approx((theirs.statistic, theirs.pvalue), nan_ok=True)
-    for clique in found.cliques:
-        means = [found.mean[i] for i in clique]
-        assert max(means) - min(means) <= found.critical_difference + 1e-12
-        assert len(clique) > 1
 
 
 RANKS, QUERY, ANSWER = [1, 2, 1, 3, 2, 2], [0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3]

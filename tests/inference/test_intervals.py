@@ -14,7 +14,7 @@ from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Rank
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference import standard_errors as errors
-from torchrankmetrics.inference.standard_errors import effective_tasks_of, estimate, units_of, wilson
+from torchrankmetrics.inference.standard_errors import Units, estimate, units_of, wilson
 
 # ten tasks with a long tail give narrow intervals; the warnings have tests of their own below
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
@@ -230,8 +230,9 @@ def test_support_is_n_over_kurtosis(entries, scale):
     plain = [Fraction(int(x)) for x, c in entries for _ in range(c)]
     second, fourth = sum(x**2 for x in plain), sum(x**4 for x in plain)
     expected = second**2 / fourth if second else 0
-    assert effective_tasks_of(u * scale, count) == pytest.approx(float(expected), rel=1e-9)
-    assert effective_tasks_of(u * scale, count) <= count.sum() + 1e-9
+    found = Units(np.ones(len(u)), np.zeros((len(u), 1)), count).effective_tasks(u * scale)
+    assert found == pytest.approx(float(expected), rel=1e-9)
+    assert found <= count.sum() + 1e-9
 
 
 @pytest.mark.parametrize(("method", "confidence_level"), [("normal", 0.95), ("bootstrap", 0.9)])

@@ -13,6 +13,7 @@ import pytest
 
 from studies import SIZES, study_of
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
+from torchrankmetrics.inference import equivalence
 from torchrankmetrics.plots.canvas import MARKS, pyplot
 
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
@@ -146,6 +147,8 @@ def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]
     assert f"p = {result.rows[0].p_adjusted:.2g}" in ax.texts[0].get_text()
     _, ax = plots.forest({"a against b": result["mrr"]})
     assert [text.get_text() for text in ax.get_yticklabels()] == ["MRR a against b"]
+    _, ax = plots.forest(equivalence(models["a"], models["b"], margin=0.1))
+    assert ax.get_xlabel() == "difference, 90% interval\nright is better for a"
 
 
 def test_groups_show_the_largest_in_their_order(models: dict[str, RankCollection]) -> None:
@@ -251,13 +254,13 @@ def test_differences_end_in_diamonds() -> None:
 
 def test_the_critical_difference_names_all_models_and_joins_the_cliques() -> None:
     ranking = study_of(seeds=2).mean_ranks("mr")
-    _, ax = plots.critical_difference(ranking.models, ranking.ranks)
+    _, ax = plots.critical_difference(ranking.models, ranking)
     texts = " ".join(text.get_text() for text in ax.texts)
-    for model, mean in zip(ranking.models, ranking.ranks.mean, strict=True):
+    for model, mean in zip(ranking.models, ranking.mean, strict=True):
         assert model in texts
         assert f"{mean:.2f}" in texts
     thick = [line for line in ax.lines if line.get_linewidth() == 4]
-    assert len(thick) == len(ranking.ranks.cliques)
+    assert len(thick) == len(ranking.cliques)
 
 
 def test_results_of_a_study_draw_themselves() -> None:

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from html_pages import Page
+from torchrankmetrics import RankCollection
+from torchrankmetrics.metrics.registry import as_measure
 from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.rendering.tabular import render
 
@@ -221,5 +223,9 @@ def test_papers_have_names_of_metrics_percent_and_digits():
     assert "| Hits@10 | This work | 51.2 | 0.5000 |" in PAPER.to_markdown(**style)
     assert "| MR | This work | 123.5 | 0.2500 |" in PAPER.to_markdown(**style)
     assert "| H10 | ours | 51.23 |" in PAPER.to_markdown(percent=True, labels={"hits_at_10": "H10"})
+    for name in RankCollection.names():
+        measure = as_measure(name.replace("<k>", "10").replace("<p>", "2"))
+        shown = Tabular([Column("value", metric=measure.key)], [[0.5]]).printed(percent=True, digits=1)[0].cells[0][0]
+        assert (shown == "50.0") == (measure.bounds[1] == 1 or name == "tie_rate"), name
     with pytest.raises(ValueError, match=r"models by datasets, as RankStudy\.table returns them"):
         Long().to_latex(baseline="ours")

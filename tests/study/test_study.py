@@ -1,6 +1,6 @@
 """A study holds what its tables hold: values against evaluate, intervals and p-values against those of compare."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
+from scipy.stats import friedmanchisquare
 
 import torchrankmetrics as trm
+from fuzzing import cases
 from studies import SIZES, ULTRA, study_of, table_of
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, Ranks, RankTable, evaluate
 from torchrankmetrics.definitions import IDENTITY
@@ -17,6 +20,7 @@ from torchrankmetrics.inference import holm
 from torchrankmetrics.inference.standard_errors import units_of
 from torchrankmetrics.inference.testing import SeededModels
 from torchrankmetrics.study import RankStudy
+from torchrankmetrics.study.across import Ranking
 
 
 @pytest.mark.parametrize("metric", ["mrr", "hits@10", "adjusted_mrr", "z_mr", "median_rank", "tie_rate", "own"])
@@ -328,6 +332,37 @@ def test_tied_scores_are_not_beyond_chance() -> None:
         assert found == [0, 1, 0], metric
 
 
+def mean_ranks_of(rows: Sequence[Sequence[float]], metric: str) -> Ranking:
+    """Mean ranks of models (columns) on datasets (rows) with a single value each."""
+    study = RankStudy()
+    for i, row in enumerate(rows):
+        for j, value in enumerate(row):
+            study.add_values({"q": value}, metric=metric, model=str(j), dataset=str(i))
+    return study.mean_ranks(metric)
+
+
+def test_mean_ranks_of_demsars_example() -> None:
+    """Demsar 2006, section 3.2.2: the mean ranks of four classifiers over 14 data sets differ by Friedman's test."""
+    rows = "4 3 2 1|1 2 3 4|4 1 2 3|4 1 3 2|4 2 3 1|1 2.5 4 2.5|3 2 4 1|2.5 2.5 4 1|4 3 2 1|2.5 2.5 2.5 2.5|4 2.5 1 2.5"
+    rows += "|3 2 4 1|4 1 2 3|3 1 4 2"
+    found = mean_ranks_of([list(map(float, row.split())) for row in rows.split("|")], "mr")
+    assert found.mean == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
+    assert found.critical_difference == pytest.approx(1.25, abs=0.005)
+
+
+@given(st.integers(2, 9), st.integers(3, 6), st.integers(0, 2**32 - 1), st.sampled_from(["mr", "score"]))
+@cases(10, 200)
+def test_friedmans_test_is_that_of_scipy(datasets: int, models: int, seed: int, metric: str) -> None:
+    values = np.random.default_rng(seed).integers(0, 5, (datasets, models)).astype(float)
+    found = mean_ranks_of(values.tolist(), metric)
+    if any(len(set(row)) > 1 for row in values):
+        assert found.p_value == pytest.approx(friedmanchisquare(*values.T).pvalue, nan_ok=True)
+    for clique in found.cliques:
+        means = [found.mean[i] for i in clique]
+        assert max(means) - min(means) <= found.critical_difference + 1e-12
+        assert len(clique) > 1
+
+
 @pytest.mark.skipif(not ULTRA.is_dir(), reason=f"the tables of ULTRA are not in {ULTRA}")
 def test_real_tables_agree_with_other_programs() -> None:
     """Three checkpoints of ULTRA on 19 graphs: p-values of ranx 0.3.21 (Student), mean ranks of autorank 1.3.0."""
@@ -336,7 +371,7 @@ def test_real_tables_agree_with_other_programs() -> None:
     theirs = (1.6172001431042853e-21, 0.08108643150617274, 1.365821920022247e-23)
     for pair, p in zip(combinations(study.models, 2), theirs, strict=True):
         assert study.difference(*pair)["nations"].p_value == pytest.approx(p, rel=1e-9)
-    ranks = study.mean_ranks().ranks
+    ranks = study.mean_ranks()
     assert ranks.p_value == pytest.approx(0.005178924370597789)
     assert ranks.critical_difference == pytest.approx(0.760397983829745, rel=1e-5)
     assert ranks.mean == pytest.approx((2.526316, 2.0, 1.473684), abs=1e-6)

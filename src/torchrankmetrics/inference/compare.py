@@ -35,7 +35,7 @@ from torchrankmetrics.inference.pairing import (
     value_measure,
     value_rows,
 )
-from torchrankmetrics.inference.testing import holm, one_sided
+from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
@@ -126,13 +126,7 @@ def compare(
     (0.1293, -0.01, 0.27, 0.07)
     """
     confidence_level = check_confidence_level(confidence_level)
-    draws = _checked(n_resamples, permutations, seed)
-    if (permutations + 1) * (1 - confidence_level) < 1 - 1e-9:
-        raise ValueError(
-            f"permutations must be at least {math.ceil(1 / (1 - confidence_level)) - 1} for "
-            f"confidence_level={confidence_level}: p is at least 1 / (permutations + 1), so no test "
-            f"could reject; got {permutations}"
-        )
+    draws = _checked(confidence_level, n_resamples, permutations, seed)
     if isinstance(a, Mapping) and not is_values(a):
         if b is not None and metric is not None:
             raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
@@ -159,8 +153,14 @@ def paired(
     return [PairedMeasure(measure, rows_a, rows_b, keys, draws) for measure in measures]
 
 
-def _checked(n_resamples: int, permutations: int, seed: int) -> Draws:
+def _checked(level: float, n_resamples: int, permutations: int, seed: int) -> Draws:
+    """Check the options of resampling for tests that reject where an interval of this level ends."""
     n_resamples, permutations = check_int("n_resamples", n_resamples, 100), check_int("permutations", permutations, 99)
+    if (permutations + 1) * (1 - level) < 1 - 1e-9:
+        raise ValueError(
+            f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for intervals of level {level:g}: p is at "
+            f"least 1 / (permutations + 1), so no test could reject; got {permutations}"
+        )
     return n_resamples, permutations, check_int("seed", seed, 0)
 
 
@@ -231,8 +231,8 @@ def _compare_all(
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names = list(map(str, models))
     labels = list(map(shorten, names))
-    if len(names) < 2 or "" in names:
-        raise ValueError(f"models must be at least two, by name; got {', '.join(labels) or 'none'}")
+    if len(set(names)) < max(len(names), 2) or "" in names:
+        raise ValueError(f"models must be at least two, by different names; got {', '.join(labels) or 'none'}")
     aligned, keys, given = _aligned(labels, list(models.values()), metrics, cluster)
     rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
@@ -355,14 +355,18 @@ def equivalence(
     confidence_level = check_confidence_level(confidence_level)
     if confidence_level <= 0.5:
         raise ValueError(f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}")
-    (test,) = paired(a, b, [metric], cluster, _checked(n_resamples, permutations, seed))
+    level = 2 * confidence_level - 1
+    (test,) = paired(a, b, [metric], cluster, _checked(level, n_resamples, permutations, seed))
     if math.isnan(test.slope) or test.slope == 0:
         raise ValueError(
             f"{shorten(test.measure.key)} is undefined: every possible ranking of these tasks gives the same value "
             "(zero variance under the null)"
         )
-    found = test.comparison(2 * confidence_level - 1)
-    below, above = one_sided(found.difference, number, test.p_value_of(-number), test.p_value_of(number))
+    found = test.comparison(level)
+    # p-values of "the difference is -margin or lower" and "it is margin or higher"
+    below, above = test.p_value_of(-number) / 2, test.p_value_of(number) / 2
+    below = below if found.difference > -number else 1 - below
+    above = above if found.difference < number else 1 - above
     warn_of_few_tasks({found.metric: found.effective_tasks})
     if not test.measure.higher_is_better:
         below, above = above, below

@@ -82,6 +82,11 @@ class Comparison(Rendered):
         return self.metric if self.models is None else f"{self.metric}, {self.models[0]} - {self.models[1]}"
 
     @property
+    def interval_level(self) -> float:
+        """Confidence level of the interval."""
+        return self.confidence_level
+
+    @property
     def monte_carlo_error(self) -> float | None:
         """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
         if self.p_value is None:
@@ -197,7 +202,7 @@ class Equivalence(Comparison):
         metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as in ``Comparison``.
         num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool): likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.
-        low, high (float): interval of level 2 confidence_level - 1, of two one-sided tests.
+        low, high, interval_level (float): interval of two one-sided tests, and its level 2 confidence_level - 1.
         margin, confidence_level (float): largest difference that does not matter, > 0; level of the tests, in (0, 1).
         p_equivalent, p_not_worse, p_not_better (float): of the hypotheses that the absolute difference is at least the
             margin, that a is worse than b by the margin or more, and that a is better by the margin or more.
@@ -207,6 +212,11 @@ class Equivalence(Comparison):
     p_equivalent: float
     p_not_worse: float
     p_not_better: float
+
+    @property
+    def interval_level(self) -> float:
+        """Confidence level of the interval of two one-sided tests."""
+        return 2 * self.confidence_level - 1
 
     @property
     def equivalent(self) -> bool:
@@ -226,7 +236,7 @@ class Equivalence(Comparison):
         verdict = "a is not inferior" if self.not_inferior else "not shown to be equivalent"
         return (
             f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, {self.high:+.4f}] "
-            f"at {100 * (2 * self.confidence_level - 1):g}%, margin {self.margin:g}: "
+            f"at {100 * self.interval_level:g}%, margin {self.margin:g}: "
             f"{'equivalent' if self.equivalent else verdict} (p = {self.p_equivalent:.2g}; a not worse: "
             f"p = {self.p_not_worse:.2g}; {self.test}); {self.num_tasks} {self.unit}"
         )
@@ -239,7 +249,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
     columns = [Column(name, headings.get(name), key=name == "metric") for name in (*names, "equivalent", "test")]
     verdicts = [("yes" if one.equivalent else "not shown", one.test) for one in found]
     rows = [(*(getattr(one, name) for name in names), *last) for one, last in zip(found, verdicts, strict=True)]
-    levels = f"tests at {100 * first.confidence_level:g}%, intervals at {100 * (2 * first.confidence_level - 1):g}%"
+    levels = f"tests at {100 * first.confidence_level:g}%, intervals at {100 * first.interval_level:g}%"
     return Tabular(columns, rows, (f"{first.num_tasks} {first.unit}, margin {first.margin:g}, {levels}",))
 
 

@@ -99,18 +99,12 @@ class Units:
         return only_a, only_b, self.size
 
     def effective_tasks(self, influence: FloatArray) -> float:
-        """``effective_tasks_of`` influences (u,); 0 if they vary by rounding only."""
-        rounding = 1e-13 * (float(np.abs(self.sums).max(initial=0.0)) / self.total)
-        return effective_tasks_of(influence, self.count, rounding)
-
-
-def effective_tasks_of(influence: FloatArray, count: IntArray, rounding: float = 0.0) -> float:
-    """Effective number of units for an error, n over the kurtosis of their influences (m,); 0 without variance."""
-    largest = float(np.abs(influence).max(initial=0.0))
-    if not largest > rounding:
-        return 0.0
-    square = (influence / largest) ** 2
-    return float((count * square).sum()) ** 2 / float((count * square**2).sum())
+        """Effective number of units for an error: n over the kurtosis of influences (u,); 0 if they are rounding."""
+        largest = float(np.abs(influence).max(initial=0.0))
+        if not largest > 1e-13 * (float(np.abs(self.sums).max(initial=0.0)) / self.total):
+            return 0.0
+        square = (influence / largest) ** 2
+        return float((self.count * square).sum()) ** 2 / float((self.count * square**2).sum())
 
 
 def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:
@@ -299,7 +293,7 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
     units = units_of(x, sample.weight, sample.count, cluster)
     units.require_two()
     is_quantile = definition.aggregation in ("median", "mad")
-    return float(units.size) if is_quantile else effective_tasks_of(units.influence[:, 0], units.count)
+    return float(units.size) if is_quantile else units.effective_tasks(units.influence[:, 0])
 
 
 def replicate_values(

@@ -1,4 +1,4 @@
-"""Tests of paired shares, of several training runs, of mean ranks over datasets, against random; Holm's correction."""
+"""Tests of paired shares, of several training runs, and against random ranking; Holm's correction."""
 
 import math
 import sys
@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
-from torchrankmetrics.inference.standard_errors import Units, bisected, effective_tasks_of, student_interval, units_of
+from torchrankmetrics.inference.standard_errors import Units, bisected, student_interval, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import used
@@ -95,13 +95,6 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     return adjusted
 
 
-def one_sided(difference: float, margin: float, at_lower: float, at_upper: float) -> tuple[float, float]:
-    """P-values of "it is -margin or lower" and "it is margin or higher", from the two-sided ones of both."""
-    below = at_lower / 2 if difference > -margin else 1 - at_lower / 2
-    above = at_upper / 2 if difference < margin else 1 - at_upper / 2
-    return below, above
-
-
 @dataclass(frozen=True)
 class SeedSplit:
     """Components of the variance of a model's mean value, or of a difference of two models."""
@@ -164,11 +157,7 @@ class SeededModels:
             self.between.append(float(values[model].var(ddof=min(size - 1, 1))) / size)
             self.interaction.append(units.factor * squares / degrees / size)
         self.value: FloatArray = np.array(value)
-        self._influence = np.stack(means, 1)
-
-    def effective_tasks(self, model: int) -> float:
-        """Effective number of tasks or clusters for the error of a value, see ``effective_tasks_of``."""
-        return effective_tasks_of(self._influence[:, model], self.units.count)
+        self.influence = np.stack(means, 1)
 
     def estimate(self, level: float, *models: int) -> SeededEstimate:
         """Value of one model, or difference of two; the interval is for new seeds and new tasks.
@@ -176,7 +165,7 @@ class SeededModels:
         If either of two has a single run, only tasks are regarded as random.
         """
         value = float(np.subtract.reduce(self.value[list(models)]))
-        influence = np.subtract.reduce(self._influence.T[list(models)])
+        influence = np.subtract.reduce(self.influence.T[list(models)])
         sizes = tuple(self.sizes[i] for i in models)
         known = models if min(sizes) > 1 else ()
         of_tasks = self.units.factor * float((self.units.count * influence**2).sum())
@@ -198,45 +187,6 @@ class SeededModels:
         freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
         ends = student_interval(value, error, freedom, level)
         return SeededEstimate(value, error, freedom, *ends, split, rounding, least)
-
-
-@dataclass(frozen=True)
-class MeanRanks:
-    """Mean ranks of models over datasets, 1 is the best: Friedman's test and Nemenyi's critical difference."""
-
-    mean: tuple[float, ...]
-    statistic: float
-    p_value: float  # of the hypothesis that all models are alike (chi-square, with ties)
-    critical_difference: float
-    cliques: tuple[tuple[int, ...], ...]  # models, by ascending mean rank, that are not significantly different
-    num_datasets: int
-    confidence_level: float
-
-
-def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, confidence_level: float = 0.95) -> MeanRanks:
-    """Rank models on each dataset, (datasets, models) values: Demsar 2006 (jmlr.org/papers/v7/demsar06a.html)."""
-    x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 2 or min(x.shape) < 2 or np.isnan(x).any():
-        raise ValueError(
-            f"values must be (datasets, models), at least 2 of each, without NaN; got {x.shape} with "
-            f"{int(np.isnan(x).sum())} NaN"
-        )
-    n, k = x.shape
-    ranks = stats.rankdata(-x if higher_is_better else x, axis=1)
-    mean = ranks.mean(0)
-    centered = ranks - (k + 1) / 2
-    spread = float((centered**2).sum()) / (n * (k - 1))  # k (k + 1) / 12 without ties
-    statistic = n * float(((mean - (k + 1) / 2) ** 2).sum()) / spread if spread > 0 else 0.0
-    quantile = float(stats.studentized_range.ppf(confidence_level, k, np.inf))
-    critical = quantile / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
-    order = np.argsort(mean, kind="stable")
-    cliques: list[tuple[int, ...]] = []
-    for start in range(k):
-        together = tuple(order[start:][mean[order[start:]] - mean[order[start]] <= critical].tolist())
-        if len(together) > 1 and not (cliques and set(together) <= set(cliques[-1])):
-            cliques.append(together)
-    p_value = float(stats.chi2.sf(statistic, k - 1))
-    return MeanRanks(tuple(mean.tolist()), statistic, p_value, critical, tuple(cliques), n, confidence_level)
 
 
 def clustered_p_value(

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
 
-    Drawing = tuple[Figure, Axes]
-
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
 
@@ -67,7 +65,7 @@ def beside(ax: "Axes", y: float, text: str) -> None:
     ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
 
 
-def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "Drawing":
+def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
     """Return axes to draw on with their figure: the given ones (TypeError for other objects), or new ones in inches."""
     if ax is None:
         (ax,) = new_axes(width, height)

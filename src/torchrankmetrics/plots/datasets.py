@@ -1,8 +1,10 @@
 """Plots over datasets and groups: values with intervals, differences, mean ranks, breakdowns."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +13,6 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.standard_errors import estimate
-from torchrankmetrics.inference.testing import MeanRanks
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.metrics.registry import base_definition
@@ -19,6 +20,10 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import check_choice, check_int, shorten
+
+if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure, Models
+    from torchrankmetrics.study.across import Ranking
 
 Ends = tuple[float, float, float]
 
@@ -28,8 +33,8 @@ def intervals_by_dataset(
     metric: str,
     *,
     chance: Mapping[str, float] | None = None,
-    ax: "draw.Axes | None" = None,
-) -> "draw.Drawing":
+    ax: Axes | None = None,
+) -> tuple[Figure, Axes]:
     """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
 
     Args:
@@ -66,8 +71,8 @@ def intervals_by_dataset(
 
 
 def differences(
-    rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: "draw.Axes | None" = None
-) -> "draw.Drawing":
+    rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: Axes | None = None
+) -> tuple[Figure, Axes]:
     """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
 
     Args:
@@ -98,12 +103,12 @@ def differences(
     return fig, ax
 
 
-def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "draw.Axes | None" = None) -> "draw.Drawing":
+def critical_difference(models: Sequence[str], ranks: Ranking, *, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
 
     Args:
         models (sequence of str): names, in the order of ``ranks.mean``.
-        ranks (mapping): the result of ``RankStudy.mean_ranks``.
+        ranks (Ranking): the result of ``RankStudy.mean_ranks``.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
     Returns:
@@ -142,12 +147,12 @@ _VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 def by_dataset(
-    evaluations: Mapping[str, draw.Models],
+    evaluations: Mapping[str, Models],
     metric: str = "mrr",
     *,
     confidence_level: float = 0.95,
-    ax: "Sequence[draw.Axes] | None" = None,
-) -> "tuple[draw.Figure, list[draw.Axes]]":
+    ax: Sequence[Axes] | None = None,
+) -> tuple[Figure, list[Axes]]:
     """Draw base value, adjusted index and z-score of a metric by dataset.
 
     Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
@@ -192,7 +197,7 @@ def by_dataset(
     draw.check_series(models)
     if ax is not None and (hasattr(ax, "get_xlim") or len(ax) != 3):
         raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}")
-    axes: list[draw.Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
+    axes: list[Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
     fig, _ = draw.canvas(axes[0])
     x, step = np.arange(len(table)), 0.62 / len(models)
     found = [[_interval(definition, samples.get(m), confidence_level) for samples in table.values()] for m in models]
@@ -237,7 +242,7 @@ def _interval(definition: RankDefinition, sample: RankSample | None, confidence_
     return [math.nan if sample is None else definition.value(sample), *ends]
 
 
-def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "draw.Axes | None" = None) -> "draw.Drawing":
+def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:

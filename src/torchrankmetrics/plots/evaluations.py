@@ -1,8 +1,10 @@
 """Plots of evaluations: ranks against chance, ties, intervals of values, and differences of models."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +20,14 @@ from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.validation import check_choice, check_int, shorten
 
+if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure, Models
+
 _VIEWS = {"z_score": "standard deviations", "normalized": "ratios to chance", "adjusted_index": "shares"}
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 
 
-def rank_ecdf(
-    models: draw.Models, *, rank_type: RankType = "realistic", ax: "draw.Axes | None" = None
-) -> "draw.Drawing":
+def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
     The random baseline is the mean of the uniform distributions of the tasks, sum of v_i min(floor(x), N_i) / N_i.
@@ -72,9 +75,7 @@ def rank_ecdf(
     return fig, ax
 
 
-def calibration(
-    models: draw.Models, *, confidence_level: float = 0.95, ax: "draw.Axes | None" = None
-) -> "draw.Drawing":
+def calibration(models: Models, *, confidence_level: float = 0.95, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
 
     By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread evenly over its
@@ -112,7 +113,7 @@ def calibration(
     return fig, ax
 
 
-def ties(models: draw.Models, metric: str = "mrr", *, ax: "draw.Axes | None" = None) -> "draw.Drawing":
+def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw the effect of ties: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
     The realistic rank lies between, and so does the expectation over tie orders if it is known. If the gap is wide,
@@ -166,8 +167,8 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
 
 
 def forest(
-    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: "draw.Axes | None" = None
-) -> "draw.Drawing":
+    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: Axes | None = None
+) -> tuple[Figure, Axes]:
     """Draw intervals below each other, with their numbers; differences of models against a line at 0.
 
     The axis of differences names the better model of each side.
@@ -209,8 +210,8 @@ def forest(
             pair = " − ".join(row.models or ())
         labels.append(" ".join(filter(None, (paper_name(row.metric), pair, name))))
         draw.beside(ax, y, text)
-    measured = [one for one in (*named.values(), *differences) if isinstance(one, Intervals | Comparison)]
-    levels = {one.confidence_level for one in measured}
+    levels = {row.interval_level for row in differences}
+    levels |= {one.confidence_level for one in named.values() if isinstance(one, Intervals)}
     label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
     if differences:
         draw.zero_line(ax)
@@ -229,8 +230,8 @@ def group_differences(
     models: tuple[str, str] = ("a", "b"),
     most: int = 20,
     confidence_level: float = 0.95,
-    ax: "draw.Axes | None" = None,
-) -> "draw.Drawing":
+    ax: Axes | None = None,
+) -> tuple[Figure, Axes]:
     """Draw the difference of two models in each group of tasks, for example in each relation, the largest groups first.
 
     ``compare`` computes intervals and tests in each group. A filled point is a significant difference after Holm's

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from torchrankmetrics.validation import check_int, probability_text, shorten
 
@@ -27,7 +27,9 @@ _VIEWS = {None: "", "adjusted": "adjusted ", "normalized": "normalized ", "z": "
 _SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
 _SHARES |= {name: name.title() for name in ("hits", "recall", "precision", "success")} | {"tie_rate": "tie rate"}
 _SHARES |= {"imr": "IMR", "igmr": "IGMR", "r_precision": "R-Precision", "inverse_median_rank": "1/median rank"}
-_RANKS = {"mr": "MR", "amr": "AMR", "gmr": "GMR", "hmr": "HMR", "first_mr": "first MR", "median_rank": "median rank"}
+_SHARES |= {"ndcg_exp": "exponential nDCG", "rbp": "RBP"}
+_OTHERS = {"mr": "MR", "amr": "AMR", "gmr": "GMR", "hmr": "HMR", "first_mr": "first MR", "median_rank": "median rank"}
+_OTHERS |= {"first_median_rank": "first median rank", "dcg": "DCG"}
 _KEY = re.compile(
     r"((?:head_|tail_|relation_)?(?:optimistic_|pessimistic_|expected_)?(?:macro_)?)"
     r"(?:(adjusted|normalized|z|p)_)?(\w+?)(?:_at_(\d+))?"
@@ -37,11 +39,11 @@ _KEY = re.compile(
 def paper_name(key: str) -> str:
     """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10; other keys as they are."""
     match = _KEY.fullmatch(key)
-    if not match or match[3] not in _SHARES | _RANKS:
+    if not match or match[3] not in _SHARES | _OTHERS:
         return key
     cut = f"@{match[4]}" if match[4] else ""
     tasks = f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else ""
-    return f"{_VIEWS[match[2]]}{(_SHARES | _RANKS)[match[3]]}{cut}{tasks}"
+    return f"{_VIEWS[match[2]]}{(_SHARES | _OTHERS)[match[3]]}{cut}{tasks}"
 
 
 def _is_share(key: str) -> bool:
@@ -120,16 +122,25 @@ _FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # text tha
 _GAP = "  "
 
 
-class Rendered(ABC):
-    """A result that is a table.
+class Style(TypedDict, total=False):
+    """How ``to_markdown``, ``to_latex`` and ``to_html`` print a table; they name metrics as papers do (MRR, Hits@10).
 
-    ``to_markdown``, ``to_latex`` and ``to_html`` name metrics as papers do (MRR, Hits@10, AMRI), and take
-
-    - ``percent`` (bool, False): multiply values of metrics that are at most 1 by 100;
-    - ``digits`` (int): decimals of values of metrics;
-    - ``labels`` (dict): text to print instead of a key of a metric, a name of a model or dataset, or a heading;
-    - ``baseline`` (str), ``stars`` (bool): see ``RankStudy.table``; other results raise a ValueError.
+    Attributes:
+        percent (bool): whether to multiply values of metrics that are at most 1 by 100.
+        digits (int): decimals of values of metrics.
+        labels (dict): text to print instead of a key of a metric, a name of a model or dataset, or a heading.
+        baseline, stars (str, bool): see ``RankStudy.table``; other results raise a ValueError.
     """
+
+    percent: bool
+    digits: int | None
+    labels: Mapping[str, str] | None
+    baseline: str | None
+    stars: bool
+
+
+class Rendered(ABC):
+    """A result that is a table; ``Style`` has the keywords of ``to_markdown``, ``to_latex`` and ``to_html``."""
 
     @abstractmethod
     def tabular(self) -> "Tabular":
@@ -143,11 +154,12 @@ class Rendered(ABC):
         """Give the table with marks of significance; ``name``: of the baseline in the legend."""
         raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
 
-    def _styled(self, **style: Any) -> "tuple[Tabular, list[Printed]]":
+    def _styled(self, **style: Unpack[Style]) -> "tuple[Tabular, list[Printed]]":
         """The table with marks of significance, and its columns with the names of papers."""
-        names, baseline, stars = style.get("labels") or {}, style.pop("baseline", None), style.pop("stars", False)
-        one = self.marked(baseline, stars, names.get(baseline)) if baseline is not None or stars else self
-        return (table := one.tabular()), table.printed(**style | {"labels": names})
+        rest: dict[str, Any] = {**style, "labels": style.get("labels") or {}}
+        baseline, stars = rest.pop("baseline", None), rest.pop("stars", False)
+        one = self.marked(baseline, stars, rest["labels"].get(baseline)) if baseline is not None or stars else self
+        return (table := one.tabular()), table.printed(**rest)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -166,7 +178,7 @@ class Rendered(ABC):
         texts = "\n\n".join(map(_block, blocks))
         return "\n".join([texts, *[""] * (len(blocks) > 1), *map(visible, table.notes)])
 
-    def to_markdown(self, **style: Any) -> str:
+    def to_markdown(self, **style: Unpack[Style]) -> str:
         """Write a table in Markdown; headings above headings become their first words."""
         table, columns = self._styled(**style)
         lines = [
@@ -177,7 +189,7 @@ class Rendered(ABC):
         notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
 
-    def to_latex(self, caption: str | None = None, label: str | None = None, **style: Any) -> str:
+    def to_latex(self, caption: str | None = None, label: str | None = None, **style: Unpack[Style]) -> str:
         """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
         table, columns = self._styled(**style)
 
@@ -202,7 +214,7 @@ class Rendered(ABC):
             lines += [r"\par\smallskip", r"{\footnotesize", *(_latex(note) + r"\par" for note in table.notes), "}"]
         return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
 
-    def to_html(self, **style: Any) -> str:
+    def to_html(self, **style: Unpack[Style]) -> str:
         """Write an HTML ``<table>`` without styles except the alignment."""
         table, columns = self._styled(**style)
         return render("rendering/table.html", table=table, columns=columns)

@@ -4,22 +4,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from scipy.stats import rankdata, t as student
+from scipy.stats import chi2, rankdata, studentized_range, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.inference.standard_errors import student_interval
-from torchrankmetrics.inference.testing import MeanRanks, holm, mean_ranks
+from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.plots import canvas
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import DatasetResult, Difference
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.validation import shorten
 
+if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure
+
+Row = TypeVar("Row")
 _LEGEND = (
     "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
     "datasets on which no model has a better value; won: significantly better than every other model; better than "
@@ -28,7 +31,7 @@ _LEGEND = (
 _HERE = "these datasets"
 
 
-def _row_at(rows: Mapping[Any, Any], key: object) -> Any:
+def _row_at(rows: Mapping[Any, Row], key: object) -> Row:
     if key not in rows:
         raise KeyError(f"{shorten(key)} is missing; available: {', '.join(map(str, rows))}")
     return rows[key]
@@ -66,7 +69,7 @@ class Averages(Rendered):
 
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
-        return _row_at(self.rows, place)  # type: ignore[no-any-return]
+        return _row_at(self.rows, place)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -143,33 +146,48 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
 
 @dataclass(frozen=True, eq=False)
 class Ranking(Rendered):
-    """Mean ranks of models over datasets, with the smallest significant difference."""
+    """Mean ranks of models over datasets: Friedman's test, and Nemenyi's smallest significant difference.
+
+    Attributes:
+        metric, models: key of the metric, and names.
+        mean: mean rank of each model, 1 is the best.
+        p_value: of the hypothesis that all models are alike (chi-square, with ties).
+        critical_difference: smallest significant difference of two mean ranks.
+        cliques: indices of models, by ascending mean rank, that are not significantly different.
+        num_datasets: number of datasets on which all models have a value.
+        left_out: the other datasets.
+        confidence_level: 1 - the error rates of the tests.
+    """
 
     metric: str
     models: tuple[str, ...]
-    ranks: MeanRanks
+    mean: tuple[float, ...]
+    p_value: float
+    critical_difference: float
+    cliques: tuple[tuple[int, ...], ...]
+    num_datasets: int
     left_out: tuple[str, ...]
+    confidence_level: float
 
     @property
     def about(self) -> str:
         """Caption of the figure."""
-        what = f"Mean ranks by {paper_name(self.metric)} over {self.ranks.num_datasets} datasets; a bar joins models"
+        what = f"Mean ranks by {paper_name(self.metric)} over {self.num_datasets} datasets; a bar joins models"
         return f"{what} that are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
 
-    def plot(self, ax: "canvas.Axes | None" = None) -> "canvas.Drawing":
+    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the critical difference, see ``plots.critical_difference``."""
-        return critical_difference(self.models, self.ranks, ax=ax)
+        return critical_difference(self.models, self, ax=ax)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        found = self.ranks
-        letters = ["".join(chr(97 + g) for g, c in enumerate(found.cliques) if i in c) for i in range(len(self.models))]
-        order = np.argsort(found.mean, kind="stable").tolist()
-        rows = [(self.models[i], found.mean[i], letters[i]) for i in order]
-        about = f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best."
-        apart = f"models that share a letter (less than {found.critical_difference:.2f} apart)"
-        test = f"not significantly different at {100 * (1 - found.confidence_level):.3g}%."
-        notes = [f"{about} Friedman: p = {found.p_value:.2g}. Nemenyi: {apart} are {test}"]
+        letters = ["".join(chr(97 + g) for g, c in enumerate(self.cliques) if i in c) for i in range(len(self.models))]
+        order = np.argsort(self.mean, kind="stable").tolist()
+        rows = [(self.models[i], self.mean[i], letters[i]) for i in order]
+        about = f"Mean ranks by {paper_name(self.metric)} over {self.num_datasets} datasets, 1 is best."
+        apart = f"models that share a letter (less than {self.critical_difference:.2f} apart)"
+        test = f"not significantly different at {100 * (1 - self.confidence_level):.3g}%."
+        notes = [f"{about} Friedman: p = {self.p_value:.2g}. Nemenyi: {apart} are {test}"]
         if self.left_out:
             notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
         columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
@@ -177,24 +195,39 @@ class Ranking(Rendered):
 
 
 def ranking(table: StudyTable) -> Ranking:
-    """Rank the models of a table on every dataset by its first metric; ValueError for less than 2 x 2 values."""
-    one = table.measures[0]
-    chosen, values, left_out = _complete(table, one)
-    if min(values.shape) < 2:
-        raise ValueError(f"mean ranks need 2 models on 2 datasets or more, got {len(table.models)} and {len(chosen)}")
-    ranks = mean_ranks(values, higher_is_better=bool(one.higher_is_better), confidence_level=table.confidence_level)
-    return Ranking(one.key, table.models, ranks, tuple(left_out))
+    """Rank the models of a table on every dataset by its first metric; ValueError for less than 2 x 2 values.
+
+    Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html).
+    """
+    one, level = table.measures[0], table.confidence_level
+    _, values, left_out = _complete(table, one)
+    (n, k), ranks = values.shape, rankdata(-values if one.higher_is_better else values, axis=1)
+    if min(n, k) < 2:
+        raise ValueError(f"mean ranks need 2 models on 2 datasets or more, got {k} and {n}")
+    mean, middle = ranks.mean(0), (k + 1) / 2
+    spread = float(((ranks - middle) ** 2).sum()) / (n * (k - 1))  # k (k + 1) / 12 without ties
+    statistic = n * float(((mean - middle) ** 2).sum()) / spread if spread > 0 else 0.0
+    quantile = float(studentized_range.ppf(level, k, np.inf))
+    critical = quantile / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
+    order = np.argsort(mean, kind="stable")
+    cliques: list[tuple[int, ...]] = []
+    for start in range(k):
+        together = tuple(order[start:][mean[order[start:]] - mean[order[start]] <= critical].tolist())
+        if len(together) > 1 and not (cliques and set(together) <= set(cliques[-1])):
+            cliques.append(together)
+    found = tuple(mean.tolist()), float(chi2.sf(statistic, k - 1)), critical, tuple(cliques)
+    return Ranking(one.key, table.models, *found, n, tuple(left_out), level)
 
 
 class DatasetDifference(NamedTuple):
-    """Difference a - b on a dataset; ``freedom``: degrees of freedom; ``p_adjusted``: one family over the datasets."""
+    """Difference a - b on a dataset; ``p_adjusted``: by Holm's method over the datasets."""
 
     dataset: str
     difference: float
     low: float
     high: float
     standard_error: float
-    freedom: float
+    degrees_of_freedom: float
     p_value: float
     p_adjusted: float
 
@@ -215,7 +248,7 @@ class Differences(Rendered):
     higher_is_better: bool
     left_out: tuple[str, ...]
 
-    def plot(self, ax: "canvas.Axes | None" = None) -> "canvas.Drawing":
+    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the differences and their mean, see ``plots.differences``."""
         rows = {row.dataset: row[1:4] for row in self.rows}
         better = f"{'right' if self.higher_is_better else 'left'} is better for {self.a}"
@@ -231,7 +264,7 @@ class Differences(Rendered):
 
     def __getitem__(self, dataset: str) -> DatasetDifference:
         """Row of a dataset."""
-        return _row_at({row.dataset: row for row in self.rows}, dataset)  # type: ignore[no-any-return]
+        return _row_at({row.dataset: row for row in self.rows}, dataset)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""

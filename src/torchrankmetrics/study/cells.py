@@ -159,8 +159,9 @@ def _cell(
         error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
         low, high = student_interval(cell.value, error, len(values) - 1, level)
         return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
-    models, found = place[0], place[0].estimate(level, place[1])
-    low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
+    models, i = place
+    found, effective_tasks = models.estimate(level, i), models.units.effective_tasks(models.influence[:, i])
+    low, high = found.low, found.high
     if definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
         # a share without spread has Wilson's interval for its number of tasks

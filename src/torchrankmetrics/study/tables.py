@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.plots import canvas
 from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import Cell, DatasetResult
 from torchrankmetrics.study.runs import Facts
 from torchrankmetrics.validation import check_choice
+
+if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure
 
 EQUAL, RANDOM = "†", "‡"
 _STARS = (0.05, 0.01, 0.001)
@@ -83,7 +85,7 @@ class StudyTable(Rendered):
         """Return the part with some metrics and models, with the marks of the whole table."""
         return replace(self, measures=tuple(measures), models=self.models if models is None else tuple(models))
 
-    def plot(self, metric: str | None = None, ax: "canvas.Axes | None" = None) -> "canvas.Drawing":
+    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw a metric (its key; default: the first one), see ``plots.intervals_by_dataset``."""
         key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
         cells = {
