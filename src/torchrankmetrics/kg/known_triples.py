@@ -16,6 +16,7 @@ from torchrankmetrics.validation import (
     TaskSide,
     check_choice,
     check_int,
+    is_int,
     one_number,
     shorten,
 )
@@ -40,8 +41,11 @@ class KnownTriples:
     """
 
     _file: tuple[str, str] | None = None  # path and digest
+    _given: int | None = None  # num_entities, unless the triples determine it
 
     def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
+        if number := next((part for part in triples if is_int(part)), None):
+            raise TypeError(f"triples must be splits (n, 3), got {number}; pass num_entities={number}")
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
         known = torch.cat([part.T for part in parts], 1).T  # in memory by columns, as the index reads them
@@ -50,6 +54,7 @@ class KnownTriples:
         self._sides: dict[str, KnownAnswers] = {"tail": tails, "head": heads}
         least = max(tails.index.num_answers, heads.index.num_answers)
         self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
+        self._given = None if num_entities is None else self.num_entities
         if least > self.num_entities:
             raise IndexError(
                 f"triples must hold entities in [0, num_entities) = [0, {self.num_entities}), got {least - 1}"
@@ -224,6 +229,8 @@ def as_triples(values: Integers, name: str) -> Tensor:
             f"{name} must be (n, 3) integers, got {type(values).__name__}; known_triples and rank_triples of "
             "torchrankmetrics.integrations.pyg take the data of PyG"
         )
+    if hasattr(values, "mapped_triples"):
+        raise TypeError(f"{name} must be (n, 3) integers, got {type(values).__name__}; pass its .mapped_triples")
     if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
         parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
         shapes = [tuple(part.shape) for part in parts]

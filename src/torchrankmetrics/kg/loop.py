@@ -148,6 +148,7 @@ class LoopOptions(NamedTuple):
     progress: bool = True
     top_k: int | None = None
     shard: Shard = Shard()
+    num_entities: int | None = None  # of the known triples, if their user gave it
 
 
 class QuerySide:
@@ -232,6 +233,11 @@ class QuerySide:
             else:
                 given = score_queries(score, ids, self.name, options.higher_is_better)
                 shard.size = given.shape[1]
+        if options.candidates is None and shard.total != (number := options.num_entities or shard.total):
+            raise ValueError(
+                f"scores must have num_entities={number} columns as known, got {shard.total}; correct num_entities of "
+                f"KnownTriples, or, if only the first {number} are candidates, pass candidates=range({number})"
+            )
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
         if self.is_exact:
             from torchrankmetrics.ranking.exact.rank import rank_exactly
@@ -270,7 +276,7 @@ def sides_of(
         if number is None:
             raise ValueError("num_entities is needed with score_hrt if known is None")
         scorers = both_sides(score_hrt, number)
-    sides = []
+    sides, options = [], options._replace(num_entities=getattr(known, "_given", None))
     for side, score in zip(reversed(ENTITY_SIDES), scorers, strict=True):
         if score is not None:
             takes = "two (B,) tensors of ids -> scores (B, N), an EmbeddingScorer or None"
@@ -287,6 +293,16 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
         table = RankTable.concatenate([side.rank(group, bar) for side in sides])
     warn_of_distances(table, sides[0].options.higher_is_better)
     return table
+
+
+def warn_of_unknown(side: QuerySide, known: str) -> None:
+    """Warn if evaluated triples or facts are not among the known ones, so that the filter lacks a split."""
+    slices = None if side.known is None else side.known(*side.queries.unbind(1))
+    if slices is not None and len(slices.columns) and (lost := int((~slices.contain(side.row, side.own)).sum())):
+        warn(
+            f"{lost} of {len(side.own)} evaluated triples are not in known: other true triples of their split count as "
+            f"wrong candidates; pass known={known}(train, valid, test)"
+        )
 
 
 def warn_of_distances(table: RankTable, higher_is_better: bool) -> None:

@@ -10,7 +10,7 @@ from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of, warn_of_unknown
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
@@ -70,13 +70,15 @@ def rank_triples(
             with top_k or score_hrt.
 
     Warns:
-        RankMetricWarning: if the ranks are so far worse than random that ``higher_is_better`` looks wrong.
+        RankMetricWarning: if evaluated triples are not in known, or the ranks are so far worse than random that
+            ``higher_is_better`` looks wrong.
 
     Returns:
         One row per side and triple, tails first: the relation as group, the index of the triple as sample id.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError if scores are not (B, N).
+        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError if scores are not (B, N), or without
+            ``candidates`` N differs from the num_entities that ``known`` was given.
 
     >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1], [0.0, 0.0, 1.0]])
     >>> rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None).ranks
@@ -102,6 +104,7 @@ def rank_triples(
                 "batch_size": batch_size,
                 "higher_is_better": higher_is_better,
             }
+    warn_of_unknown(sides[0], "KnownTriples")
     table = AnsweredTable(rank_sides(sides, tasks[:, 1]).rows)
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.best.finish(side.queries) for side in sides if side.best})
@@ -184,7 +187,9 @@ def rank_facts(
     """
     tasks = as_facts(facts, "facts", *_COLUMNS)
     options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress)
-    return rank_sides(sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts), tasks[:, 1])
+    sides = sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts)
+    warn_of_unknown(sides[0], "KnownFacts")
+    return rank_sides(sides, tasks[:, 1])
 
 
 Answers = Integers | list[Collection[int]]
