@@ -70,6 +70,15 @@ def test_several_files_are_one_table_whatever_columns_each_has(tmp_path):
     assert torch.equal(RankTable.load(tmp_path).rows, expected)
 
 
+def test_an_empty_path_is_not_the_working_directory(tmp_path, monkeypatch):
+    put(tmp_path / "a.parquet", **RANKS)
+    monkeypatch.chdir(tmp_path)
+    assert len(RankTable.load(".")) == 2
+    for read in (RankTable.load, RankTable.from_parquet, lambda path: RankTable.from_parquet([path])):
+        with pytest.raises(FileNotFoundError):
+            read("")
+
+
 def test_partitions_are_rejected_and_read_by_pandas(tmp_path):
     """A folder of other folders is not one table: it may contain several models."""
     pandas = pytest.importorskip("pandas")
@@ -102,9 +111,9 @@ def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(side, gro
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"group": ["a", "b"]}, "group must contain numbers, got string: number names from 0 on"),
+        ({"group": ["a", "b"]}, "group must hold numbers: number names from 0 on, .*; got 'a' in row 0"),
         ({"group": pa.array([1, None])}, "group has 1 nulls: every row needs a value, or leave the column out"),
-        ({"group": [date(2026, 1, 1)] * 2}, "group must contain numbers, got date32"),
+        ({"group": [date(2026, 1, 1)] * 2}, r"group must hold numbers: .*; got .*2026-01-01"),
         ({"nan": [0, 1]}, "nan must hold booleans, got int64"),
         ({"side": ["head", "left"]}, "side must hold numbers, or head and tail"),
         ({"model": [1, 1]}, "arrays must be among .*; got 'model'"),
