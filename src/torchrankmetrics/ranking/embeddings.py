@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.ranking.accumulator import rank_chunks
-from torchrankmetrics.ranking.arrays import Array, read_scores
+from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard
@@ -55,8 +55,7 @@ class Candidates:
                 raise TypeError(f"bias must hold floats, got {bias.dtype}")
             if bias.shape != embeddings.shape[:1]:
                 raise ValueError(f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}")
-            if bias.device != embeddings.device:
-                raise ValueError(f"bias must be on the device of candidates, {embeddings.device}; got {bias.device}")
+            check_device(bias, "bias", embeddings.device, "candidates")
         self.bias, self.embeddings = bias, embeddings.resolve_neg()
         if embeddings.dtype.itemsize == 1:  # torch does not multiply float8; bfloat16 represents every float8
             self.embeddings = self.embeddings.to(torch.bfloat16)
@@ -272,5 +271,4 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
         raise TypeError(
             f"queries and candidates must share a floating dtype, got {queries.dtype} and {candidates.dtype}"
         )
-    if queries.device != candidates.device:
-        raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
+    check_device(candidates, "candidates", queries.device, "queries")

@@ -16,7 +16,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES, natural, write_whole
+from torchrankmetrics.files import MAX_BYTES, Source, natural, write_whole
 from torchrankmetrics.table.arrays import (
     VERSION_FIELD,
     Array,
@@ -30,8 +30,6 @@ from torchrankmetrics.table.arrays import (
 )
 from torchrankmetrics.table.columns import WIDTH
 from torchrankmetrics.validation import check_int, shorten, truncate
-
-Source = str | os.PathLike[str]
 
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -304,10 +302,9 @@ def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
 
 
 def _values(name: str, column: Any) -> Array:
-    """Return a column as a NumPy array; words are read as those of CSV files."""
-    if column.null_count:
-        raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
+    """Return a column as a NumPy array; words and nulls are read as the words and empty cells of CSV files."""
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
-    values: Array = column.to_numpy(zero_copy_only=False)
+    has_nulls = column.null_count > 0  # NumPy would turn integers into floats
+    values: Array = np.array(column.to_pylist(), object) if has_nulls else column.to_numpy(zero_copy_only=False)
     return values if values.dtype.kind in "biuf" else of_text(values, name)
