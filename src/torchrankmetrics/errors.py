@@ -23,7 +23,13 @@ _WORDS = {
     "scores": "preds y_pred y_score",
     "query": "qids query_id query_ids",
     "similarity": "metric distance norm",
-    "num_candidates": "dataset",
+    "num_candidates": "dataset side split",
+    "k": "top_k topk",
+}
+# after the name that was meant
+_NOTES = {
+    "exclude": " There True marks an excluded candidate",
+    "num_candidates": " datasets.candidate_counts(dataset, split, side) returns those of one split or side",
 }
 _HINTS = {
     "k ks top_k": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
@@ -59,7 +65,7 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
     """Add the keyword that was probably meant to errors of calls that do not fit; a call that fits costs nothing."""
     signature = inspect.signature(function)
     is_method = next(iter(signature.parameters)) == "self"
-    known = list(signature.parameters)[is_method:]
+    known = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD][is_method:]
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,7 +75,7 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as misfit:
-                hint = hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
+                hint = hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method and known else "")
                 name = f"{type(args[0]).__name__}." * is_method + function.__name__
                 raise TypeError(f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}") from None
             raise
@@ -85,8 +91,7 @@ def hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:
             hint = next((hint for words, hint in _HINTS.items() if key in words.split()), "")
             meant = [name for name, words in _WORDS.items() if key in words.split() and name in known]
             if meant := meant or ([] if hint else difflib.get_close_matches(key, known, n=1)):
-                note = " There True marks an excluded candidate" * (meant[0] == "exclude")
-                return f"did you mean {meant[0]!r}?{note}"
+                return f"did you mean {meant[0]!r}?{_NOTES.get(meant[0], '')}"
             if hint:
                 return hint
     return ""

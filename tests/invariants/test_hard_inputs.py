@@ -1,6 +1,7 @@
 """Inputs at the limits of a dtype, and arrays that are written to after they were passed or returned."""
 
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -87,6 +88,7 @@ def test_moments_under_extreme_weights(weights):
     weights = WEIGHTS[weights]
     tasks = [Task(1, 1, n, Fraction(weight)) for n, weight in zip([3, 5, 4, 7], weights, strict=True)]
     counts = CandidateCounts.of([3, 5, 4, 7], weights)
+    assert not pickle.loads(pickle.dumps(counts)).weight.flags.writeable
     got = DEFAULT_EXPECTATION.moments(MEAN_RANK, counts)
     assert (got.mean, got.variance) == pytest.approx(reference.moments("mr", tasks), rel=1e-12)
 

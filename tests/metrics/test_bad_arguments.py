@@ -48,6 +48,12 @@ TYPE_ERRORS = [
     (lambda: RankTable.from_numpy(3), "^arrays must be a dict of arrays by name, got int"),
     (lambda: MeanRank().moments([4, 4], weight="zzz"), "^weight must hold numbers, got str"),
     (lambda: RankCollection(["mrr"]).merge_state(MeanRank()), "other must be a RankCollection"),
+    (lambda: trm.HitsAtK(top_k=3), r"^HitsAtK.__init__\(\) missing a required argument: 'k'; did you mean 'k'"),
+    (lambda: MeanRank("mrr"), r"^MeanRank.__init__\(\) too many positional arguments$"),
+    (
+        lambda: trm.adjust("0.3", "mrr", "fb15k237", side="tail"),
+        r"did you mean 'num_candidates'\? datasets.candidate_c",
+    ),
 ]
 VALUE_ERRORS = [
     (lambda: trm.HitsAtK(0), "k must be an int of at least 1 and .*, got 0"),

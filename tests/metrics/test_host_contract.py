@@ -245,6 +245,11 @@ def test_bounds_hold_and_are_reached_or_approached(name: str, bounds: tuple[floa
     assert high is None or high - 0.1 <= max(numbers) <= high
 
 
+def test_a_share_of_the_expectation_is_at_least_zero_in_both_directions() -> None:
+    gap = trm.RankDefinition("gap", f=lambda r: r - 1)
+    assert [gap.higher_is_better, *RankMetric(gap, view="normalized").measure.bounds] == [False, 0, None]
+
+
 def test_evaluate_of_scores_is_the_metric_without_state() -> None:
     exclude = torch.rand(PREDS.shape, generator=torch.Generator().manual_seed(0)) < 0.3
     names = ["mr", "z_mrr", "tail.amri"]

@@ -44,6 +44,9 @@ class CandidateCounts:
         for array in (self.num_candidates, self.weight, self.count):
             array.flags.writeable = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.num_candidates, self.weight, self.count)  # read-only again
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CandidateCounts) and self.digest == other.digest
 

@@ -122,7 +122,7 @@ class MetricDefinition:
             return self.lowest_index, 1.0
         low, high = self.limits
         if view == "normalized":  # M / E: of the bounds only zero stays
-            return 0.0 if self.higher_is_better and low == 0 else None, None
+            return 0.0 if low == 0 else None, None
         return low, high
 
     def why_undefined(self, view: View, rank_type: RankType) -> str | None:

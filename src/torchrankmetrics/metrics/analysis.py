@@ -233,7 +233,7 @@ def far_below_chance(rows: Rows) -> str:
     """Describe ranks so much worse than random that the order of the scores must be reversed; else ""."""
     columns = Columns(rows)
     above = columns.optimistic + columns.pessimistic - columns.num_candidates - 1.0  # twice r - E[r]
-    if above @ columns.count.astype(np.float64) <= 0 or has_unknown(columns.num_candidates):  # nearly always
+    if (above * columns.count).sum() <= 0 or has_unknown(columns.num_candidates):  # nearly always
         return ""
     count = columns.count * (columns.flags & fault.NAN == 0)  # tasks with NaN rank last in any order
     surplus, N = float((count * above).sum()) / 2, columns.num_candidates.astype(np.float64)

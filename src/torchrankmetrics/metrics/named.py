@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor, float64, tensor
 
 from torchrankmetrics.definitions.tasks import exponent_name, power_mean_rank
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.registry import METRICS, as_measure
@@ -71,6 +72,7 @@ class NamedMetric(RankMetric):
     metric_name: ClassVar[str]
     measure = _ClassMeasure()  # instances have their own
 
+    @suggest_keywords
     def __init__(self, **options: Any) -> None:
         super().__init__(self.metric_name, **options)
 
@@ -90,6 +92,7 @@ class NamedMetric(RankMetric):
 class NamedMetricAtK(NamedMetric):
     """A metric of the first k places."""
 
+    @suggest_keywords
     def __init__(self, k: int, **options: Any) -> None:
         places = check_int("k", k, 1, 1 << 63)
         super(NamedMetric, self).__init__(self.metric_name.replace("<k>", str(places)), **options)
@@ -98,6 +101,7 @@ class NamedMetricAtK(NamedMetric):
 class NamedMetricUpToK(NamedMetric):
     """A metric of all places, or of the first k."""
 
+    @suggest_keywords
     def __init__(self, k: int | None = None, **options: Any) -> None:
         places = "" if k is None else f"_at_{check_int('k', k, 1, 1 << 63)}"
         super(NamedMetric, self).__init__(self.metric_name + places, **options)
@@ -207,6 +211,7 @@ class TieRate(NamedMetric, key="tie_rate", value=1 / 3):
 class PowerMeanRank(NamedMetric, key="power_mean_rank_<p>", arguments="2", value=3.75**0.5):
     """Power mean of the ranks: (mean of r^p)^(1/p), in [1, max N]; lower is better; p = 1, 0, -1: MR, GMR, HMR."""
 
+    @suggest_keywords
     def __init__(self, p: float, **options: Any) -> None:
         super(NamedMetric, self).__init__(power_mean_rank(p), **options)
 
@@ -297,6 +302,7 @@ class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3595):
     Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
     """
 
+    @suggest_keywords
     def __init__(self, p: float = 0.8, **options: Any) -> None:
         super(NamedMetric, self).__init__(f"rbp_{exponent_name(p)}", **options)
 
