@@ -91,7 +91,7 @@ def hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:
             hint = next((hint for words, hint in _HINTS.items() if key in words.split()), "")
             meant = [name for name, words in _WORDS.items() if key in words.split() and name in known]
             if meant := meant or ([] if hint else difflib.get_close_matches(key, known, n=1)):
-                return f"did you mean {meant[0]!r}?{_NOTES.get(meant[0], '')}"
+                return f"did you mean {meant[0]!r} instead of {key!r}?{_NOTES.get(meant[0], '')}"
             if hint:
                 return hint
     return ""

@@ -66,6 +66,10 @@ ATTEMPTS = {
     "two labels": (lambda: updated(SCORES[:2], RELEVANT[:2]), r"must be pairs .* pass labels as target\.float\(\)"),
     "bool lists": (lambda: updated(SCORES, RELEVANT.bool().tolist()), r"got \[False, True.*labels \(B, N\)"),
     "pairs": (lambda: updated(SCORES, torch.tensor([[0, 1], [1, 2], [2, 3]])), r"must be pairs .*\(2, P\).*target\.T"),
+    "column": (lambda: updated(SCORES, TARGET[:, None]), r"pass one column for each row as target\.squeeze\(1\), the"),
+    "dict of targets": (lambda: updated(SCORES, {0: 1}), r"one entry per row .*pass \[target\[row\] for row in rows\]"),
+    "dict of excluded": (lambda: updated(SCORES, TARGET, exclude={0: [2]}), r"pass \[exclude\[row\] for row in rows\]"),
+    "scores": (lambda: updated(scores=SCORES, target=TARGET), "did you mean 'preds' instead of 'scores'"),
     "direction": (
         lambda: updated(-SCORES, TARGET, higher_is_better=False),
         "better: pass the negative of distances",
@@ -99,6 +103,9 @@ def test_calls_that_errors_name_work():
     assert updated(SCORES, TARGET, exclude=[[0], [], [1, 2]]) == pytest.approx({"mrr": 5 / 6, "hits_at_1": 2 / 3})
     assert updated(SCORES, [[1], {2}, [3]], metrics=["HR@1", "NDCG@4"])["success_at_1"] == 1 / 3
     assert updated(SCORES, RELEVANT > 0) == updated(SCORES, 2.0 * RELEVANT) == expected
+    assert updated(SCORES, TARGET[:, None].squeeze(1)) == expected
+    ragged = Ranks.from_negatives([1.0, 0.5], [[0.9, 2], [], [0.6, 0.7, 0.1]][::2])
+    assert (ragged.pessimistic.tolist(), ragged.num_candidates.tolist()) == ([2, 3], [3, 4])
     lists, edges = torch.tensor([[1, 3], [0, 2], [1, 3]]), torch.tensor([[0, 1, 2], [1, 2, 3]])
     assert updated(ranks_of_predictions(lists, edges, num_dst_nodes=4)) == expected
 

@@ -7,7 +7,7 @@ import torch
 from test_protocols import TABLE
 
 from random_graphs import graph
-from torchrankmetrics import KnownTriples, rank_triples
+from torchrankmetrics import KnownTriples, RankMetricWarning, rank_triples
 from torchrankmetrics.kg import (
     EmbeddingScorer,
     KnownAnswers,
@@ -68,6 +68,12 @@ VALUES = [
     (lambda: triples(), "score_tails"),
     (lambda: triples(heads=lambda r, t: ZEROS(2, E)), "score_heads"),
     (lambda: triples(SCORES, candidates=[0]), "target"),
+    (lambda: triples(SCORES, known=KNOWN), r"num_entities=3 columns .*, got 7; .* pass candidates=range\(3\)"),
+    (
+        lambda: triples(scorer(), known=KnownTriples(TASK, num_entities=8)),
+        "=8 columns as known, got 7; .*KnownTriples$",
+    ),
+    (lambda: triples(score_hrt=ONE, num_entities=E, known=KNOWN), "num_entities=3 columns .*, got 7"),
     (lambda: triples(SCORES, score_hrt=ONE, num_entities=E), "or score_hrt alone"),
     (lambda: triples(score_hrt=ONE), "num_entities"),
     (lambda: triples(SCORES, given=(IDS, IDS, IDS[:1])), "triples as a tuple must be three"),
@@ -122,6 +128,8 @@ INDICES = [
 ]
 TYPES = [
     (lambda: KnownAnswers([[0.5]], [1]), "queries"),
+    (lambda: KnownTriples(SimpleNamespace(mapped_triples=TASK)), r"triples\[0\] .*pass its \.mapped_triples"),
+    (lambda: KnownTriples(TASK, 104), "^triples must be splits .*got 104; pass num_entities=104"),
     (lambda: KnownTriples(DATA), r"triples\[0\] must be .*got SimpleNamespace; .*integrations\.pyg"),
     (lambda: triples(lambda h, r: [[0.0]]), r"score_tails\(...\) must be a torch.Tensor"),
     (lambda: triples(score_hrt=lambda x: 1.0, num_entities=E), r"score_hrt\(...\) must be a torch.Tensor"),
@@ -146,3 +154,18 @@ BAD += [(lambda k=k: triples(SCORES, top_k=k), TypeError, "top_k must be an int"
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_scores_may_be_wider_than_known_entities_if_nobody_gave_their_number():
+    inferred = triples(SCORES, known=KnownTriples(TASK)).ranks.num_candidates
+    restricted = triples(SCORES, known=KNOWN, candidates=range(3)).ranks.num_candidates
+    assert (inferred.tolist(), restricted.tolist()) == ([E], [3])
+
+
+def test_evaluated_triples_that_are_not_known_are_a_warning():
+    facts = torch.tensor([*FACT, [0, 0, 2, 1]])
+    with pytest.warns(RankMetricWarning, match=r"^1 of 2 evaluated triples are not in known.*=KnownTriples\(train, v"):
+        triples(SCORES, given=facts[:, :3], known=KnownTriples(TASK))
+    with pytest.warns(RankMetricWarning, match=r"^1 of 2 evaluated triples are not in known.*=KnownFacts\(train, v"):
+        rank_facts(lambda *ids: SCORES(*ids[:2]), None, facts, KnownFacts(FACT))
+    triples(SCORES, known=KnownTriples())  # no filter, on purpose

@@ -52,7 +52,7 @@ TYPE_ERRORS = [
     (lambda: MeanRank("mrr"), r"^MeanRank.__init__\(\) too many positional arguments$"),
     (
         lambda: trm.adjust("0.3", "mrr", "fb15k237", side="tail"),
-        r"did you mean 'num_candidates'\? datasets.candidate_c",
+        r"did you mean 'num_candidates' instead of 'side'\? datasets.candidate_c",
     ),
 ]
 VALUE_ERRORS = [

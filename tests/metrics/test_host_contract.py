@@ -187,8 +187,8 @@ def test_keywords_that_do_not_fit_name_the_right_one(make: Callable[..., Any]) -
     name = type(metric).__name__
     for call in (metric.update, metric):
         for keywords, message in {
-            "sampleid": "unexpected keyword argument 'sampleid'; did you mean 'sample_id'?",
-            "scores": "unexpected keyword argument 'scores'; did you mean 'preds'?",
+            "sampleid": "unexpected keyword argument 'sampleid'; did you mean 'sample_id' instead of 'sampleid'?",
+            "scores": "unexpected keyword argument 'scores'; did you mean 'preds' instead of 'scores'?",
             "wheels": "unexpected keyword argument 'wheels'; it takes preds, target, exclude,",
         }.items():
             with pytest.raises(TypeError) as raised:

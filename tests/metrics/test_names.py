@@ -192,9 +192,12 @@ def test_monitor_is_the_key_and_the_direction_of_any_name():
     ):
         assert collection.monitor(name) == {"monitor": f"val/{key}", "mode": mode}
         assert collection.mode(name) == mode
+        assert collection[name] is collection[key]
     for name in ("rank_std", "std", "tie_rate"):
         with pytest.raises(ValueError, match="no direction"):
             collection.mode(name)
     for name, message in {"z_mrr": "'z_mrr' is not in the collection; it has", "nonsense": "unknown metric"}.items():
         with pytest.raises(ValueError, match=message):
             collection.mode(name)
+        with pytest.raises(KeyError, match=message):
+            collection[name]

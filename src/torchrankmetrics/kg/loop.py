@@ -236,7 +236,9 @@ class QuerySide:
         if options.candidates is None and shard.total != (number := options.num_entities or shard.total):
             raise ValueError(
                 f"scores must have num_entities={number} columns as known, got {shard.total}; correct num_entities of "
-                f"KnownTriples, or, if only the first {number} are candidates, pass candidates=range({number})"
+                "KnownTriples"
+                + f", or pass candidates=range({number}) to ignore the other columns"
+                * (number < shard.total)
             )
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
         if self.is_exact:

@@ -95,6 +95,7 @@ def rank_triples(
             if process_group is not None and given is not None:
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
         sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
+        warn_of_unknown(sides[0], "KnownTriples")
         if process_group is not None:
             settings |= {
                 "triples": tasks,
@@ -104,7 +105,6 @@ def rank_triples(
                 "batch_size": batch_size,
                 "higher_is_better": higher_is_better,
             }
-    warn_of_unknown(sides[0], "KnownTriples")
     table = AnsweredTable(rank_sides(sides, tasks[:, 1]).rows)
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.best.finish(side.queries) for side in sides if side.best})

@@ -72,9 +72,12 @@ class Analysis:
                 "that count"
             )
         if differing:
+            # equal repeats that storage="counts" merged are not counted
+            lost = int(Columns(rows).count[weights(rows) > 0].sum() - Columns(self.table_rows).count.sum())
             warn(
-                f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
-                "is kept. Repeats should be the same task scored by the same model"
+                f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each is kept, "
+                f"and at least {lost} ranking tasks are dropped. Repeats should be the same task scored "
+                "by the same model; for sample_id pass the index in the dataset, not the position in the batch"
             )
         if seen & fault.NAN and self.num_nan:
             warn(

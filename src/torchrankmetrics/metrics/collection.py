@@ -212,6 +212,21 @@ class RankCollection(RowOwner, MetricCollection):
         """The measure of each key, in the order of the keys."""
         return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
 
+    def __getitem__(self, key: str, copy_state: bool = True) -> RankMetric:
+        """Return a metric by its key, with or without its prefix, or a synonym of one."""
+        try:
+            return self._modules[self._name_of(key)]  # type: ignore[return-value]
+        except ValueError as error:
+            raise KeyError(str(error)) from None
+
+    def _name_of(self, metric: str) -> str:
+        name = str(metric).removeprefix(self.prefix or "").removesuffix(self.postfix or "")
+        if name not in self._modules:
+            name = parse_name(name).measure().key
+        if name not in self._modules:
+            raise ValueError(f"{shorten(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+        return name
+
     def monitor(self, metric: str) -> dict[str, Any]:
         """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
 
@@ -221,11 +236,7 @@ class RankCollection(RowOwner, MetricCollection):
         Raises:
             ValueError: if the collection has no such metric, or it has no direction.
         """
-        name = str(metric).removeprefix(self.prefix or "").removesuffix(self.postfix or "")
-        if name not in self._modules:
-            name = parse_name(name).measure().key
-        if name not in self._modules:
-            raise ValueError(f"{shorten(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+        name = self._name_of(metric)
         if (higher := self._modules[name].higher_is_better) is None:
             raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}

@@ -74,7 +74,8 @@ def tasks_note(sample: RankSample) -> str:
     if sample.num_candidates is None:
         return f"{sample.num_tasks} ranks, numbers of candidates unknown"
     counts = sample.candidate_counts.num_candidates
-    return f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"
+    most = f" to {counts[-1]}" * (len(counts) > 1)
+    return f"{sample.num_tasks} ranks among {counts[0]}{most} candidates"
 
 
 def sampled_notes(analysis: Analysis) -> list[str]:

@@ -54,6 +54,10 @@ def count_negatives(
     positive = as_tensor(positive, "positive")
     if positive.ndim != 1:
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
+    lists = negatives if isinstance(negatives, list) and all(isinstance(part, list) for part in negatives) else []
+    if len({*map(len, lists)}) > 1:
+        flat = as_tensor([score for part in lists for score in part], "negatives")
+        negatives = torch.split(flat, [*map(len, lists)])
     B, device = len(positive), positive.device
     row, excluded = torch.arange(B, device=device), Excluded()
     length = None  # of the list of each positive, where the negatives are lists

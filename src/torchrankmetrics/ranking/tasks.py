@@ -245,11 +245,13 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
     if tensor.ndim != 2 or tensor.dtype == torch.bool or tensor.is_floating_point():
         return tensor
     if len(tensor) != 2 or tensor.shape in (shape, (shape[0], 1)):
-        labels = "target.float()" if name == "target" else "exclude > 0"
+        labels = "labels as target.float()" if name == "target" else "labels as exclude > 0"
         turned = f"{name}.T, " if tensor.shape[1] == 2 else ""
+        if name == "target" and tensor.shape == (shape[0], 1) != tuple(shape):
+            labels = "one column for each row as target.squeeze(1)"
         raise ValueError(
             f"{name} of integers must be pairs of (row, column) in the shape (2, P), and neither (B, N) nor (B, 1), "
-            f"got {tensor.dtype} {tuple(tensor.shape)} for scores {tuple(shape)}: pass {turned}labels as {labels}, the "
+            f"got {tensor.dtype} {tuple(tensor.shape)} for scores {tuple(shape)}: pass {turned}{labels}, the "
             f"columns of every row as a list of lists, {name}.tolist(), or pairs as a tuple (rows, columns)"
         )
     row, column = as_ids(tensor, name)
@@ -267,6 +269,8 @@ def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
         raise TypeError(
             f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, column)), a list "
             f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}"
+            + f": pass [{name}[row] for row in rows]"
+            * isinstance(values, Mapping)
         )
     tensor = as_tensor(values, name)
     if isinstance(values, Tensor):
