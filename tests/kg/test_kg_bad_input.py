@@ -68,7 +68,7 @@ VALUES = [
     (lambda: triples(), "score_tails"),
     (lambda: triples(heads=lambda r, t: ZEROS(2, E)), "score_heads"),
     (lambda: triples(SCORES, candidates=[0]), "target"),
-    (lambda: triples(SCORES, known=KNOWN), r"num_entities=3 columns .*, got 7; .* pass candidates=range\(3\)"),
+    (lambda: triples(SCORES, known=KNOWN), r"num_entities=3 columns .*, got 7; .* by candidates=range\(3\)"),
     (
         lambda: triples(scorer(), known=KnownTriples(TASK, num_entities=8)),
         "=8 columns as known, got 7; .*KnownTriples$",

@@ -56,7 +56,7 @@ def test_images_and_captions_in_both_directions() -> None:
 def test_leave_one_or_more_out_among_unseen_items(held: int, number: int) -> None:
     command = (EXAMPLES / "recommendation.py", "--users", "200", "--items", "120", "--held", str(held))
     output = fork_script(*(command if held > 1 else command[:-2]))
-    ranks = f"{200 * held} ranks among {number} to {number} candidates"
+    ranks = f"{200 * held} ranks among {number} candidates"
     assert output.count(ranks) == output.count("success_at_10") == 2
     assert "200 queries" in output.splitlines()[-1]
 

@@ -234,12 +234,9 @@ class QuerySide:
                 given = score_queries(score, ids, self.name, options.higher_is_better)
                 shard.size = given.shape[1]
         if options.candidates is None and shard.total != (number := options.num_entities or shard.total):
-            raise ValueError(
-                f"scores must have num_entities={number} columns as known, got {shard.total}; correct num_entities of "
-                "KnownTriples"
-                + f", or pass candidates=range({number}) to ignore the other columns"
-                * (number < shard.total)
-            )
+            others = f", or ignore other columns by candidates=range({number})" * (number < shard.total)
+            remedy = f"correct num_entities of KnownTriples{others}"
+            raise ValueError(f"scores must have num_entities={number} columns as known, got {shard.total}; {remedy}")
         excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
         if self.is_exact:
             from torchrankmetrics.ranking.exact.rank import rank_exactly

@@ -266,11 +266,10 @@ def _labeled(row: Tensor, column: Tensor, label: Tensor) -> Cells:
 
 def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
     if not isinstance(values, Tensor | list) and not hasattr(values, "__array__"):
+        listed = f": pass [{name}[row] for row in rows]" * isinstance(values, Mapping)
         raise TypeError(
             f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, column)), a list "
-            f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}"
-            + f": pass [{name}[row] for row in rows]"
-            * isinstance(values, Mapping)
+            f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}{listed}"
         )
     tensor = as_tensor(values, name)
     if isinstance(values, Tensor):
