@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+Source = str | os.PathLike[str]
 MAX_BYTES = 1 << 30  # default limit of the memory of a loaded file of ranks: about 15 million rows
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
+def write_whole(path: Source, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write a file, at once or in parts that are made as they are written, whole or not at all."""
     parts = (content,) if isinstance(content, bytes) else content
     number = _descriptor(os.fspath(path))

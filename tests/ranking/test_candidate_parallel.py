@@ -297,6 +297,10 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             "queries must be the same on all processes",
         ),
         "as many exclusions": (ranked(exclude=([0], [[1, 5, 9][me]])), "exclude must be the same on all processes"),
+        "tiles": (
+            ranked(arithmetic="product", chunk_size=2 + (me == 1)),
+            "chunk_size must be the same on all processes",
+        ),
         "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
         "scores": (scored(lambda h, r: torch.ones(1 + (me == 2), 4)), "score_tails must return scores (1, N)"),
         "columns": (chunked(4 - (me == 1)), "compute needs all 4 columns; update has been given 3"),

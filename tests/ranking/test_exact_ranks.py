@@ -14,7 +14,7 @@ from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
-from torchrankmetrics.ranking.exact import levels, pairs, problem, rank
+from torchrankmetrics.ranking.exact import levels, problem, rank
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -29,7 +29,7 @@ KINDS_OF_NUMBERS += ["cancelling", "integers"]
 @contextmanager
 def tuned(ladder, **constants):
     """Precisions and constants of the module of exact ranks, which decide what is computed how, and never a rank."""
-    modules = {"CELLS": problem, "BLOCK": problem, "_LOOK": pairs}
+    modules = {"CELLS": problem, "BLOCK": problem}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
         for name, value in constants.items():
@@ -157,9 +157,9 @@ def test_biases_that_vanish_in_float64_are_distinguished_for_queries_of_zeros():
 def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     requested = []
-    score = pairs.rational_score
-    monkeypatch.setattr(pairs, "_LOOK", 100)
-    monkeypatch.setattr(pairs, "rational_score", lambda *given: requested.append(1) or score(*given))
+    score = rank.rational_score
+    monkeypatch.setattr(rank, "_LOOK", 100)
+    monkeypatch.setattr(rank, "rational_score", lambda *given: requested.append(1) or score(*given))
     queries, candidates = torch.randn(200, 64, generator=generator), torch.randn(3000, 64, generator=generator)
     target = torch.arange(200)
     half = candidates.clone()
@@ -175,12 +175,12 @@ def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
     for name, (q, e, similarity) in cases.items():
         requested.clear()
         ranks = rank_embeddings(q, e, target, similarity=similarity)
-        assert len(requested) <= 2 * pairs._LOOK, name
+        assert len(requested) <= 2 * rank._LOOK, name
         tied = {"half are duplicates": 1500 * (target == 3), "all are": 2999, "all are zeros": 2999}.get(name)
         if tied is None:
             scores = q @ e.T if similarity == "dot" else -(q[:, None] - e).square().sum(2)
             tied = (scores == scores.gather(1, target[:, None])).sum(1) - 1
-            assert int(tied.sum()) > 2 * pairs._LOOK
+            assert int(tied.sum()) > 2 * rank._LOOK
         assert torch.equal(ranks.pessimistic - ranks.optimistic, torch.zeros(200, dtype=torch.long) + tied)
 
 
@@ -218,8 +218,13 @@ def test_candidates_are_read_once_and_rejected_when_they_have_changed():
     assert ("l2", 50, 50) in stored.prepared
     with torch.no_grad():
         embeddings.mul_(2)
-    with pytest.raises(ValueError, match="Candidates have changed since"):
-        rank_embeddings(queries, stored, target)
+    narrow = Candidates(given_ := torch.zeros(9, 8, dtype=torch.float8_e5m2))
+    given_.fill_(1)  # which are stored as bfloat16
+    for arithmetic in ("exact", "product"):
+        with pytest.raises(ValueError, match="Candidates have changed since"):
+            rank_embeddings(queries, stored, target, arithmetic=arithmetic)
+        with pytest.raises(ValueError, match="Candidates have changed since"):
+            rank_embeddings(queries.bfloat16(), narrow, target, arithmetic=arithmetic)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")

@@ -61,6 +61,7 @@ def test_frames_and_files_of_all_columns_come_back():
         (["rank,nan", "1,true", "2,yes"], "nan must hold numbers, or true and false"),
         (["rank,nan", "1,true", "2,3"], "nan must be true or false; got 3 in line 3"),
         (["rank,sample_id", "1,1e300"], "sample_id must hold integers"),
+        (["rank,filtered", "1,true"], "filtered and raw must be false in rows without a query; got True in line 2"),
         (["optimistic", "1"], r"columns must contain rank, or optimistic and pessimistic \(with ties\); got optimis"),
     ],
 )

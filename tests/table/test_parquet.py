@@ -88,11 +88,12 @@ def test_partitions_are_rejected_and_read_by_pandas(tmp_path):
         (pa.array(["head", "none"]), pa.array([1, 2], pa.uint64()), {}),
         (pa.array(["head", "none"]).dictionary_encode(), pa.array([1, 2], pa.int16()), {}),
         (pa.array([1, 0], pa.int8()), pa.array([1, 2]).dictionary_encode(), {}),
+        (pa.array(["Head", None]), ["1", "2"], {"sample_id": pa.array([None, None], pa.int64())}),
         (pa.array([1, 0], pa.uint8()), [1, 2], {"weight": pa.array([1, 1], pa.float32())}),
         ([1, 0], [1, 2], {"__index_level_0__": [4, 5]}),
     ],
 )
-def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(side, group, more, tmp_path):
+def test_integers_and_floats_of_any_width_words_and_nulls_are_read(side, group, more, tmp_path):
     columns = {"optimistic": pa.array([1, 2], pa.int32()), "num_candidates": [9, 9], "side": side, "group": group}
     path = put(tmp_path / "a.parquet", **columns, **more)
     expected = RankTable.from_numpy({**RANKS, "side": [1, 0], "group": [1, 2]})
@@ -102,9 +103,9 @@ def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(side, gro
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"group": ["a", "b"]}, "group must contain numbers, got string: number names from 0 on"),
-        ({"group": pa.array([1, None])}, "group has 1 nulls: every row needs a value, or leave the column out"),
-        ({"group": [date(2026, 1, 1)] * 2}, "group must contain numbers, got date32"),
+        ({"group": ["a", "b"]}, "group must hold numbers: number names from 0 on, .*; got 'a' in row 0"),
+        ({"num_candidates": pa.array([9, None])}, "num_candidates must have a value in every row, got none in row 1"),
+        ({"group": [date(2026, 1, 1)] * 2}, r"group must hold numbers: .*; got .*2026-01-01"),
         ({"nan": [0, 1]}, "nan must hold booleans, got int64"),
         ({"side": ["head", "left"]}, "side must hold numbers, or head and tail"),
         ({"model": [1, 1]}, "arrays must be among .*; got 'model'"),
@@ -117,7 +118,7 @@ def test_columns_that_cannot_be_read_are_named(columns, message, tmp_path):
         RankTable.from_parquet(path)
 
 
-def test_other_files_and_versions_raise(tmp_path):
+def test_other_files_and_versions_raise(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     RankTable.from_numpy(FULL).to_parquet(path)
     content = path.read_bytes()
@@ -132,8 +133,11 @@ def test_other_files_and_versions_raise(tmp_path):
         pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path)
         with pytest.raises(ValueError, match=message):
             RankTable.load(path)
-    with pytest.raises(FileNotFoundError):
-        RankTable.from_parquet(tmp_path / "missing.parquet")
+    monkeypatch.chdir(tmp_path)  # an empty path is not the working directory
+    for missing in ("missing.parquet", ""):
+        for load in (RankTable.load, RankTable.from_parquet):
+            with pytest.raises(FileNotFoundError):
+                load(missing)
     (tmp_path / "void").mkdir()
     for nothing in (tmp_path / "void", []):
         with pytest.raises(ValueError, match=r"there is no \.parquet file to read in"):

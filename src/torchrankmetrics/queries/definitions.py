@@ -100,8 +100,7 @@ class QueryDefinition(MetricDefinition):
             rank_type (str, default "expected"): expected over the orders of tied candidates (McSherry and Najork 2008,
                 doi:10.1007/978-3-540-78646-7_38); "optimistic" and "pessimistic": with relevant items first or last.
         """
-        placed = sample.placed(rank_type)
-        return self.kind.values(placed) if len(sample) else np.empty(0)
+        return self.kind.values(sample.placed(rank_type))
 
     def used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """Whether the metric is defined for queries, and their weight is positive, (Q,) bool."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.eager import eager
-from torchrankmetrics.ranking.arrays import Array, read_scores
+from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
 from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks, from_counts
@@ -104,8 +104,7 @@ class RankAccumulator:
             )
         if scores.dtype != true.dtype:
             raise TypeError(f"scores must have the dtype of true_scores, {true.dtype}; got {scores.dtype}")
-        if scores.device != true.device:
-            raise ValueError(f"scores must be on the device of true_scores, {true.device}; got {scores.device}")
+        check_device(scores, "scores", true.device, "true_scores")
         left, right = self._seen, self._seen + scores.shape[1]
         if left == right:
             return

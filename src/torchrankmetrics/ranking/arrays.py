@@ -69,6 +69,12 @@ def check_dense(tensor: Tensor, name: str) -> None:
     raise TypeError(f"{name} must be a dense tensor, got {kind}; pass {name}.{remedy}")
 
 
+def check_device(tensor: Tensor, name: str, device: torch.device, of: str) -> None:
+    """Raise an error for a tensor on another device than that of another argument."""
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on the device of {of}, {device}; got {tensor.device}")
+
+
 def read_scores(given: Any, name: str, of: str = "scores (B, N)") -> Tensor:
     """Read a tensor or an array; the error for other types names the function to use."""
     if isinstance(given, Tensor) or hasattr(given, "__array__"):

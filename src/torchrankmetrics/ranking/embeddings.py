@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.ranking.accumulator import rank_chunks
-from torchrankmetrics.ranking.arrays import Array, read_scores
+from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard
@@ -55,29 +55,27 @@ class Candidates:
                 raise TypeError(f"bias must hold floats, got {bias.dtype}")
             if bias.shape != embeddings.shape[:1]:
                 raise ValueError(f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}")
-            if bias.device != embeddings.device:
-                raise ValueError(f"bias must be on the device of candidates, {embeddings.device}; got {bias.device}")
+            check_device(bias, "bias", embeddings.device, "candidates")
         self.bias, self.embeddings = bias, embeddings.resolve_neg()
         if embeddings.dtype.itemsize == 1:  # torch does not multiply float8; bfloat16 represents every float8
             self.embeddings = self.embeddings.to(torch.bfloat16)
-        self._versions = self._versions_now()
+        # a tensor of inference mode has no version
+        self._given = [x for x in (embeddings, bias) if x is not None and not x.is_inference()]
+        self._versions = [x._version for x in self._given]
         self.prepared: dict[Any, Any] = {}
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
-    def _versions_now(self) -> list[int]:
-        # a tensor of inference mode has no version
-        return [x._version for x in (self.embeddings, self.bias) if x is not None and not x.is_inference()]
-
     def settings(self, queries: Tensor) -> dict[str, object]:
-        """Name what all processes must share to rank these candidates for the queries."""
+        """Name what all processes must share to rank these candidates for the queries, after a check of them."""
+        self.check_unchanged()
         bias = None if self.bias is None else self.bias.dtype
         return {"candidates": (self.embeddings.dtype, self.embeddings.shape[1:]), "bias": bias, "queries": queries}
 
     def check_unchanged(self) -> None:
         """Raise if torch has counted a write to the tensors since."""
-        if self._versions_now() != self._versions:
+        if [x._version for x in self._given] != self._versions:
             raise ValueError("the embeddings or the bias of Candidates have changed since: make new Candidates of them")
 
 
@@ -225,6 +223,7 @@ class _Product:
 
 def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:
     """Scores (B, N) of all candidates in one matrix, by the product."""
+    candidates.check_unchanged()
     return _Product(queries, candidates, similarity, len(candidates)).scores(slice(None))
 
 
@@ -272,5 +271,4 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
         raise TypeError(
             f"queries and candidates must share a floating dtype, got {queries.dtype} and {candidates.dtype}"
         )
-    if queries.device != candidates.device:
-        raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
+    check_device(candidates, "candidates", queries.device, "queries")

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor, sort_owners
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor, check_device, sort_owners
 from torchrankmetrics.ranking.counting import count
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.validation import shorten
@@ -76,8 +76,7 @@ def count_negatives(
     negatives = as_tensor(negatives, "negatives")
     if positive.dtype != negatives.dtype or positive.is_complex():
         raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
-    if device != negatives.device:
-        raise ValueError(f"negatives must be on the device of positive, {device}; got {negatives.device}")
+    check_device(negatives, "negatives", device, "positive")
     if indexes is not None:
         owner = as_ids(indexes, "indexes").to(device)
         if negatives.ndim != 1 or owner.shape != negatives.shape:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor, check_device
 from torchrankmetrics.validation import is_int, shorten
 
 if TYPE_CHECKING:
@@ -225,8 +225,8 @@ def _integer_vector(values: Integers, name: str, like: Tensor | None = None) -> 
     tensor = as_ids(tensor, name)
     if like is not None and tensor.shape != like.shape:
         raise ValueError(f"{name} must have the shape of optimistic, {tuple(like.shape)}; got {tuple(tensor.shape)}")
-    if like is not None and tensor.device != like.device:
-        raise ValueError(f"{name} must be on the device of optimistic, {like.device}; got {tensor.device}")
+    if like is not None:
+        check_device(tensor, name, like.device, "optimistic")
     return tensor
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, as_tensor, first_outside
+from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, as_tensor, check_device, first_outside
 from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices
 from torchrankmetrics.validation import is_int
 
@@ -108,8 +108,7 @@ def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -
             raise ValueError(
                 f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}"
             )
-        if column.device != device:
-            raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
+        check_device(column, "target", device, "scores")
         return None, column, None
     if isinstance(form, Tensor):
         if form.shape != shape:
@@ -179,8 +178,7 @@ def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: to
             raise IndexError(
                 f"exclude holds columns up to {exclude.num_columns - 1}, but scores ({B}, {N}) have columns [0, {N})"
             )
-        if exclude.start.device != device:
-            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
+        check_device(exclude.start, "exclude", device, "scores")
         return Excluded(exclude)
     form = _read_form(exclude, "exclude", shape, device)
     if isinstance(form, Tensor):
@@ -271,8 +269,8 @@ def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
             f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}"
         )
     tensor = as_tensor(values, name)
-    if isinstance(values, Tensor) and tensor.device != device:
-        raise ValueError(f"{name} must be on the device of scores, {device}; got {tensor.device}")
+    if isinstance(values, Tensor):
+        check_device(tensor, name, device, "scores")
     return tensor.to(device)
 
 

@@ -81,8 +81,8 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
         side |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
     marks = table.flags & (fault.FILTERED | fault.RAW)
-    _refuse(marks == fault.FILTERED | fault.RAW, marks, "filtered and raw must not both be true")
-    _refuse((marks > 0) & (table.query == ABSENT), table.query, "filtered and raw belong to rows with a query")
+    _refuse(marks == fault.FILTERED | fault.RAW, marks > 0, "filtered and raw must not both be true")
+    _refuse((marks > 0) & (table.query == ABSENT), marks > 0, "filtered and raw must be false in rows without a query")
     return torch.from_numpy(table.rows)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
+from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, check_device, read_scores
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense, rank_flat
 from torchrankmetrics.ranking.tasks import Exclude, Target, is_by_row
@@ -215,6 +215,6 @@ def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool) -> Te
         tensor = tensor.expand(n)
     if tensor.shape != (n,):
         raise ValueError(f"{name} must be (tasks,) = ({n},), one entry per ranking task; got {tuple(tensor.shape)}")
-    if was_tensor and tensor.device != device:
-        raise ValueError(f"{name} must be on the device of the ranks, {device}; got {tensor.device}")
+    if was_tensor:
+        check_device(tensor, name, device, "the ranks")
     return tensor.to(device)

@@ -16,7 +16,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES, natural, write_whole
+from torchrankmetrics.files import MAX_BYTES, Source, natural, write_whole
 from torchrankmetrics.table.arrays import (
     VERSION_FIELD,
     Array,
@@ -30,8 +30,6 @@ from torchrankmetrics.table.arrays import (
 )
 from torchrankmetrics.table.columns import WIDTH
 from torchrankmetrics.validation import check_int, shorten, truncate
-
-Source = str | os.PathLike[str]
 
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -59,7 +57,7 @@ def _check_size(path: Source, needed: int, max_bytes: int, at_least: str = "") -
 def read(path: Source, max_bytes: int) -> Tensor:
     """Read the rows of a file, a pipe or a directory; errors as ``RankTable.load``."""
     max_bytes = check_int("max_bytes", max_bytes, 1)
-    if any(Path(path).rglob("*.parquet")):
+    if any(_parquet_in(path)):
         return read_parquet(path, max_bytes)
     content = _content(path, max_bytes)
     if content.startswith(_MAGIC):
@@ -75,7 +73,7 @@ def read_parquet(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
 
 def num_stored_rows(path: Source) -> int:
     """Return the number of rows of a file or a directory, from headers and footers; errors as ``RankTable.load``."""
-    if any(Path(path).rglob("*.parquet")):
+    if any(_parquet_in(path)):
         return sum(map(num_stored_rows, _parts(path)))
     content = _content(path, MAX_BYTES)
     if content.startswith(_MAGIC):
@@ -116,9 +114,14 @@ def is_one_table(folder: Path) -> bool:
     return of_engine or folder.suffix == ".parquet" or (folder / "_SUCCESS").exists()
 
 
+def _parquet_in(path: Source) -> Iterable[Path]:
+    """Find the Parquet files below a directory; "" is not one, and Path("") is the working directory."""
+    return Path(path).rglob("*.parquet") if os.path.isdir(path) else ()
+
+
 def _content(path: Source, max_bytes: int) -> bytes:
     """Return the bytes of a file or a pipe."""
-    with Path(path).open("rb") as file:
+    with open(os.fspath(path), "rb") as file:
         _check_size(path, os.fstat(file.fileno()).st_size, max_bytes)  # 0 of a pipe
         content = file.read() if file.seekable() else file.read(max_bytes + 1)
     _check_size(path, len(content), max_bytes, "at least ")
@@ -214,19 +217,20 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
         raise ValueError(f"{name}: {text}") from error
 
 
-def _parts(source: Source | Iterable[Source]) -> list[Path]:
+def _parts(source: Source | Iterable[Source]) -> list[Source]:
     """Find Parquet files, in a directory by name, with numbers sorted by value; ValueError for directories in it."""
-    parts: list[Path] = []
+    parts: list[Source] = []
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
-    for path in map(Path, sources):
-        files = [file.relative_to(path) for file in path.rglob("*.parquet") if file.is_file()] if path.is_dir() else []
+    for path in sources:
+        folder = Path(path)
+        files = [file.relative_to(folder) for file in _parquet_in(path) if file.is_file()]
         # engines write their own files under names that begin with _ or .
         files = [file for file in files if not any(part.startswith(("_", ".")) for part in file.parts)]
-        if nested := [str(path / file) for file in files if len(file.parts) > 1]:
+        if nested := [str(folder / file) for file in files if len(file.parts) > 1]:
             remedy = "read partitions (name=value) with RankTable.from_pandas(pandas.read_parquet(...))"
-            raise ValueError(f"{path} must contain the files of one table, got {min(nested)}; {remedy}")
-        parts += [path / file for file in sorted(files, key=lambda file: natural(file.name))] or [path]
-    if any(map(Path.is_dir, parts)) or not parts:
+            raise ValueError(f"{folder} must contain the files of one table, got {min(nested)}; {remedy}")
+        parts += [folder / file for file in sorted(files, key=lambda file: natural(file.name))] or [path]
+    if any(map(os.path.isdir, parts)) or not parts:
         raise ValueError(f"there is no .parquet file to read in {', '.join(map(str, sources)) or 'an empty list'}")
     return parts
 
@@ -298,14 +302,9 @@ def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
 
 
 def _values(name: str, column: Any) -> Array:
-    """Return a column as a NumPy array; words for sides become their codes."""
-    if column.null_count:
-        raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
+    """Return a column as a NumPy array; words and nulls are read as the words and empty cells of CSV files."""
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
-    values: Array = column.to_numpy(zero_copy_only=False)
-    if name != "side" and values.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{name} must contain numbers, got {column.type}: number names from 0 on, the same in all files"
-        )
+    has_nulls = column.null_count > 0  # NumPy would turn integers into floats
+    values: Array = np.array(column.to_pylist(), object) if has_nulls else column.to_numpy(zero_copy_only=False)
     return values if values.dtype.kind in "biuf" else of_text(values, name)

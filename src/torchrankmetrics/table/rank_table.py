@@ -1,6 +1,5 @@
 """`RankTable`: the rows of an evaluation, independent of any metric."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES
+from torchrankmetrics.files import MAX_BYTES, Source
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks, trusted
@@ -28,8 +27,6 @@ from torchrankmetrics.table.columns import (
     with_ids_apart,
 )
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
-
-Source = str | os.PathLike[str]
 
 if TYPE_CHECKING:  # methods import what computes values: building rows loads neither metrics nor files
     from pandas import DataFrame
@@ -194,12 +191,12 @@ class RankTable(HasRows):
 
         Args:
             source (path or sequence of paths): in the order of the rows; columns as in ``from_numpy``, in integers and
-                floats of any width; sides may be words.
+                floats of any width; words and nulls as in CSV files.
             max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
-            OSError, ValueError: as ``load``, and for unknown columns, nulls and wrong values.
+            OSError, ValueError: as ``load``, and for unknown columns and wrong values.
         """
         from torchrankmetrics.table.files import read_parquet
 

@@ -57,8 +57,8 @@ def _int8_pays(width: int) -> bool:
         return False
 
 
-# for plans, which change no rank. In products of
-# numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
+# For plans, which change no rank: the cost of a score with its counting, or of a pair compared alone (None), for each
+# number of a vector and in addition, in products of two float32 numbers.
 _COSTS = {INT8: (0.22, 15.0), FLOAT32: (1.0, 12.0), None: (3.0, 2300.0)}
 
 

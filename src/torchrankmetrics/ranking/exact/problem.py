@@ -175,10 +175,10 @@ def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, 
     borders = [0, *range(first, N, width), N] if N else [0]
     columns = (slice(left, right) for left, right in pairwise(borders))
     made = (Tile(candidates.embeddings, candidates.bias, part, similarity) for part in columns)
-    if is_reused and (similarity, width, first) not in candidates.prepared:
-        candidates.prepared[similarity, width, first] = list(made)
-    found: Iterable[Tile] = candidates.prepared[similarity, width, first] if is_reused else made
-    return found
+    if not is_reused:
+        return made
+    stored: list[Tile] = candidates.prepared.setdefault((similarity, width, first), list(made))
+    return stored
 
 
 def lattice_step_of(numbers: Tensor) -> float:
