@@ -23,7 +23,8 @@ _WORDS = {
     "scores": "preds y_pred y_score",
     "query": "qids query_id query_ids",
     "similarity": "metric distance norm",
-    "num_candidates": "dataset",
+    "num_candidates": "dataset corpus_size collection_size num_docs",
+    "relevance_threshold": "relevance_level rel",
 }
 _HINTS = {
     "k ks top_k": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
