@@ -32,6 +32,7 @@ _HINTS = {
     "y_pred_pos y_pred_neg": "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)",
     "num_candidates": "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)",
 }
+_TOO_MANY = {"compare": "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"}
 
 
 class RankMetricWarning(UserWarning):
@@ -71,6 +72,7 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
                 signature.bind(*args, **kwargs)
             except TypeError as misfit:
                 hint = hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
+                hint = hint or (_TOO_MANY.get(function.__name__, "") if str(misfit).startswith("too many") else "")
                 name = f"{type(args[0]).__name__}." * is_method + function.__name__
                 raise TypeError(f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}") from None
             raise
