@@ -23,20 +23,22 @@ _WORDS = {
     "scores": "preds y_pred y_score",
     "query": "qids query_id query_ids",
     "similarity": "metric distance norm",
-    "num_candidates": "dataset side split",
+    "num_candidates": "dataset side split corpus_size collection_size num_docs",
+    "relevance_threshold": "relevance_level rel",
     "k": "top_k topk",
 }
-# after the name that was meant
-_NOTES = {
-    "exclude": " There True marks an excluded candidate",
-    "num_candidates": " datasets.candidate_counts(dataset, split, side) returns those of one split or side",
-}
+# after the name that was meant, by this name or the given one
+_NOTES = {"exclude": " There True marks an excluded candidate"}
+_NOTES |= dict.fromkeys(
+    ("dataset", "side", "split"), " datasets.candidate_counts(dataset, split, side) returns those of one split or side"
+)
 _HINTS = {
     "k ks top_k": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
     "higher_is_better distance distances": "of scores higher is better: pass the negative of distances",
     "y_pred_pos y_pred_neg": "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)",
     "num_candidates": "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)",
 }
+_TOO_MANY = {"compare": "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"}
 
 
 class RankMetricWarning(UserWarning):
@@ -76,6 +78,7 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
                 signature.bind(*args, **kwargs)
             except TypeError as misfit:
                 hint = hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method and known else "")
+                hint = hint or (_TOO_MANY.get(function.__name__, "") if str(misfit).startswith("too many") else "")
                 name = f"{type(args[0]).__name__}." * is_method + function.__name__
                 raise TypeError(f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}") from None
             raise
@@ -91,7 +94,8 @@ def hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:
             hint = next((hint for words, hint in _HINTS.items() if key in words.split()), "")
             meant = [name for name, words in _WORDS.items() if key in words.split() and name in known]
             if meant := meant or ([] if hint else difflib.get_close_matches(key, known, n=1)):
-                return f"did you mean {meant[0]!r} instead of {key!r}?{_NOTES.get(meant[0], '')}"
+                note = _NOTES.get(meant[0]) or _NOTES.get(key, "")
+                return f"did you mean {meant[0]!r} instead of {key!r}?{note}"
             if hint:
                 return hint
     return ""

@@ -27,6 +27,10 @@ BAD = [
     (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),
+    (["compare", "a.npz", "raw.csv"], "pass sample_id= to every update of both (to a file, a column sample_id)"),
+    (["report", "raw.csv", "--by-group"], "pass group= to every update (to a file, a column group)"),
+    (["study", "ze{model}.npz"], "zero.npz: the ranks of ro on data, seed 0 have no ranking tasks"),
+    (["report", "--qrels", "empty.npz", "--run", "run.json"], "empty.npz is empty: write a line for each document"),
     (["compare", "a.npz"], "two models or more must be given, got 1"),
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
     (["report", "a.npz", "--view", ""], "--view must be names separated by commas"),
@@ -67,6 +71,7 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsy
     Path("empty.npz").touch()
     Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
     Path("run.json").write_text('{"q1": {"d1": 2, "d3": 1}, "q2": {"d4": 1}}')
+    Path("raw.csv").write_text("rank\n1\n2\n")
     Path("void").mkdir()
     Path("parts", "lang=en").mkdir(parents=True)
     Path("parts", "lang=en", "0.parquet").touch()

@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings, strategies as st
 from scipy import stats
 
-from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks
+from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, compare
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference import standard_errors as errors
@@ -250,6 +250,12 @@ def test_an_error_that_rests_on_few_tasks_is_warned_of(method, confidence_level)
     u = np.array([1] * 37 + [2, 3, 4000]) - 4042 / 40
     expected = pytest.approx((u**2).sum() ** 2 / (u**4).sum())
     assert found["mr"].effective_tasks == found["amri"].effective_tasks == expected
+
+
+def test_models_of_the_same_ranks_are_warned_of():
+    with pytest.warns(RankMetricWarning, match="all differences of 'mrr' are 0: are these the same ranks") as reported:
+        assert compare([1, 2, 3] * 20, [1, 2, 3] * 20, "mrr").difference == 0
+    assert len(reported) == 1
 
 
 @pytest.mark.parametrize("method", ["normal", "bootstrap"])

@@ -78,7 +78,15 @@ ATTEMPTS = {
     "distance": (lambda: rank_embeddings(POINTS, POINTS, PAIRS[:, 0], distance="l2"), "did you mean 'similarity'"),
     "metrics": (lambda: compare(A, B, metrics=["mrr"]), r"compare\(\).*'metrics'; did you mean 'metric'"),
     "metric": (lambda: evaluate(A, metric="mrr"), r"evaluate\(\).*'metric'; did you mean 'metrics'"),
+    "runs of documents": (lambda: compare({"a": RUN, "b": RUN}, "ndcg@10"), r"'a' must be .*rank_run\(qrels, run\)"),
+    "values of pytrec_eval": (lambda: compare(QRELS, RUN, "ndcg_cut_10"), r"one value per query, \{query: value\}"),
+    "three models": (lambda: compare(A, B, A, "mrr"), r"more than two models as a dict: compare\("),
     "no model": (lambda: compare(object(), [2, 2, 4]), "a must be .*"),
+    "relevance_level": (lambda: evaluate_run(QRELS, RUN, relevance_level=2), "did you mean 'relevance_threshold'"),
+    "corpus_size": (lambda: rank_run(QRELS, RUN, corpus_size=60), "did you mean 'num_candidates'"),
+    "set of names": (lambda: evaluate_run(QRELS, RUN, {"map"}), "got set: pass a list"),
+    "p-value": (lambda: evaluate(A, metrics="mrr_pvalue"), "write 'p_mrr'"),
+    "several cuts": (lambda: evaluate(A, metrics="hits@1,3"), r"pass a list: \['hits@1', 'hits@3'\]"),
     "permutations": (lambda: compare(A, B, permutations="many"), "^permutations must be an int"),  # the call fits
 }
 
@@ -99,6 +107,7 @@ def test_calls_that_errors_name_work():
     assert updated(Ranks.from_negatives(OGB)) == evaluate(OGB, metrics=["mrr", "hits@1"])
     values = {"rr_at_10": 0.75, "success_at_1": 0.5}
     assert evaluate_run(QRELS, RUN, ["recip_rank@10", "S@1"], num_candidates=9) == values
+    assert evaluate_run(QRELS, RUN, ["map_cut.10", "AP(rel=1)@9"]) == {"ap_at_10": 0.75, "ap_at_9": 0.75}
     assert updated(rank_run(QRELS, RUN, num_candidates=9), metrics=["mrr@10", "hr@1"]) == values
     assert updated(SCORES, TARGET, exclude=[[0], [], [1, 2]]) == pytest.approx({"mrr": 5 / 6, "hits_at_1": 2 / 3})
     assert updated(SCORES, [[1], {2}, [3]], metrics=["HR@1", "NDCG@4"])["success_at_1"] == 1 / 3

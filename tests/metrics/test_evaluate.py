@@ -280,7 +280,7 @@ def test_names_replace_the_ids_of_groups():
     with pytest.raises(TypeError, match=r"names must be a dict .* got the string 'abc'"):
         collection.breakdown(names="abc")
     collection.update(Ranks([1], None, 3))
-    with pytest.raises(ValueError, match="a breakdown needs a group for every task: pass group= to every update"):
+    with pytest.raises(ValueError, match="every task needs a group: pass group= to every update"):
         collection.breakdown()
 
 

@@ -83,7 +83,7 @@ def test_desiderata_are_those_that_were_tested() -> None:
 
 
 def test_claims_of_the_pages_are_in_the_committed_results() -> None:
-    rows = json.loads((RESULTS / "blind_scorers.json").read_text())
+    rows = json.loads((RESULTS / "p_values_blind.json").read_text())
     nations = {row["scorer"]: row for row in rows if row["graph"] == "nations"}
     assert nations["blind"]["sd_z"] > 2 * nations["independent"]["sd_z"]
     assert nations["blind"]["rejected"] > 0.2

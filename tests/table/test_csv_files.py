@@ -31,12 +31,18 @@ def write(path, header, *lines, encoding="utf-8"):
 
 @pytest.mark.parametrize("separator", [",", "\t"])
 def test_files_have_any_order_of_columns_and_ignore_others_with_one_notice(tmp_path, separator):
-    order = ["weight", "name", "side", "query", "pessimistic", "num_candidates", "sample_id", "group", "optimistic"]
-    words = {**COLUMNS, "name": ["x", '"a, b"', "z"], "side": ["head", " Tail", ""], "group": [5, "", 2**62 + 1]}
+    order = ["", "weight", "name", "side", "query", "pessimistic", "num_candidates", "sample_id", "group", "optimistic"]
+    words = {
+        **COLUMNS,
+        "": range(3),
+        "name": ["x", '"a, b"', "z"],
+        "side": ["head", " Tail", ""],
+        "group": [5, "", 2**62 + 1],
+    }
     words["query"] = ["3", "3.0", "nan"]
     lines = [separator.join(str(words[name][i]) for name in order) for i in range(3)]
     path = write(tmp_path / "ranks.txt", separator.join(order), *lines, "", encoding="utf-8-sig")
-    with pytest.warns(RankMetricWarning, match=r"ranks.txt: ignored the columns name$"):
+    with pytest.warns(RankMetricWarning, match=r"ranks.txt: ignored the columns \(unnamed\), name$"):
         table = RankTable.load(path)
     assert torch.equal(table.rows, FULL.rows)
 
@@ -54,7 +60,10 @@ def test_frames_and_files_of_all_columns_come_back():
     ("lines", "message"),
     [
         (["rank", "1", "2.5"], "rank must hold integers, got 2.5 in line 3; ranks of ties .* optimistic and pessim"),
-        (["rank", "1", "one"], "rank must hold numbers: .*; got 'one' in line 3"),
+        (["rank", "1", "one"], "rank must hold numbers; got 'one' in line 3"),
+        (["rank,group", "1,one"], "group must hold numbers: number names .*; got 'one' in line 2"),
+        (["rank;group", "1;2"], "cells must be separated by commas or tabs, got 'rank;group'"),
+        (["Rank"], "columns must contain rank, .*; got Rank; write names in lower case"),
         (["rank,num_candidates", "3,2"], "ranks must lie between 1 and num_candidates; line 2 has optimistic=3"),
         (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in line 2"),
         (["rank,group", "", "1,2", "", "1"], "line 5 must have 2 cells as the header, got 1"),

@@ -127,7 +127,7 @@ def compare(
     """
     confidence_level = check_confidence_level(confidence_level)
     draws = _checked(confidence_level, n_resamples, permutations, seed)
-    if isinstance(a, Mapping) and not is_values(a):
+    if isinstance(a, Mapping) and not is_values(a) and not isinstance(b, Mapping):
         if b is not None and metric is not None:
             raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
         models, metrics = cast("Mapping[Any, Models]", a), _entries(metric if b is None else b)
@@ -139,7 +139,7 @@ def compare(
     metrics = _entries(metric)
     if len(metrics) > 1:
         draws = _enough(draws, len(metrics), confidence_level)
-    tests = paired(a, cast("Models", b), metrics, cluster, draws)
+    tests = paired(cast("Models", a), cast("Models", b), metrics, cluster, draws)
     rows = _adjusted([test.comparison(confidence_level) for test in tests])
     _warn(rows, confidence_level)
     return Comparisons(tuple(rows)) if isinstance(metric, list | tuple) else rows[0]
@@ -299,7 +299,10 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
 
 
 def _warn(rows: Sequence[Comparison], level: float) -> None:
-    warn_of_few_tasks({row.label: row.effective_tasks for row in rows})
+    same = [row.label for row in rows if row.difference == row.effective_tasks == 0]
+    if same:
+        warn(f"all differences of {', '.join(map(shorten, same))} are 0: are these the same ranks?")
+    warn_of_few_tasks({row.label: row.effective_tasks for row in rows if row.label not in same})
     if unbounded := [shorten(row.label) for row in rows if not row.bounded]:
         warn(
             f"the interval of {', '.join(unbounded)} ends at the limit of the possible values: too few tasks or "

@@ -93,6 +93,8 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
     if not isinstance(evaluation, Ranks | RankTable | Collected):
         is_pykeen = hasattr(getattr(evaluation, "metric_results", evaluation), "table")
         remedy = "result.metric_results.table" if is_pykeen else "ranks as Ranks(ranks, None, num_candidates)"
+        if isinstance(evaluation, Mapping):
+            remedy = "one value per query, {query: value}; of a run rank_run(qrels, run) of integrations.trec"
         raise TypeError(
             f"{name} must be a RankTable, a RankCollection, Ranks or an array of ranks{instead}, got "
             f"{type(evaluation).__name__}; pass {remedy}"
@@ -127,7 +129,8 @@ def paired_rows(
     by_id = not all(absent.all() for absent in without_id)
     if lacking := [name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()]:
         raise ValueError(
-            f"{lacking[0]} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
+            f"{lacking[0]} has tasks without a sample_id, others have them: pass sample_id= to every update of both "
+            "(to a file, a column sample_id)"
         )
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an accelerator has flagged
     canonical = [Analysis([torch.from_numpy(rows)]).table_rows for rows in given]
@@ -144,7 +147,8 @@ def paired_rows(
         elif len(rows) != len(ordered[0]):
             raise ValueError(
                 f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample ids tasks are "
-                "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
+                "aligned by order: pass sample_id= to every update (to a file, a column sample_id), or ranks of the "
+                "same tasks in the same order"
             )
         check_same_tasks(ordered[0], rows, names[0], name)
     if by_id and not isinstance(runs[0], Collected) and not isinstance(cluster, str | None):

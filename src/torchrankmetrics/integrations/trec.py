@@ -18,10 +18,11 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.errors import warn
+from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
+from torchrankmetrics.queries.kind import NEVER
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
@@ -32,9 +33,10 @@ Source = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]] | Iterable[Any
 _Integers = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 DEFAULT_RUN_METRICS = ("rr_at_10", "ndcg_at_10", "recall_at_100")
-_FAR, _NEAR = 1 << 60, 1 << 50  # places behind every list, if the number of candidates is unknown
+_FAR = 1 << 60  # as NEVER, places behind every list, if the number of candidates is unknown
 
 
+@suggest_keywords
 def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
@@ -62,6 +64,7 @@ def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, i
     return _answers(qrels, run, num_candidates)[0]
 
 
+@suggest_keywords
 def evaluate_run(
     qrels: Source,
     run: Source,
@@ -104,7 +107,7 @@ def evaluate_run(
     values = {key: measure.value(analysis) for key, measure in measures.items()}
     if not lost.any():
         return values
-    ends, checked = [torch.full_like(missed, _NEAR)], measures
+    ends, checked = [torch.full_like(missed, NEVER)], measures
     if num_candidates is not None:
         query = Columns(table.rows).query
         ends = [Columns(table.rows).num_candidates - torch.bincount(query, lost)[query].long(), depth]
@@ -122,10 +125,13 @@ def evaluate_run(
     if unknown:
         shallow = int(depth[lost].min())
         worst = replace(next(iter(unknown.values())), rank_type="pessimistic").key
+        worst = f"{worst!r}, which ranks documents that were not retrieved last"
+        remedy = f"Pass num_candidates=, the number of all documents, and use {worst}; or use 'rr', 'ap' or 'ndcg'"
+        if num_candidates is not None:
+            remedy = f"Use a cut-off up to that depth; or {worst}. Without num_candidates these contribute nothing"
         raise ValueError(
             f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a relevant document "
-            f"has {shallow} documents. Use a cut-off up to that depth; {worst!r}, which ranks documents that were not "
-            "retrieved last; or the rows of rank_run, with expectations over their order. Both need num_candidates"
+            f"has {shallow} documents. {remedy}"
         )
     return values
 
@@ -139,7 +145,8 @@ def _answers(
         for name, label in labels.items():
             if type(label) is not int and not is_int(label):
                 got = f"{shorten(label)} for {shorten(name)} of query {shorten(query)}"
-                raise TypeError(f"qrels must hold integers, got {got}")
+                hint = "write int(label); are qrels and run swapped?"
+                raise TypeError(f"qrels must hold integers, got {got}: {hint}")
     relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
     if relevant and not relevant.keys() & lists.keys():
         one, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
@@ -251,7 +258,11 @@ def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
     given = source
     if hasattr(given, "to_dict"):
         given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
-    if isinstance(given, Mapping) and all(isinstance(inner, Mapping) for inner in given.values()):
+    if isinstance(given, Mapping):
+        for query, inner in given.items():
+            if not isinstance(inner, Mapping):
+                got = f"{type(inner).__name__} for query {shorten(query)}"
+                raise TypeError(f"{kind} must be a dict of dicts, query -> document -> number; got {got}")
         return given  # type: ignore[return-value]
     is_file = isinstance(given, str | os.PathLike)
     found: dict[str, dict[str, Any]] = {}
@@ -265,7 +276,7 @@ def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
             raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
         documents[str(document)] = int(number) if kind == "qrels" else number
     if is_file and not found:
-        raise ValueError(f"{os.fspath(source)} is empty: {kind} have a line for each document, or are JSON")
+        raise ValueError(f"{os.fspath(source)} is empty: write a line for each document, or JSON")
     return found
 
 
@@ -280,8 +291,6 @@ def _number(value: Any) -> float:
 def _of_records(records: Any, kind: str) -> list[_Entry]:
     names = _FORMATS[kind][2]
     try:
-        if isinstance(records, Mapping):
-            raise LookupError
         return [
             (_field(one, _QUERY), _field(one, _DOCUMENT), _field(one, names), f"record {number}")
             for number, one in enumerate(records)

@@ -161,7 +161,7 @@ class Analysis:
         """Groups of the rows, (m,) int64; ValueError if a task has none."""
         group = Columns(self.rows).group
         if (group == ABSENT).any():
-            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+            raise ValueError("every task needs a group: pass group= to every update (to a file, a column group)")
         return group
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:

@@ -173,7 +173,8 @@ def parse_name(name: object) -> MetricName:
     if len(name) > _LONGEST:
         raise ValueError(f"unknown metric {shorten(name)}; {_LISTED}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
-    result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
+    rest = re.sub(r"\(rel=(\d+)\)(.*)", r"\2_rel_\1", rest)  # ir_measures: AP(rel=2)@10
+    result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z_]+\.", rest) else rest)
     if result is None:
         raise ValueError(f"unknown metric {shorten(name)}{hint_for(rest) or _nearest(rest)}")
     return result
@@ -279,6 +280,10 @@ def hint_for(text: str) -> str | None:
         for entry in reversed(METRICS):  # query metrics
             if match[1] in entry.words:
                 return f": it is {entry.name + '_at_<k>' * (entry.number == 'k')!r}; {_PAGE}"
+    if match := re.fullmatch(r"(.+)_([pz])_?(?:value|score)", text):
+        return f"; write {match[2] + '_' + match[1]!r}"
+    if match := re.fullmatch(r"(.+?)(\d+(?:,\d+)+)", text):
+        return f"; pass a list: {[match[1] + k for k in match[2].split(',')]}"
     for words, hint in _FOREIGN.items():
         if re.fullmatch(rf"(?:{words})(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?", text):
             return f": it {hint}; {_PAGE}"
@@ -335,7 +340,8 @@ class Selection:
         if isinstance(metrics, str) or measure_of(metrics):
             metrics = [metrics]
         if not isinstance(metrics, Sequence):
-            raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
+            got = f"{type(metrics).__name__}: pass a list"
+            raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {got}")
         seen: set[str] = set()
         for entry in metrics:
             own = measure_of(entry)

@@ -19,6 +19,7 @@ from torchrankmetrics.queries.sample import QuerySample
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its probability is neglected
 _LEAST = 1e-300  # least probability of an atom
+NEVER = 1 << 50  # without N, items at places behind this one were not retrieved
 
 
 class QueryKind:
@@ -216,6 +217,8 @@ class SumOf(QueryKind):
         """Mean of f over places; NaN where it is undefined."""
         means, used = np.full(len(N), np.nan), self.has_value(N, N)
         means[used] = place_means(self.f, low[used], high[used], N[used])
+        if self.is_graded:  # a logarithmic discount does not vanish there
+            means[(N < 1) & (low > NEVER)] = 0.0
         return means
 
     def _relative(self, gain: FloatArray, largest: FloatArray) -> FloatArray:

@@ -133,7 +133,8 @@ class RankStudy:
 
     def _add(self, run: Run) -> None:
         if not run.num_rows:
-            raise ValueError(f"the ranks of {run.label} have no ranking tasks")
+            file = f"{run.source}: " * isinstance(run.source, Path)
+            raise ValueError(f"{file}the ranks of {run.label} have no ranking tasks")
         key = (run.model, run.dataset, run.seed)
         if known := self.runs.get(key):
             if not known.values or run.values.keys() <= known.values.keys():

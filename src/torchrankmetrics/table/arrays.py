@@ -129,12 +129,14 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
     known = ("rank", *_NAMES)
     found = {str(name): np.asarray(column) for name, column in zip(names, columns, strict=True) if name in known}
     if not ("rank" in found) ^ (found.keys() >= {"optimistic", "pessimistic"}):
-        raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {listed}")
+        upper = any(str(name) not in known and str(name).lower() in known for name in names)
+        hint = "; write names in lower case" * upper
+        raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {listed}{hint}")
     arrays = {name: of_text(values, name) for name, values in found.items()}
     if "rank" in arrays:
         arrays["optimistic"] = arrays.pop("rank")
     rows = from_arrays(arrays)
-    if ignored := [str(name) for name in names if name not in known]:
+    if ignored := [str(name) or "(unnamed)" for name in names if name not in known]:
         warn(f"{source}: ignored the columns {truncate(', '.join(ignored))}")
     return rows
 
@@ -148,7 +150,7 @@ def of_text(values: Array, column: str) -> Array:
     if missing.any() and column not in _OPTIONAL:
         raise ValueError(f"{column} must have a value in every row, got none in row {int(missing.argmax())}")
     text = np.where(missing, str(_STORED.get(column, 0)), text)
-    words, hint = dict[str, int](), ": number names from 0 on, the same in all files"
+    words, hint = dict[str, int](), ": number names from 0 on, the same in all files" * (column in _OPTIONAL)
     if column == "side":
         words, hint = SIDE_WORDS, ", or head and tail"
     elif column in _FLAGS:

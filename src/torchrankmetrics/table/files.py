@@ -170,7 +170,9 @@ def _members(content: bytes, path: Source, max_bytes: int) -> Iterator[tuple[Zip
             if len(listed) != len(members) or any(_ENTRY in info.extra + info.comment for info in listed):
                 raise ValueError("its directory is damaged")
             if VERSION_FIELD not in members:
-                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {truncate(', '.join(members)) or 'nothing'}")
+                found = truncate(", ".join(members)) or "nothing"
+                remedy = "write it with RankTable.from_numpy({'optimistic': ranks}).save(path)"
+                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {found}; {remedy}")
             check_names(name for name in members if name != VERSION_FIELD)
             _check_size(path, sum(info.file_size for info in listed), max_bytes)
             yield archive, members
@@ -203,6 +205,8 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
         text = content.decode("utf-8-sig")
         lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if "\t" in text.partition("\n")[0] else ",")
         names = [column.strip() for column in next(filter(None, lines), [])]
+        if len(names) == 1 and ";" in names[0]:
+            raise ValueError(f"cells must be separated by commas or tabs, got {shorten(names[0])}")
         rows = []
         for row in filter(None, lines):
             if len(row) != len(names):
@@ -263,7 +267,7 @@ def _opened(path: Source, content: bytes, max_bytes: int) -> Any:
                 raise ValueError("it is damaged: its digest does not match")
         limits = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 16}
         parquet = pa.parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True, **limits)
-        names = _names(parquet)
+        names = [name for _, name in _names(parquet)]
         check_names(names)
         if len(set(names)) < len(names):
             raise ValueError(f"columns must occur once: {truncate(', '.join(names))}")
@@ -272,8 +276,10 @@ def _opened(path: Source, content: bytes, max_bytes: int) -> Any:
         return parquet
 
 
-def _names(parquet: Any) -> list[str]:  # pandas and Dask write indices under names that begin with __
-    return [name for name in parquet.schema_arrow.names if not name.startswith("__")]
+def _names(parquet: Any) -> list[tuple[str, str]]:
+    """Names of columns in the file and here; pandas and Dask write indices under names that begin with __."""
+    names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
+    return [(name, "optimistic" if name == "rank" else name) for name in names]
 
 
 def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
@@ -289,9 +295,9 @@ def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
     for path, parquet in opened:
         with _naming_errors(path, "Parquet file of ranks"):
             start, names = end, _names(parquet)
-            for batch in parquet.iter_batches(_BATCH, columns=names):
+            for batch in parquet.iter_batches(_BATCH, columns=[name for name, _ in names]):
                 try:
-                    block = from_arrays({name: _values(name, batch.column(name)) for name in names})
+                    block = from_arrays({name: _values(own, batch.column(own)) for own, name in names})
                 except (TypeError, ValueError, IndexError) as error:
                     raise ValueError(f"{error} (counted from row {end - start})") from None
                 rows[end : end + len(block)] = block.numpy()

@@ -190,8 +190,8 @@ class RankTable(HasRows):
         """Return the table of a Parquet file, several, or a folder of them; each may lack columns that another has.
 
         Args:
-            source (path or sequence of paths): in the order of the rows; columns as in ``from_numpy``, in integers and
-                floats of any width; words and nulls as in CSV files.
+            source (path or sequence of paths): in the order of the rows; columns as in ``from_numpy`` or ``rank``, in
+                integers and floats of any width; words and nulls as in CSV files.
             max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
 
         Raises:

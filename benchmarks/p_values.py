@@ -1,12 +1,22 @@
-"""Accuracy and time of p-values against independent results.
+"""p-values against independent results: accuracy and time, and their size if ranking tasks depend on each other.
 
-Enumeration of all ranks, binomials in 60 digits and integer convolution: log p minus its exact value, over at least 500
-cells; simulations of a million outcomes, over 420 cells; and the CPU time of cases of realistic sizes on one thread.
+python -m benchmarks.p_values accuracy [--json PATH]
+python -m benchmarks.p_values clusters
+python -m benchmarks.p_values blind [--draws N] [--initialisations N] [--json PATH]
 
-Run: python tests/null/p_value_table.py --json tests/null/p_value_table.json
+- accuracy: enumeration of all ranks, binomials in 60 digits and integer convolution: log p minus its exact value, over
+  at least 500 cells; simulations of a million outcomes, over 420 cells; and the CPU time of cases of realistic sizes on
+  one thread;
+- clusters: how often `clustered_p_value` is at most 5% under random ranking, if the 4 tasks of a cluster share their
+  rank, as those of one target do under a scorer that is blind to the query;
+- blind: z-scores and p-values of scorers without skill, compared with the null, on the filtered test sets of Nations
+  and Kinships (from pykeen), both sides. *independent*: a random score for every candidate of every query (the null,
+  except that relevant items of one query share their negatives); *blind*: a random score for every entity, the same in
+  every query; *untrained*: models of the case study with random embeddings of dimension 64. Printed are the mean,
+  standard deviation and 95% quantile of z(MRR), the share of one-sided p-values of at most 5%, and the standard error
+  of this share.
 """
 
-import argparse
 import itertools
 import json
 import math
@@ -14,20 +24,28 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import mpmath
 import numpy as np
 import torch
+from benchmarks.case_study import MODELS, Model, Splits, rank, shipped
+from benchmarks.timing import parser_of, sizes, write_json
+from torch import Tensor
 
+from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores
 from torchrankmetrics.definitions import GEOMETRIC_MEAN_RANK, MEAN_RANK, MEAN_RECIPROCAL_RANK, RankDefinition, hits_at
+from torchrankmetrics.inference import clustered_p_value
 from torchrankmetrics.null import log_p_value
-from torchrankmetrics.null.p_values import p_value_bracket
+from torchrankmetrics.null.p_values import p_value, p_value_bracket
 
 DCG = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
 STEPS = RankDefinition("steps", f=lambda r: (r <= 1).double() + 0.5 * (r <= 10).double() + 0.3 * (r <= 100).double())
 METRICS = (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(1), hits_at(10), DCG, STEPS)
 Cell = tuple[str, float, float]  # name, log p, exact log p
 _DRAWS, _FIRST, _BLOCK = 1_000_000, 100_000, 1000
+_RUNS, _TASKS, _CANDIDATES = 2000, 4, 1000
+LEVEL = 0.05
 
 
 def log_of(p: Fraction) -> float:
@@ -138,11 +156,8 @@ def seconds(random: np.random.Generator) -> Iterator[tuple[str, float]]:
             yield f"{definition.name}: {name}", sorted(times)[1]
 
 
-def main() -> None:
+def accuracy(path: Path | None) -> None:
     """Print the largest errors and the times, and write all cells."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
     random = np.random.default_rng(0)
     cells = {"enumeration": [*enumerated(random)], "binomial": [*binomial()], "integers": [*convolved()]}
     for name, some in cells.items():
@@ -158,8 +173,93 @@ def main() -> None:
     times = dict(seconds(random))
     for name, second in times.items():
         print(f"{name}: {1000 * second:.0f} ms")
-    if options.json:
-        options.json.write_text(json.dumps({"log_p": cells, "simulated": outcomes, "seconds": times}, indent=0) + "\n")
+    if path is not None:
+        path.write_text(json.dumps({"log_p": cells, "simulated": outcomes, "seconds": times}, indent=0) + "\n")
+
+
+def clusters() -> None:
+    """Print the share of p <= 5% for each metric and number of clusters."""
+    random = np.random.default_rng(0)
+    for metric in ("mr", "mrr", "hits@10"):
+        for clusters in (20, 100, 1000):
+            cluster = np.repeat(np.arange(clusters), _TASKS)
+            ranks = random.integers(1, _CANDIDATES + 1, (_RUNS, clusters))[:, cluster]
+            p = [clustered_p_value(Ranks(one, None, _CANDIDATES), metric, cluster=cluster) for one in ranks]
+            print(f"{metric}, {clusters} clusters: {np.mean(np.array(p) <= 0.05):.1%}")
+
+
+def blind(draws: int, initialisations: int, path: Path | None) -> None:
+    """Print and write z-scores and shares of small p-values of scorers without skill."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows = []
+    for graph, splits in shipped().items():
+        sources = {kind: (queries(splits, kind == "blind"), draws) for kind in ("independent", "blind")}
+        sources |= {f"untrained {kind}": (untrained(splits, kind), initialisations) for kind in MODELS}
+        for scorer, (source, number) in sources.items():
+            rows.append(measured(graph, scorer, [next(source) for _ in range(number)]))
+            print(*rows[-1].values(), flush=True)
+    write_json(path, rows)
+
+
+def queries(splits: Splits, blind: bool) -> Iterator[tuple[float, float]]:
+    """z(MRR) and p of one draw after the other; both sides of a triple are tasks of two queries."""
+    entities, relations = sizes(splits)
+    h, r, t = splits[2].T
+    known = KnownTriples(*splits, num_entities=entities)
+    # answers of one query have the scores of that query
+    keys = torch.cat([r * entities + h, (relations + r) * entities + t])
+    unique, query = torch.unique(keys, return_inverse=True)
+    candidates = [known.tails(h, r), known.heads(r, t)]
+    target = [t, h]
+    while True:
+        scores = torch.rand(1 if blind else len(unique), entities).expand(len(unique), -1)[query].split(len(h))
+        parts = [rank_scores(s, y, exclude=x) for s, y, x in zip(scores, target, candidates, strict=True)]
+        ranks, counts = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("optimistic", "num_candidates")
+        )
+        yield judged(ranks, counts)
+
+
+def untrained(splits: Splits, kind: str) -> Iterator[tuple[float, float]]:
+    entities, relations = sizes(splits)
+    while True:
+        ranks = rank(Model(kind, entities, relations, 64, 0.2), splits).ranks
+        yield judged(ranks.realistic, ranks.num_candidates)
+
+
+def judged(ranks: Tensor, counts: Tensor) -> tuple[float, float]:
+    values = evaluate(ranks, counts, ["mrr", "z_mrr"])
+    return values["z_mrr"], p_value(MEAN_RECIPROCAL_RANK, values["mrr"], counts.numpy())
+
+
+def measured(graph: str, scorer: str, draws: list[tuple[float, float]]) -> dict[str, Any]:
+    z, p = np.array(draws).T
+    size = float((p <= LEVEL).mean())
+    return {
+        "graph": graph,
+        "scorer": scorer,
+        "draws": len(draws),
+        "mean_z": float(z.mean()),
+        "sd_z": float(z.std(ddof=1)),
+        "z_95": float(np.quantile(z, 0.95)),
+        "rejected": size,
+        "error": math.sqrt(size * (1 - size) / len(draws)),
+    }
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("part", choices=["accuracy", "clusters", "blind"])
+    parser.add_argument("--draws", type=int, default=2000, help="of the scorers without a model")
+    parser.add_argument("--initialisations", type=int, default=200, help="of every model")
+    given = parser.parse_args()
+    if given.part == "accuracy":
+        accuracy(given.json)
+    elif given.part == "clusters":
+        clusters()
+    else:
+        blind(given.draws, given.initialisations, given.json)
 
 
 if __name__ == "__main__":
