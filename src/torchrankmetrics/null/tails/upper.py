@@ -57,7 +57,10 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     if not (isinstance(sums, RankSummands) and sums.f.is_identity):
         steps = np.abs(np.diff(sums.mean))
         steps = np.unique(steps if sums.low is not None else np.delete(steps, sums.starts[1:] - 1))
-        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if sums.is_listed else steps[:0]
+        if not sums.is_listed:
+            table = sums.f.table if isinstance(sums, RankSummands) else None
+            steps = steps[:0] if table is None else np.unique(np.abs(np.diff(table)))
+        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]]
     if not 0 < len(steps) * len(weights) <= _MOST_STEPS:
         return None, 0.0
     products = np.unique(np.multiply.outer(steps, weights))[::-1]
@@ -66,9 +69,11 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     for b in others:
         while b > 2.0**-21 * biggest:
             a, b = b, abs(a - b * round(a / b))
+        if a <= least:
+            return None, 0.0
     span = biggest / round(biggest / a)
     misfit = float(np.abs(products - span * np.rint(products / span)).max())
-    return (float(span), misfit) if a > least and misfit < 1e-6 * span else (None, 0.0)
+    return (float(span), misfit) if misfit < 1e-6 * span else (None, 0.0)
 
 
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
