@@ -71,9 +71,9 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
             a, b = b, abs(a - b * round(a / b))
         if a <= least:
             return None, 0.0
-    span = biggest / round(biggest / a)
-    misfit = float(np.abs(products - span * np.rint(products / span)).max())
-    return (float(span), misfit) if misfit < 1e-6 * span else (None, 0.0)
+        a = biggest / round(biggest / a)  # else rounding would grow from step to step
+    misfit = float(np.abs(products - a * np.rint(products / a)).max())
+    return (a, misfit) if misfit < 1e-6 * a else (None, 0.0)
 
 
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
