@@ -429,3 +429,35 @@ def test_reciprocal_ranks_of_three_tasks_by_counting_all_ranks(ranks):
     low, high = p_value_bracket(MRR, total / 3, N)
     assert low - 1e-6 <= exact <= high + 1e-6
     assert high - low < 1e-3
+
+
+@pytest.mark.parametrize("f", [lambda r: torch.sin(2 * r), lambda r: -r.sqrt()], ids=["waves", "roots"])
+@pytest.mark.parametrize("share", [0.5, 0.9, 1e-3])
+def test_few_values_by_counting_how_often_each_is_drawn(f, share):
+    # the transform returns near 1 again and again: no number of frequencies gives all digits
+    sums, masses, left = np.zeros(1), np.ones(1), np.array([50])
+    for i, x in enumerate(f(torch.arange(1, 6, dtype=torch.float64)).tolist()):
+        at, k = np.nonzero(np.arange(51) <= left[:, None] if i < 4 else np.arange(51) == left[:, None])
+        left, sums, masses = left[at] - k, sums[at] + k * x, masses[at] * np.array([1 / math.factorial(j) for j in k])
+    order = np.argsort(sums)
+    sums, reached = sums[order], np.append(np.cumsum(masses[order][::-1])[::-1] / masses.sum(), 0.0)
+    value = sums[np.searchsorted(-reached, -share)] + sums[len(sums) // 2]
+    exact = -np.diff(reached) @ reached[np.searchsorted(sums, value - 1e-11 - sums)]
+    low, high = p_value_bracket(
+        d.RankDefinition("few", f=f, higher_is_better=True, optimum=1.0), value / 100, [5] * 100
+    )
+    assert low - 1e-6 <= math.log(exact) <= high + 1e-6
+    assert high - low < 3e-3
+
+
+def test_a_rounded_metric_of_many_ranks_is_a_lattice():
+    def f(r):
+        return torch.round(1 - r.log() / 8, decimals=4)
+
+    units = np.rint(f(torch.arange(1, 1001, dtype=torch.float64)).numpy() * 10_000).astype(int)
+    law = np.fft.irfft(np.fft.rfft(np.bincount(units, minlength=3_000_001) / 1000) ** 300, 3_000_001)
+    definition = d.RankDefinition("rounded", f=f, higher_is_better=True, optimum=1.0)
+    for total in (725_000, 800_000):
+        low, high = p_value_bracket(definition, total / 3_000_000, [1000] * 300)
+        assert low - 1e-6 <= math.log(law[total:].sum()) <= high + 1e-6
+        assert high - low < 1e-4

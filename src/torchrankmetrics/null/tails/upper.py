@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from scipy.special import i0e
 
 from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.null.tails.distribution import Atoms, RankSummands, Summands, log_complement, merged
@@ -13,6 +14,8 @@ _LISTED = 20  # summands whose sums are listed before the series of a lattice is
 _PAIRS = 1 << 20  # sums of two values
 _MOST_TERMS, _WORK = 1 << 14, 5 << 22  # of a series: frequencies, and evaluated cells and groups
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
+_SAMPLE, _NEVER = 32, -75.0  # groups that are looked at, and log of a negligible probability
+_UNSEEN = 1e-5  # error of p, before it is tilted back, because of higher frequencies
 _MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
 _NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
 _ROUNDING, _DENSITY = 1e-10, 3e-6  # relative error of a series on a lattice, and of others
@@ -54,7 +57,10 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     if not (isinstance(sums, RankSummands) and sums.f.is_identity):
         steps = np.abs(np.diff(sums.mean))
         steps = np.unique(steps if sums.low is not None else np.delete(steps, sums.starts[1:] - 1))
-        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if sums.is_listed else steps[:0]
+        if not sums.is_listed:
+            table = sums.f.table if isinstance(sums, RankSummands) else None
+            steps = steps[:0] if table is None else np.unique(np.abs(np.diff(table)))
+        steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]]
     if not 0 < len(steps) * len(weights) <= _MOST_STEPS:
         return None, 0.0
     products = np.unique(np.multiply.outer(steps, weights))[::-1]
@@ -63,9 +69,11 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
     for b in others:
         while b > 2.0**-21 * biggest:
             a, b = b, abs(a - b * round(a / b))
-    span = biggest / round(biggest / a)
-    misfit = float(np.abs(products - span * np.rint(products / span)).max())
-    return (float(span), misfit) if a > least and misfit < 1e-6 * span else (None, 0.0)
+        if a <= least:
+            return None, 0.0
+        a = biggest / round(biggest / a)  # else rounding would grow from step to step
+    misfit = float(np.abs(products - a * np.rint(products / a)).max())
+    return (a, misfit) if misfit < 1e-6 * a else (None, 0.0)
 
 
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
@@ -183,7 +191,8 @@ def _by_series(
         length, high = span * (2 * number + 1), s + span * math.floor((high - s) / span + 0.5)
         if number >= most:
             return None
-    size, phi, decayed = 24, np.empty(0), False
+    tiny = 0.1 * _ROUNDING
+    size, phi, decayed, unseen = 24, np.empty(0), False, 0.0
     while True:
         k = np.arange(len(phi), min(len(phi) + size, number + 1), dtype=np.float64)
         theta: FloatArray = 2 * math.pi / length * k
@@ -197,7 +206,10 @@ def _by_series(
         beyond = np.exp(-z * (high - s + (span or 0.0)))
         inside = weights * -np.expm1(-z * (high - s + (span or 0.0)))
         if len(k) == size and (np.abs(phi[-8:]) < 1e-11).all() and not decayed:
-            decayed = not _revives(sums, t, float(theta[-1]), 2 * math.pi / length * number, _GONE[span is None])
+            unseen = math.sqrt(_square_beyond(sums, t, float(theta[-1])) / len(phi))
+            decayed = unseen < (tiny if span else _UNSEEN) and not _revives(
+                sums, t, float(theta[-1]), 2 * math.pi / length * number, _GONE[span is None]
+            )
         if span or decayed:
             upper = lower = float((inside * (span / -np.expm1(-z * span) if span else 1 / z)).real.sum())
         else:
@@ -214,9 +226,32 @@ def _by_series(
         return None
     off = float(exact[4]) + (_ROUNDING if span else _DENSITY)
     scale = float(exact[0]) - t * s
-    tiny = 0.1 * _ROUNDING
+    tiny += unseen if decayed and len(phi) <= number else 0.0
     log_low, log_high = (math.log(max(end, 1e-300)) for end in (lower - tiny, upper + tiny))
     return scale + log_low - off, scale + log_high + off
+
+
+def _square_beyond(sums: Summands, t: float, least: float) -> float:
+    """Mean of the squares of the transform at high frequencies: the probability that two draws of S are equal.
+
+    They are if each value of each group is drawn equally often, numbers that are about Poisson. Sums of few groups are
+    equal more often, as 1/2 = 1/3 + 1/6 (hence the power), but not those of many weights.
+    """
+    width = sums.v * (sums.best - sums.worst)
+    # groups whose phases turn when those of the largest do, or have turned already
+    large = int(np.argmax(sums.c * width**2))
+    active, log_equal = np.flatnonzero(width >= min(2 * math.pi / least, width[large] / 2)), 0.0
+    every = math.ceil(len(active) / _SAMPLE)
+    for group in active[::every].tolist():
+        cells, c = sums.cells_of(group), sums.c[group]
+        q = sums.size[cells] * np.exp(t * sums.v[group] * (sums.mean[cells] - sums.best[group]))
+        q, single = q / q.sum(), sums.deviation[cells] == 0
+        once = math.log((q[single] ** 2).sum() + 1e-99)
+        often = np.where(single, np.log(i0e(2 * c * q)), -2 * c * q).sum() - math.log(i0e(2 * c))
+        log_equal += every * float(min(once, often))
+        if log_equal < _NEVER:
+            break
+    return math.exp(log_equal * (1.0 if every > 1 else 0.4))
 
 
 def _revives(sums: Summands, t: float, least: float, most: float, gone: float) -> bool:
