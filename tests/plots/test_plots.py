@@ -16,7 +16,10 @@ from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
 from torchrankmetrics.inference import equivalence
 from torchrankmetrics.plots.canvas import MARKS, pyplot
 
-pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{text}:torchrankmetrics.RankMetricWarning")
+    for text in ("the interval of", "all differences of")
+]
 
 matplotlib = pytest.importorskip("matplotlib", reason="plots need the extra 'plot'")
 matplotlib.use("Agg")
