@@ -193,7 +193,7 @@ FORMATS = {
 def test_files_of_other_formats_are_read(tmp_path, form, compress):
     (qrels, run), paths = FORMATS[form], (tmp_path / "qrels", tmp_path / "run")
     for path, text in zip(paths, (qrels, run), strict=True):
-        path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
+        path.write_bytes(gzip.compress(text.encode(), mtime=0) if compress else text.encode())
     assert (read_qrels(paths[0]), read_run(str(paths[1]))) == (QRELS, RUN)
     assert evaluate_run(*paths, "rr") == {"rr": 0.75}
 
@@ -226,7 +226,7 @@ def test_objects_of_other_libraries_are_read():
         (b'{"q": [1]}', "line 1: expected {query: {document: number}}"),
         (b"\n", "is empty: write a line"),
         (b"q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
-        (gzip.compress(b"q Q0 d 1 3.5 x\n")[:-9], "run.gz is a damaged gzip file"),
+        (gzip.compress(b"q Q0 d 1 3.5 x\n", mtime=0)[:-9], "run.gz is a damaged gzip file"),
         (b"q Q0 \xff 1 3.5 x\n", "run.gz is not UTF-8 text"),
     ],
 )
