@@ -114,12 +114,12 @@ def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns
     """Find the index of the first pair out of range, or None; on the CPU only, because it reads values."""
     found = []
     for values, size in ((row, num_rows), (column, num_columns)):
-        if values is not None and len(values):
+        if values is not None:
             # NumPy's calls cost a fifth of torch's, and argmax a quarter of max; unsigned, negatives are too large
             unsigned = values.numpy().view(np.uint64)
-            if unsigned[unsigned.argmax()] >= size:
+            if unsigned.size and unsigned[unsigned.argmax()] >= size:
                 found.append(int((unsigned >= size).argmax()))
-    return min(found, default=None)
+    return min(found) if found else None
 
 
 def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -117,15 +118,6 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
 
-    def check(wrong: Tensor, values: Tensor, text: str, fault_bit: int) -> None:
-        """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
-        nonlocal flags
-        if not on_cpu:
-            flags = wrong * fault_bit if flags is None else flags | wrong * fault_bit
-        elif wrong.any():
-            first = int(wrong.nonzero()[0])
-            raise ValueError(f"{text}, got {values[first].item()} for task {first}")
-
     per_task: dict[str, Tensor] = {}
     for name, given in (("group", group), ("sample_id", sample_id), ("query", query)):
         if given is not None:
@@ -133,14 +125,14 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     by_row = ranks.rows if query is None else None
     if query is not None:
         names = per_task["query"]
-        check(names < 0, names, "query must hold ids of at least 0", fault.QUERY)
+        flags = _check(names < 0, names, "query must hold ids of at least 0", fault.QUERY, flags)
     elif flags is not None and by_row is None:
         flags = flags & ~(fault.FILTERED | fault.RAW)
     for name, given in (("weight", weight), ("gain", gain)):
         if given is not None:
             number = _numbers(given, name, ranked)
             wrong = ~(number >= 0) | number.isinf()
-            check(wrong, number, f"{name} must be finite and not negative", fault.WEIGHT)
+            flags = _check(wrong, number, f"{name} must be finite and not negative", fault.WEIGHT, flags)
             per_task[f"{name}_bits"] = number.view(torch.int64)
     if gain is not None and ranks.gain is not None:
         raise ValueError("gain must not be given with a graded target, whose labels are the gains")
@@ -156,11 +148,9 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
         columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = ranked.numpy(), _UNKNOWN[side]
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()
-        block, named = torch.from_numpy(columns.T), columns[PLACES["sample_id"]]
-        # loaders yield ids in order; `all` takes twice as long as a count
-        if flag_repeats and (flag_repeats := bool(np.count_nonzero(named[1:] <= named[:-1]))):
-            named = np.sort(named)  # np.unique takes 13 times as long
-            flag_repeats = bool((named[1:] == named[:-1]).any())
+        block = torch.from_numpy(columns.T)
+        if flag_repeats:
+            flag_repeats = _has_repeats(columns[PLACES["sample_id"]])
     else:
         block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
         Columns(block).ranks = ranked.T
@@ -171,6 +161,23 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     if by_row is not None:
         name_by_content(block, *by_row)
     return block
+
+
+def _check(wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None) -> Tensor | None:
+    """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
+    if not wrong.is_cpu:
+        return wrong * kind if flags is None else flags | wrong * kind
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise ValueError(f"{text}, got {values[first].item()} for task {first}")
+    return flags
+
+
+def _has_repeats(ids: npt.NDArray[np.int64]) -> bool:
+    if not np.count_nonzero(ids[1:] <= ids[:-1]):  # loaders yield ids in order; `all` takes twice as long as a count
+        return False
+    ids = np.sort(ids)  # np.unique takes 13 times as long
+    return bool((ids[1:] == ids[:-1]).any())
 
 
 def _mark_repeats(block: Tensor) -> None:

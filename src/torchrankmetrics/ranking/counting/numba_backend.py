@@ -19,7 +19,7 @@ from torchrankmetrics.ranking.exclude import Excluded
 
 def cuts(number: int, threads: int) -> list[tuple[int, int]]:
     """The first and the last of a number of things that each of so many threads has, at most as many as torch has."""
-    if (threads := min(torch.get_num_threads(), threads)) <= 1:
+    if threads <= 1 or (threads := min(torch.get_num_threads(), threads)) == 1:
         return [(0, number)]
     return list(pairwise(number * i // threads for i in range(threads + 1)))
 
