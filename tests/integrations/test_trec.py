@@ -5,12 +5,13 @@ import json
 import random
 import warnings
 from collections import namedtuple
+from functools import partial
 
 import numpy as np
 import pytest
 
 import reference_queries
-from torchrankmetrics import RankMetricWarning, evaluate
+from torchrankmetrics import RankMetricWarning, compare, evaluate
 from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
 
 N, DEPTH = 300, 60
@@ -64,9 +65,14 @@ def test_without_num_candidates_values_are_those_of_trec_eval(depth):
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
 def test_values_without_a_limit_need_num_candidates():
     qrels, run = {"q": {"a": 1, "b": 1}, "p": {"c": 1}}, {"q": {"a": 2.0, "c": 1.0}, "p": {"a": 2.0}}
-    for name in ("mr", "gmr", "optimistic_mr", "pessimistic_mr", "first_mr"):
-        with pytest.raises(ValueError, match=f"'{name}' cannot be computed from these lists.*Pass num_candidates="):
-            evaluate_run(qrels, run, name)
+    table, other = rank_run(qrels, run), rank_run(qrels, {"q": {"b": 1.0}, "p": {"c": 1.0}})
+    for name in ("mr", "gmr", "rank_std", "optimistic_mr", "pessimistic_mr", "first_mr"):
+        for call in (partial(evaluate_run, qrels, run, name), partial(evaluate, table, metrics=name)):
+            with pytest.raises(ValueError, match=r"depends on the ranks .* not retrieved. Pass num_candidates="):
+                call()
+    with pytest.raises(ValueError, match="'first_mr' depends on"):
+        compare(table, other, "first_mr")
+    assert evaluate(other, metrics=["median_rank", "mrr"]) == {"median_rank": 1.0, "mrr": pytest.approx(2 / 3)}
     for adjusted in ("z_ap", "adjusted_recall@1", "p_rr", "query_auc"):
         with pytest.raises(ValueError, match="num_candidates is needed"):
             evaluate_run(qrels, run, adjusted)

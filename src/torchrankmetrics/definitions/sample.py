@@ -17,16 +17,18 @@ from torchrankmetrics.definitions.candidates import (
 )
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
+NEVER = 1 << 50  # without N, items at ranks above this one were not retrieved
 RANK_TYPES: tuple[RankType, ...] = get_args(RankType)
 
 
 class UnknownCandidatesError(ValueError):
     """Raised for values that depend on numbers of candidates that are unknown."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: str = "") -> None:
         super().__init__(
-            "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it only "
-            "base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of filtered candidates"
+            message
+            or "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it "
+            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of filtered candidates"
         )
 
 
@@ -67,6 +69,14 @@ class RankSample(Sample):
     def total(self) -> float:
         """Sum W of the weights of all tasks."""
         return float(self.mass.sum())
+
+    @cached_property
+    def elsewhere(self) -> "RankSample | None":
+        """The sample with other ranks of items that were not retrieved, if the numbers of candidates are unknown."""
+        if self.num_candidates is not None or not (far := self.optimistic > NEVER).any():
+            return None
+        low, high = self.optimistic * (1 + far), self.pessimistic * (1 + far)
+        return RankSample(low, high, None, self.weight, self.count)
 
     def at_least(self, min_candidates: int) -> "RankSample":
         """The tasks with at least ``min_candidates`` candidates; the sample itself if these are all."""

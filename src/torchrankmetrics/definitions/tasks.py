@@ -159,7 +159,7 @@ class RankDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, self.min_candidates)
 
-    def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
+    def _value(self, sample: RankSample, rank_type: RankType) -> float:
         if self.aggregation == "count":
             return float(sample.num_tasks)
         sample = sample.at_least(self.min_candidates)

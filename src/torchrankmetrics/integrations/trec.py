@@ -22,7 +22,6 @@ from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
-from torchrankmetrics.queries.kind import NEVER
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
@@ -33,7 +32,7 @@ Source = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]] | Iterable[Any
 _Integers = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 DEFAULT_RUN_METRICS = ("rr_at_10", "ndcg_at_10", "recall_at_100")
-_FAR = 1 << 60  # as NEVER, places behind every list, if the number of candidates is unknown
+_FAR = 1 << 60  # above NEVER: ranks of documents that are in no list
 
 
 @suggest_keywords
@@ -105,15 +104,12 @@ def evaluate_run(
     table, depth, missed = _answers(qrels, run, num_candidates)
     analysis, lost = Analysis([table.rows]), missed > 0
     values = {key: measure.value(analysis) for key, measure in measures.items()}
-    if not lost.any():
+    if num_candidates is None or not lost.any():
         return values
-    ends, checked = [torch.full_like(missed, NEVER)], measures
-    if num_candidates is not None:
-        query = Columns(table.rows).query
-        ends = [Columns(table.rows).num_candidates - torch.bincount(query, lost)[query].long(), depth]
-        checked = {key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")}
+    query = Columns(table.rows).query
+    checked = {key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")}
     unknown: dict[str, Measure] = {}
-    for behind in ends:
+    for behind in (Columns(table.rows).num_candidates - torch.bincount(query, lost)[query].long(), depth):
         rows = table.rows.clone()
         rows[lost, :2] = (behind + missed)[lost, None]  # one by one behind a place
         end = Analysis([rows])
@@ -125,13 +121,10 @@ def evaluate_run(
     if unknown:
         shallow = int(depth[lost].min())
         worst = replace(next(iter(unknown.values())), rank_type="pessimistic").key
-        worst = f"{worst!r}, which ranks documents that were not retrieved last"
-        remedy = f"Pass num_candidates=, the number of all documents, and use {worst}; or use 'rr', 'ap' or 'ndcg'"
-        if num_candidates is not None:
-            remedy = f"Use a cut-off up to that depth; or {worst}. Without num_candidates these contribute nothing"
         raise ValueError(
             f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a relevant document "
-            f"has {shallow} documents. {remedy}"
+            f"has {shallow} documents. Use a cut-off up to that depth; or {worst!r}, which ranks documents that were "
+            "not retrieved last. Without num_candidates these contribute nothing"
         )
     return values
 

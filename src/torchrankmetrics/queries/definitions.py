@@ -123,7 +123,7 @@ class QueryDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.query_sample(self, side, average)
 
-    def value(self, sample: QuerySample, rank_type: RankType = "expected") -> float:
+    def _value(self, sample: QuerySample, rank_type: RankType) -> float:
         """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
         if not self.is_mean_of_f:
             return MEDIAN_RANK.value(sample.first_ranks, rank_type)

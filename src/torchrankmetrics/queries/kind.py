@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, changes
+from torchrankmetrics.definitions.sample import NEVER
 from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
 from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.sample import QuerySample
@@ -19,7 +20,6 @@ from torchrankmetrics.queries.sample import QuerySample
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its probability is neglected
 _LEAST = 1e-300  # least probability of an atom
-NEVER = 1 << 50  # without N, items at places behind this one were not retrieved
 
 
 class QueryKind:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray, changes, weights_of
-from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import NEVER, RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
@@ -120,6 +120,13 @@ class QuerySample(Sample):
         last = self.pessimistic[first] - self.answers[first] + 1
         known = None if (self.num_candidates < 0).any() else self.num_candidates
         return RankSample(self.optimistic[first], last, known, self.weight, self.count)
+
+    @cached_property
+    def elsewhere(self) -> "QuerySample | None":
+        """The queries with other ranks of items that were not retrieved, if a number of candidates is unknown."""
+        if not ((self.num_candidates < 0).any() and (far := self.optimistic > NEVER).any()):
+            return None
+        return replace(self, optimistic=self.optimistic * (1 + far), pessimistic=self.pessimistic * (1 + far))
 
     def __len__(self) -> int:
         return len(self.num_candidates)
