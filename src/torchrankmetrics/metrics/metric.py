@@ -208,7 +208,7 @@ class RankMetric(RowOwner, Metric):
         analysis = self.rows.analysis()
         value = self.measure.value(analysis)
         analysis.warn_of_input()
-        return as_values([value], self.device)[0]
+        return torch.scalar_tensor(value, dtype=torch.float64, device=value_device(self.device))
 
     # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all blocks
     @torch.jit.unused
