@@ -213,6 +213,11 @@ def test_queries_whose_labels_are_below_the_threshold_are_reported():
         with pytest.warns(match=r"^queries without a label of at least 3 are not counted") as caught:
             evaluate(scores, labels, metrics, relevance_threshold=threshold)
         assert len(caught) == 1
+    collection = RankCollection(["rr", "ap"], relevance_threshold=3)
+    collection.update(scores, labels)
+    with pytest.warns(match="without a label of at least 3") as caught:
+        collection.compute()
+    assert {one.filename for one in caught} == {__file__}  # not torchmetrics' between
 
 
 def test_filtered_ranks_of_neighbors_with_different_labels_have_no_order():
