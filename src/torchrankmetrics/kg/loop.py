@@ -282,6 +282,7 @@ def sides_of(
             check_function(f"score_{side}s", score, takes)
             look_up = None if known is None else getattr(known, f"{side}s")
             sides.append(QuerySide(side, score, *split_facts(tasks, side), look_up, options))
+    _warn_of_unknown(sides[0], kind.__name__)
     return sides
 
 
@@ -294,7 +295,7 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
     return table
 
 
-def warn_of_unknown(side: QuerySide, known: str) -> None:
+def _warn_of_unknown(side: QuerySide, known: str) -> None:
     """Warn if evaluated triples or facts are not among the known ones, so that the filter lacks a split."""
     slices = None if side.known is None else side.known(*side.queries.unbind(1))
     if slices is not None and len(slices.columns) and (lost := int((~slices.contain(side.row, side.own)).sum())):

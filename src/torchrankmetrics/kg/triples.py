@@ -10,7 +10,7 @@ from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of, warn_of_unknown
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
@@ -95,7 +95,6 @@ def rank_triples(
             if process_group is not None and given is not None:
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
         sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
-        warn_of_unknown(sides[0], "KnownTriples")
         if process_group is not None:
             settings |= {
                 "triples": tasks,
@@ -188,7 +187,6 @@ def rank_facts(
     tasks = as_facts(facts, "facts", *_COLUMNS)
     options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress)
     sides = sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts)
-    warn_of_unknown(sides[0], "KnownFacts")
     return rank_sides(sides, tasks[:, 1])
 
 
