@@ -58,7 +58,7 @@ BAD = [
     (["report", "a.npz", *RUN], "files of ranks would do nothing with --run"),
     (["report", "a.npz", "--num-candidates", "3"], "--num-candidates would do nothing without --run"),
     (["report", *RUN, "-m", "z_ap"], "num_candidates is needed"),
-    (["compare", *RUN, "--run", "run.json", "-m", "mr"], "'mr' cannot be"),
+    (["compare", *RUN, "--run", "run.json", "-m", "mr"], "'mr' depends on"),
     (["report", "--qrels", "qrels.tsv", "--run", "none.run"], "none.run: No such file"),
     (["report", "a.npz", "--nothing"], "No such option"),
     (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
