@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, changes
 from torchrankmetrics.definitions.protocol import Side
@@ -15,6 +14,7 @@ from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import (
     ABSENT,
+    ONE,
     SIDE_CODES,
     SIDES_BY_CODE,
     Columns,
@@ -22,6 +22,7 @@ from torchrankmetrics.table.columns import (
     canonical_rows,
     combined,
     gains,
+    has_unknown,
     num_copies,
     sorted_rows,
     weights,
@@ -75,15 +76,21 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     return replace(found, gain=None) if np.all(found.gain == 1) else found
 
 
-def check_queries(block: Tensor) -> None:
-    """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
-    columns = Columns(block)
-    if block.is_cpu and (columns.query != ABSENT).any() and (columns.num_candidates != fault.UNKNOWN).all():
-        weighed = columns.weight_bits != 0
-        rows = (block if weighed.all() else block[weighed]).numpy()
-        if (columns.sample_id != ABSENT).any():  # repeats
-            rows = canonical_rows(rows)[0]
-        queries_of(rows)
+def check_queries(rows: Rows, of_scores: bool) -> None:
+    """Check the rows of an update as ``queries_of`` does.
+
+    Tasks ``of_scores`` alone, each row a query, without weights or other facts, fit together unless one is repeated.
+    """
+    columns = Columns(rows)
+    if (columns.query == ABSENT).all() or has_unknown(columns.num_candidates):
+        return
+    if of_scores and (columns.gain_bits == ONE).all():
+        places = np.sort(combined(columns.query, columns.optimistic)[columns.flags & fault.RAW > 0])
+        if (places[1:] != places[:-1]).all():
+            return
+    weighed = columns.weight_bits != 0
+    rows = rows if weighed.all() else rows[weighed]
+    queries_of(canonical_rows(rows)[0] if (columns.sample_id != ABSENT).any() else rows)  # without repeats
 
 
 def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
