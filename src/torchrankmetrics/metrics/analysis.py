@@ -147,8 +147,9 @@ class Analysis:
         """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
         self.warn_of_labels(definition)
         selected = self.used_queries(definition, side)
-        queries, key = self.queries_for(definition), (definition.relevance, average, selected.tobytes())
-        return self.once(key, lambda: query_sample_of(queries.take(selected), average))
+        queries = self.queries_for(definition)
+        key = queries, average, selected.tobytes()
+        return self.once(key, lambda: query_sample_of(queries if selected.all() else queries.take(selected), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which queries are of a side and have a value of a metric."""

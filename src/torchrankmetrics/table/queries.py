@@ -116,14 +116,15 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     if broken.any():
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
         check(
-            broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
+            (broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))))[of],
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
             "other in part)",
         )
     part = np.flatnonzero(begins | changes(columns.gain_bits))
-    inside, heads = np.cumsum(begins)[part] - 1, np.flatnonzero(changes(of[part]))
+    block_of = np.cumsum(begins) - 1
+    inside, heads = block_of[part], np.flatnonzero(changes(of[part]))
     check(
-        np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
+        ((put_back > 0) & (np.bincount(inside) > 1))[block_of],
         "have relevant items with different labels that are excluded from each other's candidates, so that their order "
         "is unknown: exclude must not list the relevant items of a query",
     )
@@ -149,7 +150,7 @@ def _counts(
         inside = slice(None) if unnamed.all() else unnamed[of]
         copies[unnamed] = num_copies(columns.rows[inside], np.flatnonzero(changes(of[inside])))
         check(
-            copies == 0,
+            (copies == 0)[of],
             "lack answers that came in the same update, or have answers that differ in weight or group: pass one "
             "weight and group for all answers of a query, and query= if its answers are spread over several updates",
         )
@@ -160,11 +161,10 @@ def _counts(
         ("group", columns.group),
         ("num_candidates without its own answers", left_in),
     ):
-        differ = np.logical_or.reduceat(values != values[starts][of], starts)
-        check(differ, f"have answers that differ in {what}")
+        check(values != values[starts][of], f"have answers that differ in {what}")
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
     check(
-        (np.add.reduceat(count, starts) > 1) & np.logical_or.reduceat(unsaid, starts),
+        unsaid & (np.add.reduceat(count, starts) > 1)[of],
         "have several answers, and it is unknown whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
@@ -203,7 +203,8 @@ def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows,
 
 
 def _require_none(rows: Rows, index: Rows, starts: Rows, wrong: npt.NDArray[np.bool_], text: str) -> None:
-    if wrong.any():
+    if wrong.any():  # some rows of some queries
+        wrong = np.logical_or.reduceat(wrong, starts)
         first = min(starts[wrong], key=index.__getitem__)
         columns = Columns(rows[first][None])
         name, sample, side = int(columns.query[0]), int(columns.sample_id[0]), SIDES_BY_CODE[int(columns.side[0])]
