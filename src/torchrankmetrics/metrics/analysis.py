@@ -50,9 +50,12 @@ class Analysis:
         repeated = bool(seen & fault.REPEATED)
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
-        self.table_rows, differing = canonical_rows(rows)
-        self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
-        self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
+        self._tasks, differing, given = rows, 0, Columns(rows)  # each once, in any order: most values need no other
+        if not ((given.sample_id == ABSENT) & (given.weight_bits != 0) & (given.count == 1)).all():
+            self._tasks, differing = canonical_rows(rows)
+            self.table_rows = self._tasks
+            self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
+        self.has_queries = bool((Columns(self._tasks).query != ABSENT).any())
         self._cache: dict[Hashable, Any] = {}
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
@@ -66,7 +69,7 @@ class Analysis:
                 "tasks under one id are lost. Give each task its own id or none; for intervals there is "
                 "RankCollection.confidence_intervals"
             )
-        if len(rows) and not len(self.table_rows):
+        if len(rows) and not len(self._tasks):
             warn(
                 "every ranking task has the weight 0 or the gain 0, and values are NaN: pass numbers above 0 for tasks "
                 "that count"
@@ -98,11 +101,18 @@ class Analysis:
             warn(message)
 
     @cached_property
+    def table_rows(self) -> Rows:
+        """All rows in canonical form."""
+        self._tasks, _ = canonical_rows(self._tasks)
+        self._tasks.flags.writeable = False
+        return self._tasks
+
+    @cached_property
     def rows(self) -> Rows:
         """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
-        if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
+        if not self.has_queries and not (Columns(self._tasks).gain_bits != ONE).any():
             return self.table_rows
-        return canonical_rows(without_queries(self.table_rows))[0]
+        return canonical_rows(without_queries(self._tasks))[0]
 
     # numbers of tasks with a NaN among their scores, among sampled candidates, and of a sequential evaluation
     num_nan = property(lambda self: self._num_flagged(fault.NAN))
@@ -129,7 +139,7 @@ class Analysis:
         """All queries with the places of their relevant items, equal ones as one entry."""
         from torchrankmetrics.table.queries import merged, queries_of
 
-        return merged(queries_of(self.table_rows))
+        return merged(queries_of(self._tasks))
 
     def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
         """The queries with the items that a metric counts as relevant."""
@@ -176,7 +186,11 @@ class Analysis:
         # without rows: no group, but one empty part
         for group, rows, table_rows in zip(ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False):
             part = Analysis.__new__(Analysis)
-            part.rows, part.table_rows = rows, table_rows  # rows of queries are merged once, not in every group
+            part.rows, part.table_rows, part._tasks = (
+                rows,
+                table_rows,
+                table_rows,
+            )  # rows of queries are merged once, not in every group
             part.has_queries, part._cache, part._warned = self.has_queries, {}, self._warned
             yield group, part
 
@@ -212,7 +226,7 @@ class Analysis:
 
     def warn_of_input(self) -> None:
         """Warn once if the ranks show an inverted mask, or distances in place of scores."""
-        candidates = Columns(self.table_rows).num_candidates
+        candidates = Columns(self._tasks).num_candidates
         if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
             if "undefined" not in self._warned:  # which names the same cause
                 self.warn_once(
@@ -226,7 +240,7 @@ class Analysis:
     @cached_property
     def reversal(self) -> str:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
-        found = far_below_chance(self.table_rows)
+        found = far_below_chance(self._tasks)
         return found and f"{found}: {_REVERSED}"
 
 
