@@ -50,11 +50,9 @@ class Analysis:
         repeated = bool(seen & fault.REPEATED)
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
-        self._tasks, differing, given = rows, 0, Columns(rows)  # each once, in any order: most values need no other
+        self._tasks, self._differing, given = rows, 0, Columns(rows)  # queries are read from any order of rows
         if not ((given.sample_id == ABSENT) & (given.weight_bits != 0) & (given.count == 1)).all():
-            self._tasks, differing = canonical_rows(rows)
-            self.table_rows = self._tasks
-            self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
+            self._tasks = self.table_rows
         self.has_queries = bool((Columns(self._tasks).query != ABSENT).any())
         self._cache: dict[Hashable, Any] = {}
         self._warned: set[str] = set()
@@ -74,12 +72,12 @@ class Analysis:
                 "every ranking task has the weight 0 or the gain 0, and values are NaN: pass numbers above 0 for tasks "
                 "that count"
             )
-        if differing:
+        if self._differing:
             # equal repeats that storage="counts" merged are not counted
             lost = int(Columns(rows).count[weights(rows) > 0].sum() - Columns(self.table_rows).count.sum())
             warn(
-                f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each is kept, "
-                f"and at least {lost} ranking tasks are dropped. Repeats should be the same task scored "
+                f"{self._differing} repeated (side, sample_id) came with different ranks; the smallest row of each is "
+                f"kept, and at least {lost} ranking tasks are dropped. Repeats should be the same task scored "
                 "by the same model; for sample_id pass the index in the dataset, not the position in the batch"
             )
         if seen & fault.NAN and self.num_nan:
@@ -102,9 +100,9 @@ class Analysis:
 
     @cached_property
     def table_rows(self) -> Rows:
-        """All rows in canonical form."""
-        self._tasks, _ = canonical_rows(self._tasks)
-        self._tasks.flags.writeable = False
+        """Canonical rows of all tasks."""
+        self._tasks, self._differing = canonical_rows(self._tasks)
+        self._tasks.flags.writeable = False  # values of it are cached: copy rows before they leave
         return self._tasks
 
     @cached_property
@@ -112,7 +110,7 @@ class Analysis:
         """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
         if not self.has_queries and not (Columns(self._tasks).gain_bits != ONE).any():
             return self.table_rows
-        return canonical_rows(without_queries(self._tasks))[0]
+        return canonical_rows(without_queries(self.table_rows))[0]
 
     # numbers of tasks with a NaN among their scores, among sampled candidates, and of a sequential evaluation
     num_nan = property(lambda self: self._num_flagged(fault.NAN))
@@ -186,12 +184,8 @@ class Analysis:
         # without rows: no group, but one empty part
         for group, rows, table_rows in zip(ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False):
             part = Analysis.__new__(Analysis)
-            part.rows, part.table_rows, part._tasks = (
-                rows,
-                table_rows,
-                table_rows,
-            )  # rows of queries are merged once, not in every group
-            part.has_queries, part._cache, part._warned = self.has_queries, {}, self._warned
+            part.rows, part.table_rows = rows, table_rows  # rows of queries are merged once, not in every group
+            part._tasks, part.has_queries, part._cache, part._warned = table_rows, self.has_queries, {}, self._warned
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:

@@ -182,14 +182,11 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
 
 def sorted_rows(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
     """Stable lexicographic order of rows (n,), the first column first, and the starts of equal rows in it."""
-    key = _pack(columns)
-    if key is None:
+    if (key := _pack(columns)) is None:
         order = np.lexsort(columns[::-1])
-        ordered = [column[order] for column in columns]
-    else:
-        order, key = _sorted(key)
-        ordered = [key]
-    return order, np.flatnonzero(changes(*ordered))
+        return order, np.flatnonzero(changes(*(column[order] for column in columns)))
+    order, key = _sorted(key)
+    return order, np.flatnonzero(changes(key))
 
 
 def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | None:

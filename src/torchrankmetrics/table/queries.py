@@ -12,6 +12,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, changes
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.table.blocks import has_repeats
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -65,11 +66,8 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     found = QuerySample(starts, own.optimistic, own.pessimistic, ones, *facts, gains(own.rows))
     if not alone.all():
         index = np.flatnonzero(~alone)
-        several = _several(
-            rows.T.take(index, axis=1).T if alone.any() else rows,
-            index,
-            None if partition is None else partition[index],
-        )
+        rows = rows.T.take(index, axis=1).T if alone.any() else rows
+        several = _several(rows, index, None if partition is None else partition[index])
         starts = np.append(starts, starts[-1] + several.starts[1:])
         names = [field.name for field in fields(QuerySample)[1:]]
         found = QuerySample(starts, *(np.concatenate([getattr(found, name), getattr(several, name)]) for name in names))
@@ -84,10 +82,9 @@ def check_queries(rows: Rows, of_scores: bool) -> None:
     columns = Columns(rows)
     if (columns.query == ABSENT).all() or has_unknown(columns.num_candidates):
         return
-    if of_scores and (columns.gain_bits == ONE).all():
-        places = np.sort(combined(columns.query, columns.optimistic)[columns.flags & fault.RAW > 0])
-        if (places[1:] != places[:-1]).all():
-            return
+    places = combined(columns.query, columns.optimistic)[columns.flags & fault.RAW > 0]
+    if of_scores and (columns.gain_bits == ONE).all() and not has_repeats(places):
+        return
     weighed = columns.weight_bits != 0
     rows = rows if weighed.all() else rows[weighed]
     queries_of(canonical_rows(rows)[0] if (columns.sample_id != ABSENT).any() else rows)  # without repeats
