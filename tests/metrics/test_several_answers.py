@@ -70,6 +70,8 @@ def test_a_nan_never_helps():
 
 PAIRS = torch.tensor([[0, 0], [0, 1]])
 BAD_UPDATES = [  # arguments, keywords and the message
+    ((SCORES, ([0, 1, 0], [1, 2, 1])), {}, "more answers than"),
+    ((SCORES, RELEVANT * SCORES), {"exclude": RELEVANT}, "different labels"),
     ((SCORES, PAIRS), {"weight": [1.0, 2.0]}, "differ in weight"),
     ((SCORES, PAIRS), {"group": [1, 2]}, "differ in .*group"),
     ((SCORES[:2], [0, 1]), {"query": [5, 5], "weight": [1.0, 2.0]}, "differ in weight"),

@@ -50,9 +50,10 @@ class Analysis:
         repeated = bool(seen & fault.REPEATED)
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
-        self.table_rows, differing = canonical_rows(rows)
-        self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
-        self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
+        self._tasks, self._differing, given = rows, 0, Columns(rows)  # queries are read from any order of rows
+        if not ((given.sample_id == ABSENT) & (given.weight_bits != 0) & (given.count == 1)).all():
+            self._tasks = self.table_rows
+        self.has_queries = bool((Columns(self._tasks).query != ABSENT).any())
         self._cache: dict[Hashable, Any] = {}
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
@@ -66,17 +67,17 @@ class Analysis:
                 "tasks under one id are lost. Give each task its own id or none; for intervals there is "
                 "RankCollection.confidence_intervals"
             )
-        if len(rows) and not len(self.table_rows):
+        if len(rows) and not len(self._tasks):
             warn(
                 "every ranking task has the weight 0 or the gain 0, and values are NaN: pass numbers above 0 for tasks "
                 "that count"
             )
-        if differing:
+        if self._differing:
             # equal repeats that storage="counts" merged are not counted
             lost = int(Columns(rows).count[weights(rows) > 0].sum() - Columns(self.table_rows).count.sum())
             warn(
-                f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each is kept, "
-                f"and at least {lost} ranking tasks are dropped. Repeats should be the same task scored "
+                f"{self._differing} repeated (side, sample_id) came with different ranks; the smallest row of each is "
+                f"kept, and at least {lost} ranking tasks are dropped. Repeats should be the same task scored "
                 "by the same model; for sample_id pass the index in the dataset, not the position in the batch"
             )
         if seen & fault.NAN and self.num_nan:
@@ -98,9 +99,16 @@ class Analysis:
             warn(message)
 
     @cached_property
+    def table_rows(self) -> Rows:
+        """Canonical rows of all tasks."""
+        self._tasks, self._differing = canonical_rows(self._tasks)
+        self._tasks.flags.writeable = False  # values of it are cached: copy rows before they leave
+        return self._tasks
+
+    @cached_property
     def rows(self) -> Rows:
         """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
-        if not self.has_queries and not (Columns(self.table_rows).gain_bits != ONE).any():
+        if not self.has_queries and not (Columns(self._tasks).gain_bits != ONE).any():
             return self.table_rows
         return canonical_rows(without_queries(self.table_rows))[0]
 
@@ -129,7 +137,7 @@ class Analysis:
         """All queries with the places of their relevant items, equal ones as one entry."""
         from torchrankmetrics.table.queries import merged, queries_of
 
-        return merged(queries_of(self.table_rows))
+        return merged(queries_of(self._tasks))
 
     def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
         """The queries with the items that a metric counts as relevant."""
@@ -147,8 +155,9 @@ class Analysis:
         """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
         self.warn_of_labels(definition)
         selected = self.used_queries(definition, side)
-        queries, key = self.queries_for(definition), (definition.relevance, average, selected.tobytes())
-        return self.once(key, lambda: query_sample_of(queries.take(selected), average))
+        queries = self.queries_for(definition)
+        key = queries, average, selected.tobytes()
+        return self.once(key, lambda: query_sample_of(queries if selected.all() else queries.take(selected), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which queries are of a side and have a value of a metric."""
@@ -176,7 +185,7 @@ class Analysis:
         for group, rows, table_rows in zip(ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False):
             part = Analysis.__new__(Analysis)
             part.rows, part.table_rows = rows, table_rows  # rows of queries are merged once, not in every group
-            part.has_queries, part._cache, part._warned = self.has_queries, {}, self._warned
+            part._tasks, part.has_queries, part._cache, part._warned = table_rows, self.has_queries, {}, self._warned
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -211,7 +220,7 @@ class Analysis:
 
     def warn_of_input(self) -> None:
         """Warn once if the ranks show an inverted mask, or distances in place of scores."""
-        candidates = Columns(self.table_rows).num_candidates
+        candidates = Columns(self._tasks).num_candidates
         if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
             if "undefined" not in self._warned:  # which names the same cause
                 self.warn_once(
@@ -225,7 +234,7 @@ class Analysis:
     @cached_property
     def reversal(self) -> str:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
-        found = far_below_chance(self.table_rows)
+        found = far_below_chance(self._tasks)
         return found and f"{found}: {_REVERSED}"
 
 

@@ -160,15 +160,15 @@ class RowOwner(nn.Module):
         self._needs_side = next((one.key for one in measures if one.side != "both"), None)
         self._needs_group = any(one.average == "macro" for one in measures)
 
-    def _check(self, block: Tensor) -> Tensor:
-        if self._has_queries:
+    def _check(self, block: Tensor, of_scores: bool = False) -> Tensor:
+        if self._has_queries and block.is_cpu:  # compute checks the rows of an accelerator
             from torchrankmetrics.table.queries import check_queries
 
-            check_queries(block)
+            check_queries(block.numpy(), of_scores)
         return block
 
-    def _append(self, block: Tensor, updates: int = 1) -> None:
-        self._check(block)
+    def _append(self, block: Tensor, updates: int = 1, of_scores: bool = False) -> None:
+        self._check(block, of_scores)
         if self.compute_on_cpu and not block.is_cpu:
             with torch.inference_mode(False):  # rows outlive inference mode
                 block = block.cpu()

@@ -215,7 +215,8 @@ class SumOf(QueryKind):
 
     def _means(self, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
         """Mean of f over places; NaN where it is undefined."""
-        means, used = np.full(len(N), np.nan), self.has_value(N, N)
+        means, defined = np.full(len(N), np.nan), self.has_value(N, N)
+        used = slice(None) if defined.all() else defined  # no copies
         means[used] = place_means(self.f, low[used], high[used], N[used])
         if self.is_graded:  # a logarithmic discount does not vanish there
             means[(N < 1) & (low > NEVER)] = 0.0

@@ -51,7 +51,8 @@ class ExcludedSlices:
     def _bisect(self, low: Tensor, high: Tensor, column: Tensor | int) -> Tensor:
         for bit in reversed(range(self.longest.bit_length())):
             place = low + (1 << bit)
-            before = self.columns[(place - 1).clamp(max=len(self.columns) - 1)] < column
+            # index_select takes a third of the time of an index in brackets
+            before = self.columns.index_select(0, (place - 1).clamp(max=len(self.columns) - 1)) < column
             low = torch.where(before & (place <= high), place, low)
         return low
 

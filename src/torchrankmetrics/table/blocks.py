@@ -150,7 +150,7 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
             columns[PLACES[name]] = column.numpy()
         block = torch.from_numpy(columns.T)
         if flag_repeats:
-            flag_repeats = _has_repeats(columns[PLACES["sample_id"]])
+            flag_repeats = has_repeats(columns[PLACES["sample_id"]])
     else:
         block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
         Columns(block).ranks = ranked.T
@@ -173,7 +173,8 @@ def _check(wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | 
     return flags
 
 
-def _has_repeats(ids: npt.NDArray[np.int64]) -> bool:
+def has_repeats(ids: npt.NDArray[np.int64]) -> bool:
+    """Whether a number is in ids (n,) twice."""
     if not np.count_nonzero(ids[1:] <= ids[:-1]):  # loaders yield ids in order; `all` takes twice as long as a count
         return False
     ids = np.sort(ids)  # np.unique takes 13 times as long

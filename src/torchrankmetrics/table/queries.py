@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, changes
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.table.blocks import has_repeats
 from torchrankmetrics.table.columns import (
     ABSENT,
+    ONE,
     SIDE_CODES,
     SIDES_BY_CODE,
     Columns,
@@ -22,6 +23,7 @@ from torchrankmetrics.table.columns import (
     canonical_rows,
     combined,
     gains,
+    has_unknown,
     num_copies,
     sorted_rows,
     weights,
@@ -64,26 +66,28 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     found = QuerySample(starts, own.optimistic, own.pessimistic, ones, *facts, gains(own.rows))
     if not alone.all():
         index = np.flatnonzero(~alone)
-        several = _several(
-            rows.T.take(index, axis=1).T if alone.any() else rows,
-            index,
-            None if partition is None else partition[index],
-        )
+        rows = rows.T.take(index, axis=1).T if alone.any() else rows
+        several = _several(rows, index, None if partition is None else partition[index])
         starts = np.append(starts, starts[-1] + several.starts[1:])
         names = [field.name for field in fields(QuerySample)[1:]]
         found = QuerySample(starts, *(np.concatenate([getattr(found, name), getattr(several, name)]) for name in names))
     return replace(found, gain=None) if np.all(found.gain == 1) else found
 
 
-def check_queries(block: Tensor) -> None:
-    """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
-    columns = Columns(block)
-    if block.is_cpu and (columns.query != ABSENT).any() and (columns.num_candidates != fault.UNKNOWN).all():
-        weighed = columns.weight_bits != 0
-        rows = (block if weighed.all() else block[weighed]).numpy()
-        if (columns.sample_id != ABSENT).any():  # repeats
-            rows = canonical_rows(rows)[0]
-        queries_of(rows)
+def check_queries(rows: Rows, of_scores: bool) -> None:
+    """Check the rows of an update as ``queries_of`` does.
+
+    Tasks ``of_scores`` alone, each row a query, without weights or other facts, fit together unless one is repeated.
+    """
+    columns = Columns(rows)
+    if (columns.query == ABSENT).all() or has_unknown(columns.num_candidates):
+        return
+    places = combined(columns.query, columns.optimistic)[columns.flags & fault.RAW > 0]
+    if of_scores and (columns.gain_bits == ONE).all() and not has_repeats(places):
+        return
+    weighed = columns.weight_bits != 0
+    rows = rows if weighed.all() else rows[weighed]
+    queries_of(canonical_rows(rows)[0] if (columns.sample_id != ABSENT).any() else rows)  # without repeats
 
 
 def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
@@ -109,14 +113,15 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     if broken.any():
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
         check(
-            broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))),
+            (broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))))[of],
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
             "other in part)",
         )
     part = np.flatnonzero(begins | changes(columns.gain_bits))
-    inside, heads = np.cumsum(begins)[part] - 1, np.flatnonzero(changes(of[part]))
+    block_of = np.cumsum(begins) - 1
+    inside, heads = block_of[part], np.flatnonzero(changes(of[part]))
     check(
-        np.logical_or.reduceat((put_back > 0)[inside] & (np.bincount(inside)[inside] > 1), heads),
+        ((put_back > 0) & (np.bincount(inside) > 1))[block_of],
         "have relevant items with different labels that are excluded from each other's candidates, so that their order "
         "is unknown: exclude must not list the relevant items of a query",
     )
@@ -142,7 +147,7 @@ def _counts(
         inside = slice(None) if unnamed.all() else unnamed[of]
         copies[unnamed] = num_copies(columns.rows[inside], np.flatnonzero(changes(of[inside])))
         check(
-            copies == 0,
+            (copies == 0)[of],
             "lack answers that came in the same update, or have answers that differ in weight or group: pass one "
             "weight and group for all answers of a query, and query= if its answers are spread over several updates",
         )
@@ -153,11 +158,10 @@ def _counts(
         ("group", columns.group),
         ("num_candidates without its own answers", left_in),
     ):
-        differ = np.logical_or.reduceat(values != values[starts][of], starts)
-        check(differ, f"have answers that differ in {what}")
+        check(values != values[starts][of], f"have answers that differ in {what}")
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
     check(
-        (np.add.reduceat(count, starts) > 1) & np.logical_or.reduceat(unsaid, starts),
+        unsaid & (np.add.reduceat(count, starts) > 1)[of],
         "have several answers, and it is unknown whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
@@ -196,7 +200,8 @@ def _from_the_last(places: Rows, answers: Rows, gain: FloatArray) -> tuple[Rows,
 
 
 def _require_none(rows: Rows, index: Rows, starts: Rows, wrong: npt.NDArray[np.bool_], text: str) -> None:
-    if wrong.any():
+    if wrong.any():  # some rows of some queries
+        wrong = np.logical_or.reduceat(wrong, starts)
         first = min(starts[wrong], key=index.__getitem__)
         columns = Columns(rows[first][None])
         name, sample, side = int(columns.query[0]), int(columns.sample_id[0]), SIDES_BY_CODE[int(columns.side[0])]
