@@ -117,6 +117,7 @@ class Summands:
             self.shift = self.total(self.v * self.best)
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
         self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
+        self.level = np.unique(self.v, return_inverse=True)[1]
         self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
 
     def atoms(self, group: int) -> Atoms:
@@ -155,17 +156,25 @@ class Summands:
 
         If ``share``, weights share a row if they differ by two percent, or by little as exponents.
         """
-        best, key = self.best if t >= 0 else self.worst, self.v
-        if share and len(np.unique(key)) > _ROWS:
+        best, key = self.best if t >= 0 else self.worst, self.level
+        if share and key.max() >= _ROWS:
             y = 20 * abs(t) * self.v * float((self.best - self.worst).max())
-            key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1))))
+            key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1)))).astype(np.int64)
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale
-        low: IntArray = np.zeros(len(self.v), dtype=np.int64) if self.low is None else self.low
-        _, first, row = np.unique(key + 1j * (scale * (low.max() + 1) + low), return_index=True, return_inverse=True)
-        row = row.ravel()
-        anchor = np.full(len(first), -np.inf if t >= 0 else np.inf)
+        code = key + (key.max() + 1) * (scale - scale.min()).astype(np.int64)
+        if self.low is not None and self.low.any():
+            code = self.low + (self.low.max() + 1) * code
+        if code.max() < len(code):  # without sorting
+            used = np.bincount(code) > 0
+            row = (np.cumsum(used) - 1)[code]
+        else:
+            row = np.unique(code, return_inverse=True)[1]
+        low = np.zeros(row.max() + 1, dtype=np.int64)
+        if self.low is not None:
+            low[row] = self.low
+        anchor = np.full(len(low), -np.inf if t >= 0 else np.inf)
         (np.maximum if t >= 0 else np.minimum).at(anchor, row, best)
-        size = np.where(np.arange(len(self.size)) < low[first, None], 0.0, self.size)
+        size = np.where(np.arange(len(self.size)) < low[:, None], 0.0, self.size)
         return row, np.bincount(row, self.v) / np.bincount(row), anchor, size
 
     def _sums(self, terms: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -182,18 +191,18 @@ class Summands:
         """K(t), its first three derivatives, and the possible error of K because of the cells; by Taylor's theorem."""
         row, weight, anchor, size = self._rows(t, share=True)
         u = t * weight
-        k, off = np.zeros((4, len(row))), np.zeros(len(row))
-        mass = self._sums(size)[row, self.segment]
+        terms, mass = np.zeros((5, *size.shape)), self._sums(size)[row, self.segment]
         for sign in (0,) if self.is_listed else (-1, 1):
             y = self.mean + sign * self.deviation - anchor[:, None]
             e = size * np.exp(np.minimum(u[:, None] * y, 0.0)) * (0.5 if sign else 1.0)
             if sign:
                 rough = np.minimum(np.abs(u[:, None]) * self.deviation, 1e60)  # its powers must not overflow
-                off += self._sums(e * (rough**4 / 30 + rough**3 * (self.skewness / 6)))[row, self.segment]
+                terms[4] += e * (rough**4 / 30 + rough**3 * (self.skewness / 6))
             for power in range(4):
-                k[power] += self._sums(e)[row, self.segment]
+                terms[power] += e
                 e *= y
-        k1, k2, k3 = k[1:] / k[0]
+        *k, off = (self._sums(one)[row, self.segment] for one in terms)
+        k1, k2, k3 = (one / k[0] for one in k[1:])
         var, third = k2 - k1**2, k3 - 3 * k1 * k2 + 2 * k1**3
         d, v = t * self.v - u[row], self.v
         logs = np.log(k[0] / mass) + t * v * anchor[row] + k1 * d + var * d**2 / 2 + third * d**3 / 6
@@ -334,17 +343,18 @@ class RankSummands(Summands):
     def condensed(self) -> Summands:
         """Near N and near weights as one, if they are many; the caller corrects the first cumulants."""
         rows = _STEPS if self.low is None else max(_ROWS, _CELLS // len(self.size))
-        many = len(np.unique(self.given)) > rows or len(np.unique(self.N)) > _COUNTS
+        weights, sizes = (np.unique(x, return_inverse=True)[0] for x in (self.given, self.N))  # by sorting: faster
+        many = len(weights) > rows or len(sizes) > _COUNTS
         if not many or (self.low is None and len(self.c) <= 4 * _STEPS):
             return self
         spread = float(((self.best - self.worst) * self.v / self.given).max())
         y = self.given * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
         weight = _binned(np.where(y < 1, 2 * np.sqrt(y), y + 1), self.first, rows)
         size = _binned(np.log(self.N), 0 * self.N, _COUNTS)
-        _, first, index = np.unique(weight + 1j * size, return_index=True, return_inverse=True)
+        _, first, index = np.unique(weight * (size.max() + 1) + size, return_index=True, return_inverse=True)
         v = np.bincount(weight, self.c * self.given) / np.bincount(weight, self.c)
         N = np.rint(np.bincount(size, self.c) / np.bincount(size, self.c / self.N)).astype(np.int64)
-        c: FloatArray = np.bincount(index.ravel(), self.c).astype(np.float64)
+        c: FloatArray = np.bincount(index, self.c).astype(np.float64)
         few = RankSummands(self.f, self.sign, self.first[first], N[size[first]], v[weight[first]], c)
         few.moved = float(np.abs(self.given - v[weight]).max()) * spread if self.is_listed else 0.0
         return few
@@ -352,12 +362,14 @@ class RankSummands(Summands):
 
 def _binned(x: FloatArray, group: IntArray, most: int) -> IntArray:
     """Index of the bin of each x: equal x, or else bins of equal width, in each group; about so many at most."""
-    bins, width = np.unique(x, return_inverse=True)[1].ravel(), 1e-3
+    places, bins = np.unique(x, return_inverse=True)
+    groups, group = np.unique(group, return_inverse=True)
+    width = (places[-1] - places[0]) / (16 * most)
     while True:
-        key, index = np.unique(group + 1j * bins, return_inverse=True)
-        if len(key) <= most + len(np.unique(group)):
-            return index.ravel()
-        bins, width = np.rint(x / width), 1.5 * width
+        keys, index = np.unique(group * (bins.max() + 1) + bins, return_inverse=True)
+        if len(keys) <= most + len(groups):
+            return index
+        bins, width = np.rint((x - places[0]) / width).astype(np.int64), 1.5 * width
 
 
 def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:

@@ -53,7 +53,7 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
 
     None if it is too fine. Values may be rounded to float32.
     """
-    weights, steps = np.unique(sums.v), np.ones(1)
+    weights, steps = np.unique(sums.v, return_inverse=True)[0], np.ones(1)
     if not (isinstance(sums, RankSummands) and sums.f.is_identity):
         steps = np.abs(np.diff(sums.mean))
         steps = np.unique(steps if sums.low is not None else np.delete(steps, sums.starts[1:] - 1))
@@ -87,17 +87,18 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
 
 
 def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
-    t = sums.saddlepoint(s)
+    few, moved = sums.condensed(), np.zeros(5)
+    t = few.saddlepoint(s)
     exact = sums.cumulants(t)
     if not exact[2] > 0:
         return -math.inf, 0.0
-    few, moved, deviation = sums.condensed(), np.zeros(5), math.sqrt(exact[2])
+    deviation = math.sqrt(exact[2])
     if few is not sums:
         moved = exact - few.cumulants(t)
         # the fourth cumulant, which is not corrected, moves the tilted density in its middle by a fifth of this
-        ends = [(sums.cumulants(t + u) - few.cumulants(t + u))[0] for u in (-2 / deviation, 2 / deviation)]
-        expected = [moved[:4] @ (1, u, u**2 / 2, u**3 / 6) for u in (-2 / deviation, 2 / deviation)]
-        exact[4] += np.abs(np.subtract(ends, expected)).max()
+        u = math.copysign(2 / deviation, exact[3])  # toward the longer tail
+        expected = moved[:4] @ (1, u, u**2 / 2, u**3 / 6)
+        exact[4] += 2 * abs((sums.cumulants(t + u) - few.cumulants(t + u))[0] - expected)
         # nor are the second and third at high frequencies, which matter if few large summands exceed the rest
         exact[4] += 3 * max(abs(moved[2]) / deviation**2, abs(moved[3]) / deviation**3)
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
@@ -184,7 +185,7 @@ def _by_series(
     low, high = _window(sums, t, exact, moved)
     high += 0.02 * (high - low)  # away from the largest sum
     length = high - low
-    most = min(_MOST_TERMS, _WORK // (len(np.unique(sums.v)) * len(sums.mean) + len(sums.c)))
+    most = min(_MOST_TERMS, _WORK // (int(sums.level.max() + 1) * len(sums.mean) + len(sums.c)))
     number = most
     if span:  # an odd number of points of the lattice, whose coefficients determine all
         number = math.ceil(length / span / 2)
