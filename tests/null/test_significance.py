@@ -461,3 +461,21 @@ def test_a_rounded_metric_of_many_ranks_is_a_lattice():
         low, high = p_value_bracket(definition, total / 3_000_000, [1000] * 300)
         assert low - 1e-6 <= math.log(law[total:].sum()) <= high + 1e-6
         assert high - low < 1e-4
+
+
+@pytest.mark.parametrize("z", [0.0, 3.0, 6.0])
+def test_reciprocal_ranks_on_a_fine_lattice_by_its_whole_distribution(z):
+    # sums of 100 multiples of 1 / 27720, tilted toward s, on a circle that is longer than their range in effect
+    n, size, x = 100, 1 << 21, 27_720 // np.arange(1, 13)
+    t = z / x.std() / math.sqrt(n)
+    q = np.exp(t * (x - x.max()))
+    at = np.bincount(x, q / q.sum(), size)
+    law, base = np.fft.irfft(np.fft.rfft(at) ** n, size), n * math.log(q.sum() / 12) + n * t * float(x.max())
+    s = np.arange(size) + size * (np.arange(size) < n * x.min())  # below the smallest sum: once around
+    target = round(n * float(q @ x / q.sum()))
+    total = int(s[np.argmin(np.where(law > law.max() / 10, abs(s - target), size))])
+    reached = s >= total
+    exact = base - t * total + math.log(law[reached] @ np.exp(-t * (s[reached] - total)))
+    low, high = p_value_bracket(MRR, total / 27_720 / n, [12] * n)
+    assert low - 1e-6 <= exact <= high + 1e-6
+    assert high - low < 1e-2
