@@ -15,7 +15,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _LIBRARY = os.path.dirname(__file__) + os.sep
 # between the library and its caller: frames of ``eager``, and of the host's ``compute``
-_HOSTS = os.path.join("torch", "_dynamo", "eval_frame.py"), f"{os.sep}torchmetrics{os.sep}"
+_HOSTS = tuple(
+    map(os.path.normpath, ("torch/_dynamo/eval_frame.py", "torchmetrics/metric.py", "torchmetrics/collections.py"))
+)
 # names in other libraries
 _WORDS = {
     "exclude": "mask masks filter filters filter_mask filter_triples ignore padding_mask seen",
@@ -56,7 +58,7 @@ def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
     if distributed and distributed.is_available() and distributed.is_initialized() and distributed.get_rank() > 0:
         return
     level, frame = 3, sys._getframe(2)
-    while (name := frame.f_code.co_filename).startswith(_LIBRARY) or any(host in name for host in _HOSTS):
+    while (name := frame.f_code.co_filename).startswith(_LIBRARY) or name.endswith(_HOSTS):
         if frame.f_back is None:
             break
         level, frame = level + 1, frame.f_back

@@ -17,8 +17,8 @@ from torchrankmetrics.definitions.candidates import (
 )
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
-NEVER = 1 << 50  # without N, items at ranks above this one were not retrieved
 RANK_TYPES: tuple[RankType, ...] = get_args(RankType)
+NEVER = 1 << 50  # without N, items at ranks above this one were not retrieved
 
 
 class UnknownCandidatesError(ValueError):

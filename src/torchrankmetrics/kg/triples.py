@@ -186,8 +186,7 @@ def rank_facts(
     """
     tasks = as_facts(facts, "facts", *_COLUMNS)
     options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress)
-    sides = sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts)
-    return rank_sides(sides, tasks[:, 1])
+    return rank_sides(sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts), tasks[:, 1])
 
 
 Answers = Integers | list[Collection[int]]

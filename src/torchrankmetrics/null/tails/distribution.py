@@ -117,7 +117,7 @@ class Summands:
             self.shift = self.total(self.v * self.best)
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
         self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
-        self.level = np.unique(self.v, return_inverse=True)[1]
+        self.weights, self.level = np.unique(self.v, return_inverse=True)
         self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
 
     def atoms(self, group: int) -> Atoms:
@@ -157,7 +157,7 @@ class Summands:
         If ``share``, weights share a row if they differ by two percent, or by little as exponents.
         """
         best, key = self.best if t >= 0 else self.worst, self.level
-        if share and key.max() >= _ROWS:
+        if share and len(self.weights) > _ROWS:
             y = 20 * abs(t) * self.v * float((self.best - self.worst).max())
             key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1)))).astype(np.int64)
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale

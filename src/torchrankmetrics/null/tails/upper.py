@@ -53,7 +53,7 @@ def common_span(sums: Summands) -> tuple[float | None, float]:
 
     None if it is too fine. Values may be rounded to float32.
     """
-    weights, steps = np.unique(sums.v, return_inverse=True)[0], np.ones(1)
+    weights, steps = sums.weights, np.ones(1)
     if not (isinstance(sums, RankSummands) and sums.f.is_identity):
         steps = np.abs(np.diff(sums.mean))
         steps = np.unique(steps if sums.low is not None else np.delete(steps, sums.starts[1:] - 1))
@@ -185,7 +185,7 @@ def _by_series(
     low, high = _window(sums, t, exact, moved)
     high += 0.02 * (high - low)  # away from the largest sum
     length = high - low
-    most = min(_MOST_TERMS, _WORK // (int(sums.level.max() + 1) * len(sums.mean) + len(sums.c)))
+    most = min(_MOST_TERMS, _WORK // (len(sums.weights) * len(sums.mean) + len(sums.c)))
     number = most
     if span:  # an odd number of points of the lattice, whose coefficients determine all
         number = math.ceil(length / span / 2)
