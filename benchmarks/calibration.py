@@ -40,12 +40,7 @@ from torchrankmetrics.inference.standard_errors import (
     studentised_interval,
     units_of,
 )
-from torchrankmetrics.inference.testing import (
-    SeededModels,
-    clopper_pearson,
-    share_difference,
-    share_difference_p_value,
-)
+from torchrankmetrics.inference.testing import SeededModels, clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.metrics.registry import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS, Entities
-from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.definitions.sample import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples
 from torchrankmetrics.validation import ENTITY_SIDES, EntitySide
 

@@ -13,7 +13,7 @@ from ranking_problems import flagged_lines
 from reference import Task
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate, rank_embeddings
 from torchrankmetrics.definitions import candidates as candidates_module
-from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.sample import CandidateCounts
 from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.null import MonteCarloExpectation
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION

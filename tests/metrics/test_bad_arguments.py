@@ -13,7 +13,7 @@ import torchrankmetrics as trm
 from bits import bits
 from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetric, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.definitions import power_mean_rank
-from torchrankmetrics.definitions.candidates import integers
+from torchrankmetrics.definitions.sample import integers
 from torchrankmetrics.null import ExactExpectation
 from torchrankmetrics.queries import QueryDefinition
 from torchrankmetrics.ranking import RankAccumulator, flags as fault

@@ -12,8 +12,7 @@ import reference
 from reference import METRIC_VIEWS, METRICS, Task
 from scripts import ROOT
 from torchrankmetrics import RankCollection, RankDefinition, RankMetricWarning, Ranks, adjust, evaluate
-from torchrankmetrics.definitions.candidates import Moments
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.sample import Moments, RankSample
 from torchrankmetrics.metrics import registry
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.null import ExactExpectation

@@ -12,8 +12,7 @@ from scipy.stats import binom
 from exact_distributions import convolved, enumerated, number
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.definitions import tasks as d
-from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.sample import CandidateCounts, RankSample
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation, strategies
 from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
 from torchrankmetrics.null.expectation.provider import (

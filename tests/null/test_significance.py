@@ -16,7 +16,7 @@ from exact_distributions import sum_distribution, upper_tails
 from fuzzing import cases
 from torchrankmetrics import evaluate
 from torchrankmetrics.definitions import tasks as d
-from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.sample import CandidateCounts
 from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value, p_value_bracket
 
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, IntArray
+from torchrankmetrics.definitions.sample import CandidateCounts, IntArray
 from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shorten
 
 Split = Literal["train", "valid", "test"]

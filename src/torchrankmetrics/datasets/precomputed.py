@@ -3,7 +3,7 @@
 import numpy.typing as npt
 
 from torchrankmetrics.datasets.facts import candidate_counts
-from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.sample import CandidateCounts, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider

@@ -1,4 +1,4 @@
-from .candidates import Moments as Moments
+from .sample import Moments as Moments
 from .tasks import (
     GEOMETRIC_MEAN_RANK as GEOMETRIC_MEAN_RANK,
     HARMONIC_MEAN_RANK as HARMONIC_MEAN_RANK,

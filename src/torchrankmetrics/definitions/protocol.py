@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray, Moments
-from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import FloatArray, Moments, RankSample, RankType, Sample
 from torchrankmetrics.definitions.transforms import IDENTITY, Transform
 from torchrankmetrics.validation import TaskSide, shorten
 
@@ -47,17 +46,7 @@ class MetricDefinition:
         raise NotImplementedError
 
     def value(self, sample: Any, rank_type: RankType = "realistic") -> float:
-        """Base value of a sample, NaN without tasks or queries (a count is 0)."""
-        value = self._value(sample, rank_type)
-        other = value if sample.elsewhere is None else self._value(sample.elsewhere, rank_type)
-        if abs(value - other) > 1e-12 * max(1.0, abs(value)):
-            raise UnknownCandidatesError(
-                f"{self.name!r} depends on the ranks of relevant items that were not retrieved. Pass num_candidates=, "
-                "the number of all items; or use a cut-off, 'rr', 'ap' or 'ndcg'"
-            )
-        return value
-
-    def _value(self, sample: Any, rank_type: RankType) -> float:
+        """Base value of a sample, NaN without tasks or queries (a count is 0); by ``Sample.value_of``."""
         raise NotImplementedError
 
     def unit_values(self, sample: Any, rank_type: RankType) -> FloatArray:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
 
 PANEL_NODES = 16  # at most
 # ranks up to here are taken one by one: powers and logarithms bend most there, and a user's f may jump there

@@ -11,9 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, Side
-from torchrankmetrics.definitions.sample import RankSample, RankType, power_mean, weighted_mean, weighted_median
+from torchrankmetrics.definitions.sample import (
+    FloatArray,
+    Moments,
+    RankSample,
+    RankType,
+    power_mean,
+    weighted_mean,
+    weighted_median,
+)
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import (
     AUC,
@@ -158,6 +165,9 @@ class RankDefinition(MetricDefinition):
 
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, self.min_candidates)
+
+    def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
+        return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
 
     def _value(self, sample: RankSample, rank_type: RankType) -> float:
         if self.aggregation == "count":

@@ -10,7 +10,7 @@ import torch
 from scipy.special import digamma, polygamma
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means, panel_ratio, prefix_rule
 from torchrankmetrics.validation import shorten
 

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.inference.comparison import (
     Comparison,

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
 from torchrankmetrics.inference.intervals import in_clusters, row_of
 from torchrankmetrics.inference.pairing import PairedSource

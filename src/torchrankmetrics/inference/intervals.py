@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.definitions.sample import IntArray
 from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, units_of
 from torchrankmetrics.metrics.analysis import Analysis

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
-from torchrankmetrics.definitions.sample import Sample
+from torchrankmetrics.definitions.sample import IntArray, Sample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, clusters_of
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure

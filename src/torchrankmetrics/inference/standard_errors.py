@@ -9,9 +9,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from scipy.stats import chi2, norm, t as student
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.protocol import Definition
-from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, weighted_mean
+from torchrankmetrics.definitions.sample import FloatArray, IntArray, RankSample, RankType, Sample, weighted_mean
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
 from torchrankmetrics.metrics.measure import Measure, affine_view

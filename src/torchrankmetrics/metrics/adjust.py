@@ -9,9 +9,8 @@ from typing import overload
 import numpy as np
 
 from torchrankmetrics.datasets import candidate_counts
-from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.protocol import View
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.sample import CandidateCounts, RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.errors import suggest_keywords, warn

@@ -10,9 +10,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, distinct_rows, in_range
 from torchrankmetrics.definitions.protocol import Average, Side
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.sample import (
+    FloatArray,
+    IntArray,
+    RankSample,
+    by_power_of_two,
+    distinct_rows,
+    in_range,
+)
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import (

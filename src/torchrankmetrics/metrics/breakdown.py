@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows, in_range, sum_by_value
 from torchrankmetrics.definitions.protocol import Side
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import (
+    FloatArray,
+    IntArray,
+    RankSample,
+    RankType,
+    distinct_rows,
+    in_range,
+    sum_by_value,
+)
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.metrics.analysis import Analysis, sample_of

@@ -7,9 +7,15 @@ from typing import Protocol, TypeVar, get_args
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, Side, View
-from torchrankmetrics.definitions.sample import RANK_TYPES, RankType, Sample, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import (
+    RANK_TYPES,
+    FloatArray,
+    Moments,
+    RankType,
+    Sample,
+    UnknownCandidatesError,
+)
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable

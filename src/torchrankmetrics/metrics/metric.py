@@ -15,9 +15,8 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import BootStrapper
 
-from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
-from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.sample import Moments, RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.measure import Measure

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.sample import FloatArray
 
 _SHIFT = 16  # from where on Stirling's series has all digits
 

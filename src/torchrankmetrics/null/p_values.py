@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray
 from torchrankmetrics.definitions.transforms import AUC, IDENTITY, KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
 from torchrankmetrics.null.tails.upper import Bracket, log_upper_tail

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, RankSample, RankType
 from torchrankmetrics.inference.compare import paired
 from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
-from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
+from torchrankmetrics.definitions.sample import MOST_CANDIDATES, FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss

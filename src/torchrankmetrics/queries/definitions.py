@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.protocol import Average, MetricDefinition, Side
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import FloatArray, Moments, RankSample, RankType, distinct_rows, in_range
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import AtMost, RankTransform, known
 from torchrankmetrics.queries import binary
@@ -122,6 +121,9 @@ class QueryDefinition(MetricDefinition):
 
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.query_sample(self, side, average)
+
+    def value(self, sample: QuerySample, rank_type: RankType = "realistic") -> float:
+        return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
 
     def _value(self, sample: QuerySample, rank_type: RankType) -> float:
         """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""

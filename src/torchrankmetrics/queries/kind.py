@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, changes
-from torchrankmetrics.definitions.sample import NEVER
+from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
 from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
 from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.sample import QuerySample

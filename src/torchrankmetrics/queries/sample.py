@@ -7,8 +7,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray, changes, weights_of
-from torchrankmetrics.definitions.sample import NEVER, RankSample, Sample, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import (
+    MOST_CANDIDATES,
+    NEVER,
+    FloatArray,
+    IntArray,
+    RankSample,
+    Sample,
+    UnknownCandidatesError,
+    changes,
+    weights_of,
+)
 from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]

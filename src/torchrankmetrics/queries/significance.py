@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, changes, distinct_rows, in_range
+from torchrankmetrics.definitions.sample import FloatArray, IntArray, changes, distinct_rows, in_range
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.null.tails.distribution import Atoms, Summands

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.sample import FloatArray, RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.inference.intervals import check_confidence_level

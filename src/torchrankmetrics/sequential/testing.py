@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.inference.pairing import check_same_tasks
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.registry import MetricLike

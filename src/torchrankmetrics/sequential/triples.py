@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.definitions.sample import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, sides_of, warn_of_distances
 from torchrankmetrics.kg.triples import ScoreFunction

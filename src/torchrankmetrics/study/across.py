@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from scipy.stats import chi2, rankdata, studentized_range, t as student
 
-from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.inference.standard_errors import student_interval
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import Sample, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import IntArray, Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import changes
-from torchrankmetrics.definitions.sample import UnknownCandidatesError
+from torchrankmetrics.definitions.sample import UnknownCandidatesError, changes
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import unique_rows
 from torchrankmetrics.validation import TASK_SIDES, TaskSide

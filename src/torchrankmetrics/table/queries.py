@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, changes
 from torchrankmetrics.definitions.protocol import Side
+from torchrankmetrics.definitions.sample import FloatArray, changes
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.blocks import has_repeats

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.sums import PrefixRule, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import known

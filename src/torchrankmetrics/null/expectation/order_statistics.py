@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments, sum_by_value
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray, Moments, sum_by_value
 from torchrankmetrics.definitions.sums import PANEL_NODES, gauss_rule, panel_rule
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import known

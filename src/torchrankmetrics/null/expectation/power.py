@@ -8,7 +8,7 @@ import numpy as np
 from numpy.polynomial.polynomial import polyval
 from scipy.special import gammaln, poch, rgamma
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.definitions.sums import PrefixRule, panel_ratio, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.expectation.provider import unavailable

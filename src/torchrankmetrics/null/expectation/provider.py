@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.validation import check_int, shorten

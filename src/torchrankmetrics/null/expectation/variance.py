@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy.special import factorial, rgamma
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.sums import prefix_rule
 from torchrankmetrics.definitions.tasks import RANK_VARIANCE, RankDefinition
 from torchrankmetrics.null.expectation.power import cumulants_of, moments_of

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_rule
 from torchrankmetrics.definitions.transforms import (
     AtMost,

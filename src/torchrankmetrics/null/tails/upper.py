@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy.special import i0e
 
-from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.null.tails.distribution import Atoms, RankSummands, Summands, log_complement, merged
 
 Bracket = tuple[float, float]  # lower and upper end of log p
