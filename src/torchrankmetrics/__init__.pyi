@@ -60,7 +60,6 @@ from .metrics.named import (
     ZMeanReciprocalRank as ZMeanReciprocalRank,
 )
 from .ranking.embeddings import rank_embeddings as rank_embeddings
-from .ranking.ranks import Ranks as Ranks
-from .ranking.scores import rank_scores as rank_scores
+from .ranking.ranks import Ranks as Ranks, rank_scores as rank_scores
 from .table.rank_table import RankTable as RankTable
 from .version import __version__ as __version__

@@ -10,8 +10,8 @@ import torch
 import torchrankmetrics as trm
 from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetricWarning, Ranks, compare, evaluate
 from torchrankmetrics.definitions import WithCandidates
-from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Runs
+from torchrankmetrics.metrics.measure import Analysis
 from torchrankmetrics.null import MonteCarloExpectation
 from torchrankmetrics.rendering import Rendered, paper_name
 

@@ -20,7 +20,7 @@ from fuzzing import cases
 from query_metrics import sample_of
 from torchrankmetrics import AveragePrecision, RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
-from torchrankmetrics.metrics.analysis import query_counterpart
+from torchrankmetrics.metrics.measure import query_counterpart
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d

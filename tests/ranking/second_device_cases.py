@@ -17,9 +17,8 @@ from test_rank_scores import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
 from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores
 from torchrankmetrics.kg import KnownAnswers, KnownTriples
 from torchrankmetrics.ranking import RankAccumulator
-from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.ranks import trusted
-from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.counting import Excluded
+from torchrankmetrics.ranking.ranks import rank_dense, trusted
 
 KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
 NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]

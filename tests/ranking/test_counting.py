@@ -17,12 +17,11 @@ from ranking_problems import STRIDES, lay_out
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.triples import rank_triples
 from torchrankmetrics.ranking import counting
-from torchrankmetrics.ranking.counting import torch_backend as plain
+from torchrankmetrics.ranking.counting import Excluded, torch_backend as plain
 from torchrankmetrics.ranking.embeddings import rank_embeddings
 from torchrankmetrics.ranking.exact.counting import choose_intervals
 from torchrankmetrics.ranking.exact.problem import rounding_norms, upper_norms
-from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.ranks import rank_scores
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 if HAS_NUMBA:

@@ -14,7 +14,7 @@ from torchrankmetrics import rank_embeddings, rank_scores
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.ranks import rank_dense
 from torchrankmetrics.ranking.tasks import read_exclude
 
 COLUMNS = st.integers(0, 8)

@@ -10,8 +10,9 @@ from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
+from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
-from torchrankmetrics.errors import suggest_keywords, warn
+from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.comparison import (
     Comparison,
     Comparisons,

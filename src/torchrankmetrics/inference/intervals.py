@@ -11,8 +11,7 @@ import numpy as np
 from torchrankmetrics.definitions.sample import IntArray
 from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, units_of
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights

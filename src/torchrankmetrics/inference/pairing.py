@@ -11,8 +11,7 @@ import torch
 from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
 from torchrankmetrics.definitions.sample import IntArray, Sample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, clusters_of
-from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Analysis, Measure, query_sample_of, sample_of
 from torchrankmetrics.metrics.registry import as_measure
 from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.ranks import Ranks

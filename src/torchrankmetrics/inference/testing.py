@@ -14,7 +14,7 @@ from torchrankmetrics.definitions.transforms import Transform, apply_transform, 
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
 from torchrankmetrics.inference.standard_errors import Units, bisected, student_interval, units_of
-from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.measure import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import used
 from torchrankmetrics.validation import shorten

@@ -28,8 +28,7 @@ from torchrankmetrics.metrics.registry import Metrics, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.ranks import Ranks, rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten

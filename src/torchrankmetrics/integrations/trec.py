@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.errors import suggest_keywords, warn
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import Columns

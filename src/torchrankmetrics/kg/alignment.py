@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.errors import suggest_keywords
+from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import as_facts
 from torchrankmetrics.kg.loop import EmbeddingScorer, LoopOptions, QuerySide

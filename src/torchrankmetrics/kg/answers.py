@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.rank_table import RankTable

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking.arrays import Integers, as_ids
-from torchrankmetrics.ranking.exclude import ExcludedSlices
+from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.validation import shorten
 
 _VERSIONS = (b"1", b"2")

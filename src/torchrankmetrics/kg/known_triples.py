@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.kg.known_answers import KnownAnswers, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
-from torchrankmetrics.ranking.exclude import ExcludedSlices
+from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.validation import (
     ENTITY_SIDES,
     QUERY_AND_ANSWER,

@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.errors import suggest_keywords
+from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.loop import as_scores
 from torchrankmetrics.ranking.arrays import as_ids
-from torchrankmetrics.ranking.ranks import trusted
-from torchrankmetrics.ranking.scores import rank_listed
+from torchrankmetrics.ranking.ranks import rank_listed, trusted
 from torchrankmetrics.table.arrays import of_text
 from torchrankmetrics.table.columns import SIDE_CODES, Columns, check_side_codes
 from torchrankmetrics.table.rank_table import RankTable

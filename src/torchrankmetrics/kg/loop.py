@@ -18,9 +18,9 @@ from tqdm.auto import tqdm
 from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import BestCandidates
 from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
-from torchrankmetrics.metrics.analysis import far_below_chance
 from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
+from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.embeddings import (
     Candidates,
@@ -29,9 +29,9 @@ from torchrankmetrics.ranking.embeddings import (
     read_candidates,
     resolve_arithmetic,
 )
-from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.ranks import rank_dense
 from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.table.columns import far_below_chance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function, check_int
 

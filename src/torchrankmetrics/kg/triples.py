@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import suggest_keywords
+from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
 from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
-from torchrankmetrics.ranking.exclude import ExcludedSlices
+from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, check_int

@@ -9,11 +9,12 @@ from typing import overload
 import numpy as np
 
 from torchrankmetrics.datasets import candidate_counts
+from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import CandidateCounts, RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
-from torchrankmetrics.errors import suggest_keywords, warn
+from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.null.expectation.provider import ExpectationProvider

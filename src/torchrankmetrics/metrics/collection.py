@@ -10,11 +10,10 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.eager import eager
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, MetricLike, Metrics, Selection, all_names, parse_name
 from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner

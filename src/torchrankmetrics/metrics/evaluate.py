@@ -8,12 +8,10 @@ from typing import Any, cast
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.decorators import eager, suggest_keywords
 from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import suggest_keywords
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor

@@ -15,10 +15,9 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import BootStrapper
 
+from torchrankmetrics.decorators import eager, suggest_keywords
 from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
 from torchrankmetrics.definitions.sample import Moments, RankType
-from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
 from torchrankmetrics.metrics.state import KEY, Gather, RowBuffer, RowOwner, as_values, validated, value_device

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, float64, tensor
 
+from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.tasks import exponent_name, power_mean_rank
-from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.registry import METRICS, as_measure

@@ -14,8 +14,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.table.blocks import TaskFacts
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, canonical_rows, empty_rows
 

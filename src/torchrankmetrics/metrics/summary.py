@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
 
 

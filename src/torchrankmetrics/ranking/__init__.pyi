@@ -1,4 +1,3 @@
 from .accumulator import RankAccumulator as RankAccumulator
 from .embeddings import Candidates as Candidates, rank_embeddings as rank_embeddings
-from .ranks import Ranks as Ranks
-from .scores import rank_scores as rank_scores
+from .ranks import Ranks as Ranks, rank_scores as rank_scores

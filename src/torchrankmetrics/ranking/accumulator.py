@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchrankmetrics.eager import eager
+from torchrankmetrics.decorators import eager
 from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
-from torchrankmetrics.ranking.counting import count
-from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.ranking.ranks import Ranks, from_counts
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.ranking.tasks import Exclude, Target, Tasks, read_tasks

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import suggest_keywords
+from torchrankmetrics.decorators import eager, suggest_keywords
 from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
 from torchrankmetrics.ranking.counting import chosen

@@ -1,8 +1,5 @@
 """Flags of ranking tasks (NaN, sampled, unfiltered): stored with the rows, reported at `compute`."""
 
-import numpy as np
-import numpy.typing as npt
-
 NAN, TARGET_RANGE, EXCLUDE_RANGE, TARGET_EXCLUDED = 1, 2, 4, 8
 RANK_RANGE, RANK_ORDER, NO_CANDIDATES, WEIGHT = 16, 32, 64, 128
 SAMPLED, REPEATED, FILTERED, RAW, QUERY, PARTIAL = 256, 512, 1024, 2048, 4096, 8192
@@ -21,15 +18,3 @@ ERRORS = {
     QUERY: (ValueError, "query must hold ids from 0 to 2^63 - 1"),
     WEIGHT: (ValueError, "weight and gain must be finite and not negative, and weight not zero for a whole update"),
 }
-
-
-def raise_faults(flags: npt.NDArray[np.int64]) -> int:
-    """Raise the first error that an accelerator could only flag; otherwise return the union of the flags (rows,)."""
-    seen = int(np.bitwise_or.reduce(flags)) if len(flags) else 0
-    for kind, (error, text) in ERRORS.items():
-        if seen & kind:
-            number = int((flags & kind > 0).sum())
-            raise error(f"{text}; {number} ranking tasks of an accelerator violate this (reported at compute)")
-    if seen >= 2 * PARTIAL:
-        raise ValueError(f"rows must have known flags in side_and_flags, got {seen:#x}: a later version wrote them")
-    return seen

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor, check_device, sort_owners
-from torchrankmetrics.ranking.counting import count
-from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.validation import shorten
 
 Negatives = Numbers | Sequence[Tensor]  # (B, M), (M,), flat (T,), or a vector for each positive

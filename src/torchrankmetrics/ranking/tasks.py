@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, as_tensor, check_device, first_outside
-from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices
+from torchrankmetrics.ranking.counting import NOTHING, Excluded, ExcludedSlices
 from torchrankmetrics.validation import is_int
 
 _SPARSE = 16  # a mask of which one cell in so many is excluded is read faster as slices

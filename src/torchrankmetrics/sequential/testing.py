@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.inference.pairing import check_same_tasks
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Analysis
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, as_ids
@@ -19,7 +19,7 @@ from torchrankmetrics.ranking.shards import Communicator
 from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.sequential.sequences import Drawn, Hypothesis, betting_interval
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, raise_faults, without_flag
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int, shorten
 
@@ -253,7 +253,7 @@ class SequentialTest:
         """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
         gathered = self._communicator.gather(rows)
         found = without_flag(gathered.cpu().numpy(), fault.REPEATED)
-        fault.raise_faults(Columns(found).flags)
+        raise_faults(Columns(found).flags)
         task, first = np.unique(self.ranked.index(found, "sample_id"), return_index=True)
         self.hypothesis.values(found[first])  # raises for invalid values
         return task, found[first]

@@ -27,7 +27,7 @@ from torchrankmetrics.inference.pairing import (
     paired_rows,
     value_rows,
 )
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.table.files import num_stored_rows

@@ -12,7 +12,16 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import ABSENT, ONE, SIDE_BITS, SIDE_WORDS, WIDTH, Columns, check_side_codes
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    ONE,
+    SIDE_BITS,
+    SIDE_WORDS,
+    WIDTH,
+    Columns,
+    check_side_codes,
+    raise_faults,
+)
 from torchrankmetrics.validation import shorten, truncate
 
 Array = npt.NDArray[Any]
@@ -39,7 +48,7 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     """Write rows as arrays by name, without columns of default values; faults of an accelerator are errors."""
     table = Columns(rows.cpu().numpy())
     flags = table.flags
-    fault.raise_faults(flags)
+    raise_faults(flags)
     arrays: dict[str, Array] = {}
     for name, default in _STORED.items():  # a copy of a column of default values is freed at once
         column = table.side.copy() if name == "side" else getattr(table, _COLUMNS.get(name, name)).copy()

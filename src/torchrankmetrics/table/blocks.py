@@ -10,8 +10,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, check_device, read_scores
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_dense, rank_flat
+from torchrankmetrics.ranking.ranks import Ranks, rank_dense, rank_flat
 from torchrankmetrics.ranking.tasks import Exclude, Target, is_by_row
 from torchrankmetrics.table.columns import (
     ABSENT,

@@ -331,3 +331,30 @@ def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
         columns.rows[renamed] = part
         apart.append(columns.rows)
     return apart
+
+
+def raise_faults(flags: npt.NDArray[np.int64]) -> int:
+    """Raise the first error that an accelerator could only flag; otherwise return the union of the flags (rows,)."""
+    seen = int(np.bitwise_or.reduce(flags)) if len(flags) else 0
+    for kind, (error, text) in fault.ERRORS.items():
+        if seen & kind:
+            number = int((flags & kind > 0).sum())
+            raise error(f"{text}; {number} ranking tasks of an accelerator violate this (reported at compute)")
+    if seen >= 2 * fault.PARTIAL:
+        raise ValueError(f"rows must have known flags in side_and_flags, got {seen:#x}: a later version wrote them")
+    return seen
+
+
+def far_below_chance(rows: Rows) -> str:
+    """Describe ranks so much worse than random that the order of the scores must be reversed; else ""."""
+    columns = Columns(rows)
+    above = columns.optimistic + columns.pessimistic - columns.num_candidates - 1.0  # twice r - E[r]
+    if (above * columns.count).sum() <= 0 or has_unknown(columns.num_candidates):  # nearly always
+        return ""
+    count = columns.count * (columns.flags & fault.NAN == 0)  # tasks with NaN rank last in any order
+    surplus, N = float((count * above).sum()) / 2, columns.num_candidates.astype(np.float64)
+    if surplus <= 0:
+        return ""
+    index = -2 * surplus / float((count * (N - 1)).sum())
+    z = -surplus / float((count * ((N**2 - 1) / 12)).sum()) ** 0.5
+    return f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f})" * (z < -6 and index < -0.25)

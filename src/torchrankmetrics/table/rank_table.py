@@ -33,9 +33,8 @@ if TYPE_CHECKING:  # methods import what computes values: building rows loads ne
 
     from torchrankmetrics.inference.intervals import Cluster, Intervals
     from torchrankmetrics.inference.standard_errors import Method
-    from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import Breakdown
-    from torchrankmetrics.metrics.measure import Measure
+    from torchrankmetrics.metrics.measure import Analysis, Measure
     from torchrankmetrics.metrics.registry import MetricLike, Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
@@ -360,7 +359,7 @@ class RankTable(HasRows):
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
     def _analysis(self, partial: bool = False) -> "Analysis":
-        from torchrankmetrics.metrics.analysis import Analysis
+        from torchrankmetrics.metrics.measure import Analysis
 
         return Analysis([self.rows], partial=partial)
 

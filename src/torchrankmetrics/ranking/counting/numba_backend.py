@@ -13,8 +13,7 @@ import torch
 from numba.extending import overload
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.counting import Excluded, torch_backend as plain
 
 
 def cuts(number: int, threads: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exclude import Excluded, ExcludedSlices, num_excluded
+from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices, num_excluded
 
 _TILE = 1 << 18  # a thread
 _MOST_THREADS = 8  # tiles in memory at once: 8 MiB

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting import chosen
+from torchrankmetrics.ranking.counting import Excluded, chosen, num_excluded
 from torchrankmetrics.ranking.exact.counting import choose_intervals
-from torchrankmetrics.ranking.exclude import Excluded, num_excluded
 from torchrankmetrics.ranking.shards import Shard
 
 if TYPE_CHECKING:

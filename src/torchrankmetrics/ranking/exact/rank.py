@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting import chosen
+from torchrankmetrics.ranking.counting import Excluded, chosen
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import choose_intervals
 from torchrankmetrics.ranking.exact.levels import LEVELS, Level, cost, precisions
@@ -28,7 +28,6 @@ from torchrankmetrics.ranking.exact.problem import (
     tiles_of,
 )
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials, scores_of_pairs
-from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks, from_counts
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting import count
+from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.problem import FLOAT64, Counts, Problem, Sizes, Tile, lattice_step_of, rows_of
-from torchrankmetrics.ranking.exclude import Excluded
 
 _MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
 
