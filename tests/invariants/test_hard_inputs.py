@@ -12,7 +12,7 @@ import reference
 from ranking_problems import flagged_lines
 from reference import Task
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate, rank_embeddings
-from torchrankmetrics.definitions import candidates as candidates_module
+from torchrankmetrics.definitions import sample as sample_module
 from torchrankmetrics.definitions.sample import CandidateCounts
 from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.null import MonteCarloExpectation
@@ -33,7 +33,7 @@ def test_tasks_without_weight_are_left_out_of_pairs_with_their_cluster_keys():
 def test_ranks_near_the_limit_are_added_exactly():
     most = 2**62 - 1
     assert evaluate(Ranks([most - 2], [most], most), metrics=["mr"])["mr"] == float(most - 1)
-    assert ranks_module._MOST == candidates_module.MOST_CANDIDATES == most
+    assert ranks_module._MOST == sample_module.MOST_CANDIDATES == most
 
 
 def test_too_many_candidates_raise():
