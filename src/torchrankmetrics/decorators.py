@@ -5,7 +5,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from torchrankmetrics.validation import truncate
 
@@ -38,7 +38,7 @@ _TOO_MANY = {"compare": "pass more than two models as a dict: compare({'a': ...,
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function eagerly inside ``torch.compile``, with a graph break before it."""
+    """Run a function eagerly inside ``torch.compile``, with a graph break before it; errors as ``suggest_keywords``."""
 
     @functools.cache
     def disabled() -> Callable[P, R]:
@@ -46,10 +46,16 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
         return torch.compiler.disable(function)  # type: ignore[no-untyped-call, no-any-return]
 
+    check = _check_of_calls(function)
+
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         chosen = disabled() if "torch._dynamo" in sys.modules else function
-        return chosen(*args, **kwargs)
+        try:
+            return chosen(*args, **kwargs)
+        except TypeError:
+            check(*args, **kwargs)
+            raise
 
     called._torchdynamo_disable = True  # type: ignore[attr-defined]
     # Dynamo compiles a code object for at most 8 sets of arguments: each function has its own
@@ -59,25 +65,35 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
 def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
     """Add the keyword that was probably meant to errors of calls that do not fit; a call that fits costs nothing."""
-    signature = inspect.signature(function)
-    is_method = next(iter(signature.parameters)) == "self"
-    known = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD][is_method:]
+    check = _check_of_calls(function)
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except TypeError:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as misfit:
-                hint = _hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method and known else "")
-                hint = hint or (_TOO_MANY.get(function.__name__, "") if str(misfit).startswith("too many") else "")
-                name = f"{type(args[0]).__name__}." * is_method + function.__name__
-                raise TypeError(f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}") from None
+            check(*args, **kwargs)
             raise
 
     return called
+
+
+def _check_of_calls(function: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that raises TypeError for arguments that do not fit, with the keyword that was meant."""
+    signature = inspect.signature(function)
+    is_method = next(iter(signature.parameters)) == "self"
+    known = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD][is_method:]
+
+    def check(*args: Any, **kwargs: Any) -> None:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as misfit:
+            hint = _hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method and known else "")
+            hint = hint or (_TOO_MANY.get(function.__name__, "") if str(misfit).startswith("too many") else "")
+            name = f"{type(args[0]).__name__}." * is_method + function.__name__
+            raise TypeError(f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}") from None
+
+    return check
 
 
 def _hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.decorators import eager, suggest_keywords
+from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.metrics.measure import Analysis, Measure
@@ -25,7 +25,6 @@ from torchrankmetrics.validation import TaskSide, is_int, shorten
 
 
 @eager
-@suggest_keywords
 def evaluate(
     ranks: Numbers | Ranks | RankTable | Predictions | None = None,
     num_candidates: Integers | Target | None = None,

@@ -15,7 +15,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import BootStrapper
 
-from torchrankmetrics.decorators import eager, suggest_keywords
+from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
 from torchrankmetrics.definitions.sample import Moments, RankType
 from torchrankmetrics.metrics.measure import Measure
@@ -155,7 +155,6 @@ class RankMetric(RowOwner, Metric):
         vars(self)["_value"] = None if value is None else (value, self.rows.content)
 
     @eager
-    @suggest_keywords
     def update(
         self: "RankMetric | RankCollection",
         preds: Preds,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrankmetrics.decorators import eager, suggest_keywords
+from torchrankmetrics.decorators import eager
 from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
 from torchrankmetrics.ranking.counting import chosen
@@ -79,7 +79,6 @@ class Candidates:
 
 
 @eager
-@suggest_keywords
 def rank_embeddings(
     queries: Tensor | Array,
     candidates: Tensor | Array | Candidates,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.decorators import eager, suggest_keywords
+from torchrankmetrics.decorators import eager
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import (
     Array,
@@ -254,7 +254,6 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
 
 
 @eager
-@suggest_keywords
 def rank_scores(
     scores: Tensor | Array,
     target: Target,

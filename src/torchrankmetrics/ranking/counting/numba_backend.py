@@ -1,7 +1,7 @@
 """Counting compiled by Numba on several threads, for scores on the CPU."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -16,19 +16,16 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import Excluded, torch_backend as plain
 
 
-def cuts(number: int, threads: int) -> list[tuple[int, int]]:
-    """The first and the last of a number of things that each of so many threads has, at most as many as torch has."""
+def side_by_side(function: Callable[..., Any], number: int, threads: int, *arguments: Any) -> list[Any]:
+    """Results of a function of the arguments and of the first and the last of the things that each thread has.
+
+    The things are shared among so many threads, at most as many as torch has, of which the first is this one.
+    """
     if threads <= 1 or (threads := min(torch.get_num_threads(), threads)) == 1:
-        return [(0, number)]
-    return list(pairwise(number * i // threads for i in range(threads + 1)))
-
-
-def side_by_side(function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Results of the pieces in order, the first of them made here."""
-    if len(pieces) == 1:
-        return [function(*pieces[0])]
-    waiting = [_pool(len(pieces) - 1, os.getpid()).submit(function, *piece) for piece in pieces[1:]]
-    return [function(*pieces[0]), *(future.result() for future in waiting)]
+        return [function(*arguments, 0, number)]
+    here, *others = pairwise(number * i // threads for i in range(threads + 1))
+    waiting = [_pool(len(others), os.getpid()).submit(function, *arguments, *part) for part in others]
+    return [function(*arguments, *here), *(future.result() for future in waiting)]
 
 
 @cache
@@ -90,8 +87,7 @@ def count(
     ends, width = (_NONE, scores.shape[1]) if borders is None else (borders.numpy(), int(borders.diff().max()))
     result = np.empty((4, P), np.int64)
     given = (cells, step, ends, width, infinity), (keys, rows, columns), lists, marks
-    pieces = cuts(P, min(P, P * width // _PER_THREAD))
-    side_by_side(_count_tasks, [(*given, *piece, result) for piece in pieces])
+    side_by_side(_count_tasks, P, min(P, P * width // _PER_THREAD), *given, result)
     if order is not None:
         result[:, order] = result.copy()
     return torch.from_numpy(result)
@@ -238,7 +234,7 @@ def _finish_search(limits, number, nan, search, below, above):
 
 
 @numba.njit(nogil=True, cache=True)
-def _count_tasks(scores, tasks, lists, excluded, first, last, out):
+def _count_tasks(scores, tasks, lists, excluded, out, first, last):
     """Count the tasks [first, last) into out (4, P)."""
     (cells, step, borders, width, infinity), (gone, gone_step) = scores, excluded
     infinity = np.int16(infinity)
@@ -338,7 +334,7 @@ def negative_distances(queries: Tensor, candidates: Tensor, out: Tensor) -> Tens
     """Write -sum |q - e| of float32 or float64 embeddings into out; no sum depends on the other rows."""
     B, (n, d) = queries.shape[0], candidates.shape
     given = *(part.detach().resolve_neg().contiguous().numpy() for part in (queries, candidates)), out.numpy()
-    side_by_side(_distances, [(*given, *piece) for piece in cuts(B, min(B, B * n * d // (_PER_THREAD * 4)))])
+    side_by_side(_distances, B, min(B, B * n * d // (_PER_THREAD * 4)), *given)
     return out
 
 

@@ -1,13 +1,14 @@
 """Counting against an interval, compiled by Numba: the functions of ``exact.counting``, and int8."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.numba_backend import cuts, side_by_side
+from torchrankmetrics.ranking.counting.numba_backend import side_by_side
 
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
@@ -37,14 +38,13 @@ class CompiledIntervalCounter:
         numbers = cells.numpy()
         tasks, width = self._totals.shape[1], numbers.shape[1]
         columns = tuple(part[left : left + width] for part in self._columns)
-        pieces = []
-        for first, last in cuts(tasks, tasks * width // _PER_THREAD):
+
+        def scan(first: int, last: int) -> Any:
             listed = np.empty((2, (last - first) * min(self._limit, width) + 8), np.int32)
             limits = left, self._limit, first, last
-            pieces.append((numbers, self._tasks, columns, limits, self._totals, listed))
-        for number, (*_, listed) in zip(side_by_side(_scan, pieces), pieces, strict=True):
-            if number:
-                self._listed.append(listed[:, :number].copy())
+            return listed[:, : _scan(numbers, self._tasks, columns, limits, self._totals, listed)].copy()
+
+        self._listed += side_by_side(scan, tasks, tasks * width // _PER_THREAD)
 
     def found(self) -> tuple[Tensor, ...]:
         """As ``IntervalCounter.found``."""
@@ -63,8 +63,7 @@ def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
     """
     given = vectors.contiguous().numpy()
     found = np.empty(given.shape, np.int8), np.ones(len(given), np.float32), np.empty(len(given), np.float32)
-    pieces = cuts(len(given), given.size // _PER_THREAD)
-    side_by_side(_quantize, [(given, given.view(np.int32), *found, *piece) for piece in pieces])
+    side_by_side(_quantize, len(given), given.size // _PER_THREAD, given, given.view(np.int32), *found)
     return tuple(torch.from_numpy(part) for part in found)
 
 
@@ -175,8 +174,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     """As ``exact.counting.products``."""
     out = np.empty(len(row))
     given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
-    parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
-    side_by_side(_products, [(*given, *piece) for piece in parts])
+    side_by_side(_products, len(row), len(row) // _PAIRS_PER_THREAD, *given)
     return torch.from_numpy(out)
 
 
