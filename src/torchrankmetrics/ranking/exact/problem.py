@@ -54,12 +54,11 @@ def lengths(vectors: Tensor) -> Tensor:
 def upper_norms(vectors: Tensor, length: Tensor | None = None) -> Tensor:
     """Bounds of norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
     norm = lengths(vectors) if length is None else length
-    zeros = (norm == 0).nonzero()[:, 0]
-    zeros = zeros[~(vectors[zeros] != 0).any(1)]
     d = vectors.shape[1]
     # the rounding of the sum, and squares that vanish
     bound: Tensor = norm * (1 + (d + 4) * 2.0**-50) + 2.0**-510 * d**0.5
-    return bound.index_fill_(0, zeros, 0.0)
+    zeros = (norm == 0).nonzero()[:, 0]
+    return bound.index_fill_(0, zeros[~(vectors[zeros] != 0).any(1)], 0.0) if len(zeros) else bound
 
 
 def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

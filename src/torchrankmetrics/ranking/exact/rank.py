@@ -131,7 +131,8 @@ class Cascade:
                 inside = torch.bincount(entry[remaining], minlength=len(task))
             many = (inside > (len(tile) if level.dtype == FLOAT64 else limit)) & ~exact
         self._counts.above.index_add_(0, task, above * ~many)
-        self._counts.tied.index_add_(0, own, (tied & ~many[entry]).long())
+        if listed:
+            self._counts.tied.index_add_(0, own, (tied & ~many[entry]).long())
         remaining &= ~many[entry]
         self._pairs.decide(tile, own[remaining], column[remaining])
         return task[many]
