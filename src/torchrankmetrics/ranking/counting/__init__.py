@@ -1,4 +1,4 @@
-"""Count the candidates of each task that are not excluded: by plain torch or Numba, with the same counts."""
+"""Count better, tied and NaN candidates and skip excluded ones, in plain torch or Numba, with the same counts."""
 
 import importlib
 import importlib.util
