@@ -164,6 +164,9 @@ class QuerySide:
         options: LoopOptions,
     ) -> None:
         self.name, self.score, self.own, self.known, self.options = name, score, own, known, options
+        for option, number in (("batch_size", options.batch_size), ("top_k", options.top_k)):
+            if number is not None:
+                check_int(option, number, 1)
         self.queries, self.row = unique_rows(queries)
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))

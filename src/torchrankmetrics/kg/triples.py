@@ -15,7 +15,7 @@ from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import ENTITY_SIDES, check_int
+from torchrankmetrics.validation import ENTITY_SIDES
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -88,9 +88,6 @@ def rank_triples(
     options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shard=shard)
     with shard.agreeing() as settings:
         tasks = as_triples(triples, "triples")
-        for name, number in (("batch_size", batch_size), ("top_k", top_k)):
-            if number is not None:
-                check_int(name, number, 1)
         for name, given in (("top_k", top_k), ("score_hrt", score_hrt)):
             if process_group is not None and given is not None:
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
