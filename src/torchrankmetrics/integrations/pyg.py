@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.kg import triples as protocol
-from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_below
 from torchrankmetrics.kg.loop import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.embeddings import Candidates
@@ -56,9 +56,7 @@ def rank_triples(
         raise TypeError(f"model must be a KGEModel of PyG, with forward and num_nodes, got {type(model).__name__}")
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
-    if len(tasks) and int(tasks[:, ::2].max()) >= model.num_nodes:
-        number = model.num_nodes
-        raise IndexError(f"triples must hold nodes of the model, in [0, {number}); got {int(tasks[:, ::2].max())}")
+    check_below(tasks[:, ::2], model.num_nodes, "triples must hold nodes of the model,")
     tasks = tasks if parameter is None else tasks.to(parameter.device)
     options: Any = {"higher_is_better": higher_is_better, "candidates": candidates, "batch_size": batch_size}
     options |= {"backend": backend, "progress": progress}

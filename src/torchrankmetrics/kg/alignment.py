@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.known_answers import KnownAnswers
-from torchrankmetrics.kg.known_triples import as_facts
+from torchrankmetrics.kg.known_triples import as_facts, check_below
 from torchrankmetrics.kg.loop import EmbeddingScorer, LoopOptions, QuerySide
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
@@ -117,6 +117,5 @@ def _scorer(
 def _as_pairs(values: Integers, name: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
     pairs = as_facts(values, name, "left", "right")
     for ids, side, size in zip(pairs.T, ("left", "right"), sizes, strict=True):
-        if len(ids) and int(ids.max()) >= size:
-            raise IndexError(f"{name} must hold {side} entities in [0, {size}), got {int(ids.max())}")
+        check_below(ids, size, f"{name} must hold {side} entities")
     return pairs.to(device)

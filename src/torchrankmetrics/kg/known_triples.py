@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.kg.known_answers import KnownAnswers, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
-from torchrankmetrics.ranking.counting import ExcludedSlices
+from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices
 from torchrankmetrics.validation import (
     ENTITY_SIDES,
     QUERY_AND_ANSWER,
@@ -158,9 +158,7 @@ class KnownTriples:
         """
         index, queries, own = self._tasks(triples, side)
         known = index(queries)
-        own_known = torch.zeros_like(own)
-        if len(known.columns):
-            own_known += known.contain(torch.arange(len(own), device=own.device), own)
+        own_known = Excluded(known).lists(torch.arange(len(own), device=own.device), own).long()
         excluded = excluded_by(candidates, self.num_entities, own.device)
         if excluded is None:
             return self.num_entities - known.length + own_known
@@ -189,10 +187,7 @@ class KnownTriples:
     def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownAnswers, Tensor, Tensor]:
         check_choice("side", side, ENTITY_SIDES)
         tasks = as_triples(triples, "triples")
-        entities = tasks[:, [0, 2]]
-        if len(tasks) and int(entities.max()) >= self.num_entities:
-            limit = self.num_entities
-            raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
+        check_below(tasks[:, ::2], self.num_entities, "triples must hold entities")
         return self._sides[side], *split_facts(tasks, side)
 
 
@@ -220,6 +215,12 @@ def excluded_by(candidates: Integers | None, num_entities: int, device: torch.de
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_entities):
         raise IndexError(f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}")
     return torch.ones(num_entities, dtype=torch.bool, device=device).index_fill_(0, ids, False)
+
+
+def check_below(ids: Tensor, size: int, expected: str) -> None:
+    """Raise an IndexError for ids that are not below a size; ``expected`` is "triples must hold entities"."""
+    if ids.numel() and int(ids.max()) >= size:
+        raise IndexError(f"{expected} in [0, {size}), got {int(ids.max())}")
 
 
 def as_triples(values: Integers, name: str) -> Tensor:
