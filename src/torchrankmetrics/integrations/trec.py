@@ -247,8 +247,7 @@ def read_run(source: Source) -> dict[str, dict[str, float]]:
     return _read(source, "run")
 
 
-def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
-    given = source
+def _read(given: Any, kind: str) -> dict[str, dict[str, Any]]:
     if hasattr(given, "to_dict"):
         given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
     if isinstance(given, Mapping):
@@ -269,7 +268,7 @@ def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
             raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
         documents[str(document)] = int(number) if kind == "qrels" else number
     if is_file and not found:
-        raise ValueError(f"{os.fspath(source)} is empty: write a line for each document, or JSON")
+        raise ValueError(f"{os.fspath(given)} is empty: write a line for each document, or JSON")
     return found
 
 
