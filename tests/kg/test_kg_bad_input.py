@@ -124,7 +124,7 @@ INDICES = [
     (lambda: aligned([[0, 1], [9, 1]]), r"pairs must hold left entities in \[0, 9\), got 9"),
     (lambda: aligned([[0, 11]]), r"pairs must hold right entities in \[0, 11\), got 11"),
     (lambda: aligned(known=[[0, 11]]), "known must hold right entities"),
-    (lambda: answered(torch.tensor([[0, 1], [2, -1]])), "hard must hold queries and answers"),
+    (lambda: answered(torch.tensor([[0, 1], [2, -1]])), "hard must hold ids of at least 0, got -1"),
     (lambda: KnownFacts(FACT, [[0, 0, 1, -1]]), r"facts\[1\] must hold ids of at least 0, got -1"),
 ]
 TYPES = [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.kg import triples as protocol
-from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_below
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_below, check_vectors
 from torchrankmetrics.kg.loop import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.embeddings import Candidates
@@ -69,11 +69,11 @@ def rank_triples(
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
     """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
     kind = type(model).__name__
-    if type(model).__module__ != f"torch_geometric.nn.kge.{kind.lower()}":  # scores of subclasses may differ
+    is_own = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"  # scores of subclasses may differ
+    # torch has no complex numbers of other floats
+    if not is_own or model.node_emb.weight.dtype not in (torch.float32, torch.float64):
         return None, None
     node, relation = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
-    if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
-        return None, None
     tail, head, similarity = torch.mul, torch.mul, "dot"
     if kind in ("ComplEx", "RotatE"):
         node = torch.complex(node, model.node_emb_im.weight.detach())
@@ -162,9 +162,7 @@ def ranks_of_predictions(
     edges = [as_ids(part, "edge_label_index").to(listed.device) for part in parts]
     if listed.ndim != 2:
         raise ValueError(f"pred_index_mat must be (B, k), got {tuple(listed.shape)}")
-    if len(edges) != 2 or edges[0].ndim != 1 or edges[0].shape != edges[1].shape:
-        shapes = ", ".join(str(tuple(part.shape)) for part in edges)
-        raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {shapes}")
+    check_vectors(edges, 2, "edge_label_index must be (2, P) or two (P,)")
     if edge_label_weight is not None:
         weight = torch.as_tensor(edge_label_weight, device=listed.device)
         if weight.shape != edges[0].shape:

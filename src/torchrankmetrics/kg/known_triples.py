@@ -1,6 +1,7 @@
 """`KnownTriples`: known positives of both sides, candidate counts, relation categories."""
 
 import os
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -131,11 +132,9 @@ class KnownTriples:
         return self._look_up("relation", heads=heads, tails=tails)
 
     def _look_up(self, side: TaskSide, **columns: Tensor) -> ExcludedSlices:
-        first, second = (as_ids(column, name) for name, column in columns.items())
-        if first.ndim != 1 or first.shape != second.shape:
-            shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
-            raise ValueError(f"{' and '.join(columns)} must be (B,), got {shapes}")
-        return self._sides[side].of_columns(first, second)
+        ids = [as_ids(column, name) for name, column in columns.items()]
+        check_vectors(ids, 2, f"{' and '.join(columns)} must be (B,)")
+        return self._sides[side].of_columns(*ids)
 
     def _index_relations(self) -> None:
         if "relation" not in self._sides:
@@ -223,6 +222,12 @@ def check_below(ids: Tensor, size: int, expected: str) -> None:
         raise IndexError(f"{expected} in [0, {size}), got {int(ids.max())}")
 
 
+def check_vectors(parts: Sequence[Tensor], number: int, expected: str) -> None:
+    """Raise a ValueError unless there are so many vectors of one length."""
+    if len(parts) != number or parts[0].ndim != 1 or len({part.shape for part in parts}) > 1:
+        raise ValueError(f"{expected}; got {' and '.join(str(tuple(part.shape)) for part in parts)}")
+
+
 def as_triples(values: Integers, name: str) -> Tensor:
     """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
     if hasattr(values, "edge_index"):
@@ -234,9 +239,7 @@ def as_triples(values: Integers, name: str) -> Tensor:
         raise TypeError(f"{name} must be (n, 3) integers, got {type(values).__name__}; pass its .mapped_triples")
     if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
         parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
-        shapes = [tuple(part.shape) for part in parts]
-        if parts[0].ndim != 1 or len(set(shapes)) != 1:
-            raise ValueError(f"{name} as a tuple must be three (n,): heads, relations, tails; got {shapes}")
+        check_vectors(parts, 3, f"{name} as a tuple must be three (n,): heads, relations, tails")
         values = torch.stack(parts, 1)
     return as_facts(values, name, "head", "relation", "tail")
 
