@@ -323,14 +323,14 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         if head_negatives is None and tail_negatives is None:
             num_negatives = 50 if num_negatives is None else num_negatives
             check_int("num_negatives", num_negatives, 1, evaluation_factory.num_entities + 1)
-        number, negatives = evaluation_factory.num_triples, {}
+        number = evaluation_factory.num_triples
+        options: Any = {"additional_filter_triples": additional_filter_triples, "num_negatives": num_negatives}
         for name, given in (("head_negatives", head_negatives), ("tail_negatives", tail_negatives)):
             if given is not None:
-                negatives[name] = ids = as_ids(given, name)
+                options[name] = ids = as_ids(given, name)
                 if ids.ndim != 2 or len(ids) != number:
                     raise ValueError(f"{name} must be ({number}, M), one row per triple; got {tuple(ids.shape)}")
-        sampled: Any = {"additional_filter_triples": additional_filter_triples, "num_negatives": num_negatives}
-        theirs = pykeen.SampledRankBasedEvaluator(evaluation_factory, **sampled, **negatives)
+        theirs = pykeen.SampledRankBasedEvaluator(evaluation_factory, **options)
         self.negative_samples, self._index = theirs.negative_samples, theirs.triple_to_index
 
     def _rank(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:

@@ -328,7 +328,5 @@ def _most(num_columns: int, device: torch.device) -> int:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
-        return True
-    text = str(error).lower()
-    return "out of memory" in text or "can't allocate memory" in text
+    text = str(error).lower()  # of the CUDA, ROCm and CPU allocators
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
