@@ -93,8 +93,7 @@ def rank_alignment(
         scorer = _scorer((left, right), query, ids, similarity, arithmetic)
         options = LoopOptions(batch_size=None if right is None else _QUERIES, backend=backend)
         one = QuerySide(side, scorer, test[:, [query]], column[test[:, answer]], counterparts, options)
-        with torch.no_grad():
-            ranks = one.rank(torch.zeros_like(sample_id), tqdm(disable=True)).ranks
+        ranks = one.rank(torch.zeros_like(sample_id), tqdm(disable=True)).ranks
         filtered = ranks.columns.new_full((len(test),), fault.FILTERED)  # counterparts contain the target
         ranks = trusted(ranks.columns, filtered if ranks.flags is None else ranks.flags | filtered)
         tables.append(RankTable.from_ranks(ranks, side=side, sample_id=sample_id, query=test[:, query]))

@@ -128,10 +128,7 @@ def rank_sequentially(
                 rows.append(side.part(torch.from_numpy(own).to(tasks.device)).rank(tasks[:, 1], bar).rows)
         return torch.cat(rows)
 
-    with (
-        tqdm(total=first[-1], desc="ranking", unit="query", disable=None if progress else True) as bar,
-        torch.no_grad(),
-    ):
+    with tqdm(total=first[-1], desc="ranking", unit="query", disable=None if progress else True) as bar:
         for places in test.rounds(check_int("batch_size", batch_size, 1)):
             if other is not None and others:
                 lacking = [place for place in places if not other.there[test.order.of(place, place + 1)].all()]
