@@ -223,7 +223,7 @@ class SequentialTest:
 
     def add(self, rows: Tensor) -> None:
         """Add rows (m, 10) of every process, and test."""
-        task, found = self._gathered(rows)
+        task, found = self.gathered(rows)
         if self.baseline is not None:
             both = self.baseline.there[task]
             check_same_tasks(self.baseline.rows[task[both]], found[both], "baseline", "the new ranks")
@@ -244,12 +244,7 @@ class SequentialTest:
         self._drawn = self._draw(np.concatenate([self._drawn.values, np.clip(means, 0, 1)]))
         self._is_decided = self._is_decided or end == len(self.order) or self.hypothesis.is_answered(self._drawn)
 
-    def add_baseline(self, rows: Tensor) -> None:
-        """Add rows (m, 10) of the other model."""
-        assert self.baseline is not None
-        self.baseline.put(*self._gathered(rows))
-
-    def _gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
+    def gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
         gathered = self._communicator.gather(rows)
         found = without_flag(gathered.cpu().numpy(), fault.REPEATED)

@@ -132,7 +132,7 @@ def rank_sequentially(
         for places in test.rounds(check_int("batch_size", batch_size, 1)):
             if other is not None and others:
                 lacking = [place for place in places if not other.there[test.order.of(place, place + 1)].all()]
-                test.add_baseline(rank(others, test.order.queries[lacking], tqdm(disable=True)))
+                other.put(*test.gathered(rank(others, test.order.queries[lacking], tqdm(disable=True))))
             test.add(rank(sides, test.order.queries[places], bar))
     decision = test.decision
     warn_of_distances(decision.table, higher_is_better)
