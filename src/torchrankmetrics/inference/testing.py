@@ -218,9 +218,7 @@ def clustered_p_value(
     measure = as_measure(metric)
     definition = measure.definition.of_tasks
     if definition is None or not definition.has_p_value or not definition.is_function_of_mean():
-        raise ValueError(
-            f"metric must be a function of a mean of f over tasks with a direction, got {shorten(measure.key)}"
-        )
+        raise ValueError(f"metric must be a function of a mean over tasks with a direction, got {shorten(measure.key)}")
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
     paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]

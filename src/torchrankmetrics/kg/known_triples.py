@@ -57,9 +57,7 @@ class KnownTriples:
         self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
         self._given = None if num_entities is None else self.num_entities
         if least > self.num_entities:
-            raise IndexError(
-                f"triples must hold entities in [0, num_entities) = [0, {self.num_entities}), got {least - 1}"
-            )
+            raise IndexError(f"triples must hold entities in [0, num_entities={self.num_entities}), got {least - 1}")
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
         """Write a file for ``open``, completely or not at all: up to 48 bytes per triple.

@@ -198,9 +198,7 @@ def _limits(definition: RankDefinition, num_candidates: int | None, key: str) ->
     if f.is_share or (f.uses_candidates and f.smooth):
         return 0.0, 1.0  # hits, and the share of candidates below
     if f.uses_candidates:
-        raise ValueError(
-            f"{key!r} has no known bounds, because its f depends on the number of candidates: {_USE_BOUNDED}"
-        )
+        raise ValueError(f"{key!r} has no known bounds, because its f depends on num_candidates: {_USE_BOUNDED}")
     ends = np.array([math.inf])
     if f.smooth and (N is not None or f.has_limit):  # monotone
         ends = f.values(np.array([1.0, N or math.inf]))
