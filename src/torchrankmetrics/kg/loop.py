@@ -109,8 +109,7 @@ class EmbeddingScorer:
     ) -> None:
         self.candidates = read_candidates(candidates, bias, similarity)
         self.queries, self.similarity = queries, similarity
-        device = self.candidates.embeddings.device
-        self.is_exact = resolve_arithmetic(arithmetic, similarity, device) == "exact"
+        self.is_exact = resolve_arithmetic(arithmetic, similarity, self.candidates.embeddings.device) == "exact"
 
     def __call__(self, *ids: Tensor) -> Tensor:
         """Compute scores (B, N) by the product."""

@@ -134,10 +134,8 @@ class Hypothesis:
         low, high = (low - high, high - low) if paired else (low, high)
         self.low, self.width = low, high - low
         if self.threshold is not None and not low <= self.threshold <= high:
-            what = "differences" if paired else "values"
-            raise ValueError(
-                f"threshold must lie in [{low:g}, {high:g}], as {what} of {measure.key!r} do; got {shorten(threshold)}"
-            )
+            what = f"{'differences' if paired else 'values'} of {measure.key!r}"
+            raise ValueError(f"threshold must lie in [{low:g}, {high:g}], as {what} do; got {shorten(threshold)}")
         if is_better and measure.higher_is_better is None:
             raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
         self._larger_is_true = self.threshold is not None or bool(measure.higher_is_better)
