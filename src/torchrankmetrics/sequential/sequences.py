@@ -109,7 +109,7 @@ class Hypothesis:
     """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width."""
 
     def __init__(
-        self, metric: MetricLike, alpha: float, paired: bool, threshold: Any, half_width: Any, num_candidates: Any
+        self, metric: MetricLike, alpha: float, threshold: Any, half_width: Any, paired: bool, num_candidates: Any
     ) -> None:
         self.alpha = float(check_confidence_level(alpha, "alpha", 0.05))
         self.threshold, self.half_width = _finite("threshold", threshold), _finite("half_width", half_width)
