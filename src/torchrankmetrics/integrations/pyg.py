@@ -86,11 +86,10 @@ def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | 
         relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
     elif kind != "DistMult":
         return None, None
-    inverse = relation.conj() if node.is_complex() else relation
     table = Candidates(_as_real(node))
     return (
         EmbeddingScorer(lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity),
-        EmbeddingScorer(lambda r, t: _as_real(head(node[t], inverse[r])), table, similarity=similarity),
+        EmbeddingScorer(lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity),
     )
 
 

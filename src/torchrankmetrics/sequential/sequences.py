@@ -142,14 +142,11 @@ class Hypothesis:
 
     def values(self, rows: Rows) -> FloatArray:
         """Values f (m,) of the tasks of rows (m, 10); ValueError for weights, and for undefined or unbounded values."""
-        columns, (low, high) = Columns(rows), self._limits
+        columns, (low, high), least = Columns(rows), self._limits, self._definition.min_candidates
         if (weights(rows) != 1).any():
             raise ValueError("tasks must have no weights: the tested mean weighs all tasks the same")
-        if (columns.num_candidates < self._definition.min_candidates).any():
-            raise ValueError(
-                f"{self.measure.key!r} has no value for tasks of fewer than {self._definition.min_candidates} "
-                "candidates: remove them first"
-            )
+        if (columns.num_candidates < least).any():
+            raise ValueError(f"{self.measure.key!r} has no value for fewer than {least} candidates: remove these tasks")
         values = self._definition.unit_values(RankSample(*columns.ranks.T), self.measure.rank_type)
         slack = 1e-9 * (high - low)
         if len(values) and (values.min() < low - slack or values.max() > high + slack):
