@@ -74,11 +74,10 @@ class RankResults(pykeen.RankBasedMetricResults):
         """Read any name of a metric, PyKEEN's or ours, as PyKEEN's key; ValueError if it is unknown."""
         try:
             measure = parse_name("mrr" if s is None else s).measure()
-        except ValueError as error:
-            try:
+        except ValueError:
+            with suppress(Exception):  # class_resolver has a dozen kinds
                 return super().key_from_string(s)
-            except Exception:  # class_resolver has a dozen kinds
-                raise error from None
+            raise
         return pykeen_keys(measure.key, measure)[0]
 
     def get_metric(self, name: str | Key) -> float:
