@@ -156,7 +156,7 @@ BAD = {
         TypeError,
         "model must be a KGEModel.* got Linear",
     ),
-    "few nodes": (lambda: rank_triples(SMALL, TASKS), IndexError, "nodes of the model, in \\[0, 9\\); got 9"),
+    "few nodes": (lambda: rank_triples(SMALL, TASKS), IndexError, "nodes of the model, in \\[0, 9\\), got 9"),
     "no source": (lambda: known_triples(), ValueError, "sources is empty"),
     "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
     "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),

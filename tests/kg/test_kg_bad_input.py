@@ -64,7 +64,8 @@ VALUES = [
     (lambda: relation_categories(graph(), threshold=1), "threshold must be a number above 1, the least mean; got 1"),
     (lambda: relation_categories(graph(), threshold="1.5"), "threshold must be a number above 1"),
     (lambda: triples(SCORES, given=ZEROS(2, 2).long()), "triples"),
-    (lambda: triples(SCORES, batch_size=0), "batch_size"),
+    (lambda: answered([[0]], batch_size=0), "batch_size must be an int of at least 1, got 0"),
+    (lambda: rank_facts(max, None, FACT, None, batch_size=0), "batch_size must be an int of at least 1, got 0"),
     (lambda: triples(), "score_tails"),
     (lambda: triples(heads=lambda r, t: ZEROS(2, E)), "score_heads"),
     (lambda: triples(SCORES, candidates=[0]), "target"),
@@ -123,7 +124,7 @@ INDICES = [
     (lambda: aligned([[0, 1], [9, 1]]), r"pairs must hold left entities in \[0, 9\), got 9"),
     (lambda: aligned([[0, 11]]), r"pairs must hold right entities in \[0, 11\), got 11"),
     (lambda: aligned(known=[[0, 11]]), "known must hold right entities"),
-    (lambda: answered(torch.tensor([[0, 1], [2, -1]])), "hard must hold queries and answers"),
+    (lambda: answered(torch.tensor([[0, 1], [2, -1]])), "hard must hold ids of at least 0, got -1"),
     (lambda: KnownFacts(FACT, [[0, 0, 1, -1]]), r"facts\[1\] must hold ids of at least 0, got -1"),
 ]
 TYPES = [

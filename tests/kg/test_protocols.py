@@ -200,9 +200,9 @@ def test_a_query_that_is_split_is_rejected_where_it_can_be_seen():
         rank_long_table(first)
     assert rank_long_table(second).ranks.num_candidates.tolist() == [1, 2]  # an answer alone: nothing to see
     both = {**first, "true": [False, True]}
-    with pytest.raises(ValueError, match="query 7 of partition 1 was in an earlier partition: partition or sort"):
+    with pytest.raises(ValueError, match="partition 1 has query 7 of an earlier one: partition or sort"):
         list(rank_long_tables([both, second]))
-    with pytest.raises(ValueError, match="query 7 of partition 2 was in an earlier partition"):
+    with pytest.raises(ValueError, match="partition 2 has query 7 of an earlier one"):
         list(rank_long_tables([TABLE, {**TABLE, "query": [4] * 3 + [5] * 2}, both], continued=True))
     heads, tails = ({**TABLE, "side": [side] * 5} for side in (1, 2))
     both_sides = RankTable.concatenate([*rank_long_tables([heads, tails])])

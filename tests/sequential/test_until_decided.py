@@ -243,7 +243,7 @@ def test_metrics_that_a_part_cannot_bound_raise_by_name():
         ("adjusted_mrr", "'adjusted_mrr' must be requested in its base view"),
         (RankMetric("mrr", average="macro"), "micro average"),
         ("tail_mrr", "of one side"),
-        (RankDefinition("f", f=tenth), "depends on the number of candidates"),
+        (RankDefinition("f", f=tenth), "depends on num_candidates"),
         (QueryDefinition("own", f=lambda r: 1 / r), "is not a mean over tasks"),
     ):
         with pytest.raises(ValueError, match=message) as reported:

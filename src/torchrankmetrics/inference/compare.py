@@ -232,15 +232,14 @@ def _compare_all(
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names = list(map(str, models))
     labels = list(map(shorten, names))
+    listed = ", ".join(labels)
     if len(set(names)) < max(len(names), 2) or "" in names:
-        raise ValueError(f"models must be at least two, by different names; got {', '.join(labels) or 'none'}")
+        raise ValueError(f"models must be at least two, by different names; got {listed or 'none'}")
     aligned, keys, given = _aligned(labels, list(models.values()), metrics, cluster)
     rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
     if baseline not in (None, BEST, *rows):
-        raise ValueError(
-            f"baseline must be None, 'best' or one of the models {', '.join(labels)}; got {shorten(baseline)}"
-        )
+        raise ValueError(f"baseline must be None, 'best' or one of the models {listed}; got {shorten(baseline)}")
     of_best = baseline == BEST and BEST not in rows
     undirected = [measure for measure in measures if measure.higher_is_better is None]
     if of_best and undirected:

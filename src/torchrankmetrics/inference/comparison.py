@@ -265,9 +265,8 @@ class PairedMeasure:
     ) -> None:
         self.measure, self.definition, self.rank_type = measure, measure.definition, measure.rank_type
         self.n_resamples, self.permutations, self.seed = draws
-        self.samples, self.used = self.definition.sample(
-            PairedSource([*rows_a, *rows_b]), measure.side, measure.average
-        )
+        source = PairedSource([*rows_a, *rows_b])
+        self.samples, self.used = self.definition.sample(source, measure.side, measure.average)
         if not len(self.used):
             side = "" if measure.side == "both" else f" of side {measure.side!r}"
             raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
@@ -272,7 +273,6 @@ def value_measure(name: str | None, rows: Sequence[Rows]) -> Measure:
 
 def known_measure(name: str) -> Measure | None:
     """Measure of a name of the package; None for a metric of another tool."""
-    try:
+    with suppress(ValueError):
         return as_measure(name)
-    except ValueError:
-        return None
+    return None

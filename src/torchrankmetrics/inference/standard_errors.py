@@ -39,9 +39,7 @@ class Units:
     def require_two(self) -> None:
         """Raise a ValueError if there are fewer than two units, so that no standard error can be estimated."""
         if self.size < 2:
-            raise ValueError(
-                f"at least 2 independent tasks or clusters are needed for an error estimate, got {self.size}"
-            )
+            raise ValueError(f"an error estimate needs at least 2 independent tasks or clusters, got {self.size}")
 
     @cached_property
     def total(self) -> float:

@@ -36,11 +36,9 @@ def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, nul
     if discordant == 0:
         return max(score, 1.0 if null == 0 else 0.0)
     share = (null * num_tasks / discordant + 1) / 2
-    if not 0 <= share <= 1:
-        return score
     # tails of the beta distributions whose quantiles are the ends of Clopper and Pearson's interval
-    upper = float(stats.beta.cdf(share, only_a, only_b + 1)) if only_a > 0 else 1.0
-    lower = float(stats.beta.sf(share, only_a + 1, only_b)) if only_b > 0 else 1.0
+    upper = float(stats.beta.cdf(share, only_a, only_b + 1)) if only_a > 0 else float(share >= 0)
+    lower = float(stats.beta.sf(share, only_a + 1, only_b)) if only_b > 0 else float(share <= 1)
     return min(max(score, 2 * min(upper, lower)), 1.0)
 
 
@@ -218,9 +216,7 @@ def clustered_p_value(
     measure = as_measure(metric)
     definition = measure.definition.of_tasks
     if definition is None or not definition.has_p_value or not definition.is_function_of_mean():
-        raise ValueError(
-            f"metric must be a function of a mean of f over tasks with a direction, got {shorten(measure.key)}"
-        )
+        raise ValueError(f"metric must be a function of a mean over tasks with a direction, got {shorten(measure.key)}")
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
     paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.kg import triples as protocol
-from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_below, check_vectors
 from torchrankmetrics.kg.loop import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.embeddings import Candidates
@@ -56,9 +56,7 @@ def rank_triples(
         raise TypeError(f"model must be a KGEModel of PyG, with forward and num_nodes, got {type(model).__name__}")
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
-    if len(tasks) and int(tasks[:, ::2].max()) >= model.num_nodes:
-        number = model.num_nodes
-        raise IndexError(f"triples must hold nodes of the model, in [0, {number}); got {int(tasks[:, ::2].max())}")
+    check_below(tasks[:, ::2], model.num_nodes, "triples must hold nodes of the model,")
     tasks = tasks if parameter is None else tasks.to(parameter.device)
     options: Any = {"higher_is_better": higher_is_better, "candidates": candidates, "batch_size": batch_size}
     options |= {"backend": backend, "progress": progress}
@@ -71,11 +69,11 @@ def rank_triples(
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
     """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
     kind = type(model).__name__
-    if type(model).__module__ != f"torch_geometric.nn.kge.{kind.lower()}":  # scores of subclasses may differ
+    is_own = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"  # scores of subclasses may differ
+    # torch has no complex numbers of other floats
+    if not is_own or model.node_emb.weight.dtype not in (torch.float32, torch.float64):
         return None, None
     node, relation = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
-    if node.dtype not in (torch.float32, torch.float64):  # torch has no complex numbers of other floats
-        return None, None
     tail, head, similarity = torch.mul, torch.mul, "dot"
     if kind in ("ComplEx", "RotatE"):
         node = torch.complex(node, model.node_emb_im.weight.detach())
@@ -88,11 +86,10 @@ def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | 
         relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
     elif kind != "DistMult":
         return None, None
-    inverse = relation.conj() if node.is_complex() else relation
     table = Candidates(_as_real(node))
     return (
         EmbeddingScorer(lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity),
-        EmbeddingScorer(lambda r, t: _as_real(head(node[t], inverse[r])), table, similarity=similarity),
+        EmbeddingScorer(lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity),
     )
 
 
@@ -164,9 +161,7 @@ def ranks_of_predictions(
     edges = [as_ids(part, "edge_label_index").to(listed.device) for part in parts]
     if listed.ndim != 2:
         raise ValueError(f"pred_index_mat must be (B, k), got {tuple(listed.shape)}")
-    if len(edges) != 2 or edges[0].ndim != 1 or edges[0].shape != edges[1].shape:
-        shapes = ", ".join(str(tuple(part.shape)) for part in edges)
-        raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {shapes}")
+    check_vectors(edges, 2, "edge_label_index must be (2, P) or two (P,)")
     if edge_label_weight is not None:
         weight = torch.as_tensor(edge_label_weight, device=listed.device)
         if weight.shape != edges[0].shape:

@@ -13,9 +13,9 @@ import torch
 from pykeen import evaluation as pykeen
 from pykeen.datasets.base import Dataset
 from pykeen.datasets.inductive import InductiveDataset
-from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey as Key, sample_negatives
+from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey as Key
 from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode, Target as Side
+from pykeen.typing import LABEL_RELATION, InductiveMode, Target as Side
 from torch import Tensor
 
 from torchrankmetrics.definitions.protocol import Average, View
@@ -31,7 +31,7 @@ from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks, rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.validation import check_int, shorten
 
 Source = CoreTriplesFactory | Dataset | InductiveDataset
 Known = KnownTriples | Source | Sequence[Source]
@@ -74,11 +74,10 @@ class RankResults(pykeen.RankBasedMetricResults):
         """Read any name of a metric, PyKEEN's or ours, as PyKEEN's key; ValueError if it is unknown."""
         try:
             measure = parse_name("mrr" if s is None else s).measure()
-        except ValueError as error:
-            try:
+        except ValueError:
+            with suppress(Exception):  # class_resolver has a dozen kinds
                 return super().key_from_string(s)
-            except Exception:  # class_resolver has a dozen kinds
-                raise error from None
+            raise
         return pykeen_keys(measure.key, measure)[0]
 
     def get_metric(self, name: str | Key) -> float:
@@ -320,22 +319,18 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         **kwargs: Any,
     ) -> None:
         super().__init__(metrics, **kwargs)
-        triples, most = evaluation_factory.mapped_triples, evaluation_factory.num_entities
-        negatives: Any = {LABEL_HEAD: head_negatives, LABEL_TAIL: tail_negatives}
         if head_negatives is None and tail_negatives is None:
-            number = 50 if num_negatives is None else num_negatives
-            if not 0 < number <= most:
-                raise ValueError(f"num_negatives must be in [1, num_entities] = [1, {most}], got {number}")
-            negatives = sample_negatives(triples, additional_filter_triples, number, most)
-        given = {side: None if ids is None else as_ids(ids, f"{side}_negatives") for side, ids in negatives.items()}
-        for side, ids in given.items():
-            if ids is None or ids.ndim != 2 or len(ids) != len(triples):
-                expected = (
-                    f"head_negatives and tail_negatives go together: {side}_negatives must be ({len(triples)}, M)"
-                )
-                raise ValueError(f"{expected}, one row per triple; got {None if ids is None else tuple(ids.shape)}")
-        self.negative_samples: Any = given
-        self._index = {tuple(triple): i for i, triple in enumerate(triples.tolist())}
+            num_negatives = 50 if num_negatives is None else num_negatives
+            check_int("num_negatives", num_negatives, 1, evaluation_factory.num_entities + 1)
+        number = evaluation_factory.num_triples
+        options: Any = {"additional_filter_triples": additional_filter_triples, "num_negatives": num_negatives}
+        for name, given in (("head_negatives", head_negatives), ("tail_negatives", tail_negatives)):
+            if given is not None:
+                options[name] = ids = as_ids(given, name)
+                if ids.ndim != 2 or len(ids) != number:
+                    raise ValueError(f"{name} must be ({number}, M), one row per triple; got {tuple(ids.shape)}")
+        theirs = pykeen.SampledRankBasedEvaluator(evaluation_factory, **options)
+        self.negative_samples, self._index = theirs.negative_samples, theirs.triple_to_index
 
     def _rank(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
         if target not in self.negative_samples:

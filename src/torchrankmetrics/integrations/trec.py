@@ -12,13 +12,12 @@ from itertools import chain
 from typing import Any, TextIO
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import View
-from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.sample import FloatArray, IntArray, RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
@@ -29,14 +28,13 @@ from torchrankmetrics.validation import check_int, is_int, shorten
 
 Source = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]] | Iterable[Any]
 """A path, a dict of dicts, an object with ``to_dict``, a data frame, or records of single documents."""
-_Integers = npt.NDArray[np.int64]
-_Floats = npt.NDArray[np.float64]
+NumCandidates = int | Mapping[str, int]  # size of the collection, for all queries or by query
 DEFAULT_RUN_METRICS = ("rr_at_10", "ndcg_at_10", "recall_at_100")
 _FAR = 1 << 60  # above NEVER: ranks of documents that are in no list
 
 
 @suggest_keywords
-def rank_run(qrels: Source, run: Source, *, num_candidates: int | Mapping[str, int] | None = None) -> RankTable:
+def rank_run(qrels: Source, run: Source, *, num_candidates: NumCandidates | None = None) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
     Documents that are not judged are not relevant; documents of equal score are tied, where trec_eval sorts by name.
@@ -69,7 +67,7 @@ def evaluate_run(
     run: Source,
     metrics: Metrics = DEFAULT_RUN_METRICS,
     *,
-    num_candidates: int | Mapping[str, int] | None = None,
+    num_candidates: NumCandidates | None = None,
     relevance_threshold: float = 1.0,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
@@ -129,9 +127,7 @@ def evaluate_run(
     return values
 
 
-def _answers(
-    qrels: Source, run: Source, num_candidates: int | Mapping[str, int] | None
-) -> tuple[RankTable, Tensor, Tensor]:
+def _answers(qrels: Source, run: Source, num_candidates: NumCandidates | None) -> tuple[RankTable, Tensor, Tensor]:
     """Rank all relevant documents; also returns the length of the list of each, and i for the i-th not in its list."""
     judged, lists = read_qrels(qrels), read_run(run)
     for query, labels in judged.items():
@@ -174,7 +170,7 @@ def _answers(
     return table, torch.from_numpy(depth[index]), torch.from_numpy(missed)
 
 
-def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -> tuple[_Integers, _Integers]:
+def _places(scores: FloatArray, depth: IntArray, own: FloatArray, index: IntArray) -> tuple[IntArray, IntArray]:
     """Find the first and last places of own scores of queries ``index`` in their lists, of lengths ``depth``."""
     ends = np.cumsum(depth)
     ascending = scores.copy()
@@ -187,9 +183,7 @@ def _places(scores: _Floats, depth: _Integers, own: _Floats, index: _Integers) -
     return ends[index] - np.searchsorted(key, own_key, "right") + 1, ends[index] - np.searchsorted(key, own_key)
 
 
-def _num_candidates(
-    given: int | Mapping[str, int], queries: list[str], depth: _Integers, num_missed: _Integers
-) -> _Integers:
+def _num_candidates(given: NumCandidates, queries: list[str], depth: IntArray, num_missed: IntArray) -> IntArray:
     """Number of candidates of every query, at least the documents in its list and the relevant ones outside."""
     by_query = given if isinstance(given, Mapping) else dict.fromkeys(queries, given)
     if lost := [query for query in queries if query not in by_query]:
@@ -247,8 +241,7 @@ def read_run(source: Source) -> dict[str, dict[str, float]]:
     return _read(source, "run")
 
 
-def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
-    given = source
+def _read(given: Any, kind: str) -> dict[str, dict[str, Any]]:
     if hasattr(given, "to_dict"):
         given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
     if isinstance(given, Mapping):
@@ -269,7 +262,7 @@ def _read(source: Any, kind: str) -> dict[str, dict[str, Any]]:
             raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
         documents[str(document)] = int(number) if kind == "qrels" else number
     if is_file and not found:
-        raise ValueError(f"{os.fspath(source)} is empty: write a line for each document, or JSON")
+        raise ValueError(f"{os.fspath(given)} is empty: write a line for each document, or JSON")
     return found
 
 

@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.known_answers import KnownAnswers
-from torchrankmetrics.kg.known_triples import as_facts
+from torchrankmetrics.kg.known_triples import as_facts, check_below
 from torchrankmetrics.kg.loop import EmbeddingScorer, LoopOptions, QuerySide
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
@@ -93,8 +93,7 @@ def rank_alignment(
         scorer = _scorer((left, right), query, ids, similarity, arithmetic)
         options = LoopOptions(batch_size=None if right is None else _QUERIES, backend=backend)
         one = QuerySide(side, scorer, test[:, [query]], column[test[:, answer]], counterparts, options)
-        with torch.no_grad():
-            ranks = one.rank(torch.zeros_like(sample_id), tqdm(disable=True)).ranks
+        ranks = one.rank(torch.zeros_like(sample_id), tqdm(disable=True)).ranks
         filtered = ranks.columns.new_full((len(test),), fault.FILTERED)  # counterparts contain the target
         ranks = trusted(ranks.columns, filtered if ranks.flags is None else ranks.flags | filtered)
         tables.append(RankTable.from_ranks(ranks, side=side, sample_id=sample_id, query=test[:, query]))
@@ -117,6 +116,5 @@ def _scorer(
 def _as_pairs(values: Integers, name: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
     pairs = as_facts(values, name, "left", "right")
     for ids, side, size in zip(pairs.T, ("left", "right"), sizes, strict=True):
-        if len(ids) and int(ids.max()) >= size:
-            raise IndexError(f"{name} must hold {side} entities in [0, {size}), got {int(ids.max())}")
+        check_below(ids, size, f"{name} must hold {side} entities")
     return pairs.to(device)

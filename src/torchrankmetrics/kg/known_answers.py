@@ -123,9 +123,8 @@ class KnownAnswers:
     def of_columns(self, *columns: Tensor) -> ExcludedSlices:
         """Look up queries that are given as columns of ids, int64 (B,) each."""
         device = columns[0].device
-        here = self.to(device)
-        if here is not self:
-            return here.of_columns(*columns)
+        if device != self.index.answers.device:
+            return self.to(device).of_columns(*columns)
         index, ids, inside = self.index, list[Any](columns), cast("Any", True)
         known: Any = index.key
         starts: Any = index.start
@@ -157,9 +156,7 @@ class KnownAnswers:
 
     def to(self, device: torch.device | str) -> "KnownAnswers":
         """Return the index on a device; each copy is made once."""
-        device = torch.device(device)
-        if device.index is None and device.type != "cpu":
-            device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         if device == self.index.answers.device:
             return self
         if device not in self._copies:

@@ -1,6 +1,7 @@
 """`KnownTriples`: known positives of both sides, candidate counts, relation categories."""
 
 import os
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.kg.known_answers import KnownAnswers, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
-from torchrankmetrics.ranking.counting import ExcludedSlices
+from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices
 from torchrankmetrics.validation import (
     ENTITY_SIDES,
     QUERY_AND_ANSWER,
@@ -56,9 +57,7 @@ class KnownTriples:
         self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
         self._given = None if num_entities is None else self.num_entities
         if least > self.num_entities:
-            raise IndexError(
-                f"triples must hold entities in [0, num_entities) = [0, {self.num_entities}), got {least - 1}"
-            )
+            raise IndexError(f"triples must hold entities in [0, num_entities={self.num_entities}), got {least - 1}")
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
         """Write a file for ``open``, completely or not at all: up to 48 bytes per triple.
@@ -131,11 +130,9 @@ class KnownTriples:
         return self._look_up("relation", heads=heads, tails=tails)
 
     def _look_up(self, side: TaskSide, **columns: Tensor) -> ExcludedSlices:
-        first, second = (as_ids(column, name) for name, column in columns.items())
-        if first.ndim != 1 or first.shape != second.shape:
-            shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
-            raise ValueError(f"{' and '.join(columns)} must be (B,), got {shapes}")
-        return self._sides[side].of_columns(first, second)
+        ids = [as_ids(column, name) for name, column in columns.items()]
+        check_vectors(ids, 2, f"{' and '.join(columns)} must be (B,)")
+        return self._sides[side].of_columns(*ids)
 
     def _index_relations(self) -> None:
         if "relation" not in self._sides:
@@ -158,9 +155,7 @@ class KnownTriples:
         """
         index, queries, own = self._tasks(triples, side)
         known = index(queries)
-        own_known = torch.zeros_like(own)
-        if len(known.columns):
-            own_known += known.contain(torch.arange(len(own), device=own.device), own)
+        own_known = Excluded(known).lists(torch.arange(len(own), device=own.device), own).long()
         excluded = excluded_by(candidates, self.num_entities, own.device)
         if excluded is None:
             return self.num_entities - known.length + own_known
@@ -189,10 +184,7 @@ class KnownTriples:
     def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownAnswers, Tensor, Tensor]:
         check_choice("side", side, ENTITY_SIDES)
         tasks = as_triples(triples, "triples")
-        entities = tasks[:, [0, 2]]
-        if len(tasks) and int(entities.max()) >= self.num_entities:
-            limit = self.num_entities
-            raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
+        check_below(tasks[:, ::2], self.num_entities, "triples must hold entities")
         return self._sides[side], *split_facts(tasks, side)
 
 
@@ -222,6 +214,18 @@ def excluded_by(candidates: Integers | None, num_entities: int, device: torch.de
     return torch.ones(num_entities, dtype=torch.bool, device=device).index_fill_(0, ids, False)
 
 
+def check_below(ids: Tensor, size: int, expected: str) -> None:
+    """Raise an IndexError for ids that are not below a size; ``expected`` is "triples must hold entities"."""
+    if ids.numel() and int(ids.max()) >= size:
+        raise IndexError(f"{expected} in [0, {size}), got {int(ids.max())}")
+
+
+def check_vectors(parts: Sequence[Tensor], number: int, expected: str) -> None:
+    """Raise a ValueError unless there are so many vectors of one length."""
+    if len(parts) != number or parts[0].ndim != 1 or len({part.shape for part in parts}) > 1:
+        raise ValueError(f"{expected}; got {' and '.join(str(tuple(part.shape)) for part in parts)}")
+
+
 def as_triples(values: Integers, name: str) -> Tensor:
     """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
     if hasattr(values, "edge_index"):
@@ -233,9 +237,7 @@ def as_triples(values: Integers, name: str) -> Tensor:
         raise TypeError(f"{name} must be (n, 3) integers, got {type(values).__name__}; pass its .mapped_triples")
     if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
         parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
-        shapes = [tuple(part.shape) for part in parts]
-        if parts[0].ndim != 1 or len(set(shapes)) != 1:
-            raise ValueError(f"{name} as a tuple must be three (n,): heads, relations, tails; got {shapes}")
+        check_vectors(parts, 3, f"{name} as a tuple must be three (n,): heads, relations, tails")
         values = torch.stack(parts, 1)
     return as_facts(values, name, "head", "relation", "tail")
 

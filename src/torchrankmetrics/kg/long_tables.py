@@ -117,9 +117,7 @@ def _check_new(columns: Arrays, number: int, seen: dict[int, npt.NDArray[np.int6
         queries = np.unique(columns["query"][columns["side"] == code])
         before = seen.get(code, queries[:0])
         if len(again := np.intersect1d(queries, before, assume_unique=True)):
-            raise ValueError(
-                f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
-            )
+            raise ValueError(f"partition {number} has query {again[0]} of an earlier one: partition or sort by query")
         seen[code] = np.concatenate([before, queries])
 
 

@@ -78,19 +78,6 @@ def as_scores(given: Scores, device: torch.device, higher_is_better: bool = True
     return -scores if scores.is_floating_point() else torch.bitwise_not(scores)
 
 
-def score_queries(
-    score: Callable[..., Scores], ids: tuple[Tensor, ...], side: str | None, higher_is_better: bool
-) -> Tensor:
-    """Score queries, given as columns of ids (B,): (B, N), higher is better."""
-    name = "score" if side is None else f"score_{side}s"
-    scores = as_scores(score(*ids), ids[0].device, higher_is_better, f"{name}(...)")
-    if scores.ndim != 2 or len(scores) != len(ids[0]):
-        raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
-    if scores.is_complex():
-        raise TypeError(f"{name} must return real scores, got {scores.dtype}")
-    return scores
-
-
 class EmbeddingScorer:
     """A scorer for ``rank_triples`` and similar functions, from embeddings of queries and candidates.
 
@@ -122,8 +109,7 @@ class EmbeddingScorer:
     ) -> None:
         self.candidates = read_candidates(candidates, bias, similarity)
         self.queries, self.similarity = queries, similarity
-        device = self.candidates.embeddings.device
-        self.is_exact = resolve_arithmetic(arithmetic, similarity, device) == "exact"
+        self.is_exact = resolve_arithmetic(arithmetic, similarity, self.candidates.embeddings.device) == "exact"
 
     def __call__(self, *ids: Tensor) -> Tensor:
         """Compute scores (B, N) by the product."""
@@ -164,6 +150,9 @@ class QuerySide:
         options: LoopOptions,
     ) -> None:
         self.name, self.score, self.own, self.known, self.options = name, score, own, known, options
+        for option, number in (("batch_size", options.batch_size), ("top_k", options.top_k)):
+            if number is not None:
+                check_int(option, number, 1)
         self.queries, self.row = unique_rows(queries)
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))
@@ -186,6 +175,7 @@ class QuerySide:
         part.row = place[self.row]
         return part
 
+    @torch.no_grad()
     def rank(self, group: Tensor, bar: Any) -> RankTable:
         """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
         tables, first, device, queries = [], 0, group.device, len(self.queries)
@@ -219,6 +209,16 @@ class QuerySide:
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
+    def _scores(self, ids: tuple[Tensor, ...]) -> Tensor:
+        """Score queries, given as columns of ids (B,): (B, N), higher is better."""
+        name = "score" if self.name is None else f"score_{self.name}s"
+        scores = as_scores(self.score(*ids), ids[0].device, self.options.higher_is_better, f"{name}(...)")
+        if scores.ndim != 2 or len(scores) != len(ids[0]):
+            raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
+        if scores.is_complex():
+            raise TypeError(f"{name} must return real scores, got {scores.dtype}")
+        return scores
+
     def _rank_batch(self, first: int, last: int, group: Tensor) -> tuple[RankTable, int, int]:
         """Rank the tasks of some queries; also return the number of scores of a query, and their size in bytes."""
         options, ids, score = self.options, self.queries[first:last].unbind(1), self.score
@@ -231,7 +231,7 @@ class QuerySide:
                 shard.size = len(score.candidates)
                 shard.settings |= score.candidates.settings(given)
             else:
-                given = score_queries(score, ids, self.name, options.higher_is_better)
+                given = self._scores(ids)
                 shard.size = given.shape[1]
         if options.candidates is None and shard.total != (number := options.num_entities or shard.total):
             others = f", or ignore other columns by candidates=range({number})" * (number < shard.total)
@@ -289,7 +289,7 @@ def sides_of(
 def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
     """Rank the tasks of all sides, one side after the other; ``group`` has the group of each task of a side."""
     total, progress = sum(len(side.queries) for side in sides), sides[0].options.progress
-    with tqdm(total=total, desc="ranking", unit="query", disable=None if progress else True) as bar, torch.no_grad():
+    with tqdm(total=total, desc="ranking", unit="query", disable=None if progress else True) as bar:
         table = RankTable.concatenate([side.rank(group, bar) for side in sides])
     warn_of_distances(table, sides[0].options.higher_is_better)
     return table
@@ -325,7 +325,5 @@ def _most(num_columns: int, device: torch.device) -> int:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
-        return True
-    text = str(error).lower()
-    return "out of memory" in text or "can't allocate memory" in text
+    text = str(error).lower()  # of the CUDA, ROCm and CPU allocators
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text

@@ -9,13 +9,13 @@ from torch import Tensor
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_answers import KnownAnswers
-from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, split_facts
+from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, check_vectors, split_facts
 from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import ENTITY_SIDES, check_int
+from torchrankmetrics.validation import ENTITY_SIDES
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -88,9 +88,6 @@ def rank_triples(
     options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress, top_k=top_k, shard=shard)
     with shard.agreeing() as settings:
         tasks = as_triples(triples, "triples")
-        for name, number in (("batch_size", batch_size), ("top_k", top_k)):
-            if number is not None:
-                check_int(name, number, 1)
         for name, given in (("top_k", top_k), ("score_hrt", score_hrt)):
             if process_group is not None and given is not None:
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
@@ -262,11 +259,5 @@ def _pairs(given: Any, name: str) -> Tensor:
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
         given = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
     parts = [as_ids(part, name) for part in (given if isinstance(given, tuple) else as_ids(given, name))]
-    if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
-        shapes = " and ".join(str(tuple(part.shape)) for part in parts)
-        expected = "(2, P), pairs of (query, answer), or a list of answers per query"
-        raise ValueError(f"{name} must be {expected}; got {shapes}")
-    pairs = torch.stack(parts)
-    if pairs.numel() and int(pairs.min()) < 0:
-        raise IndexError(f"{name} must hold queries and answers of at least 0")
-    return pairs
+    check_vectors(parts, 2, f"{name} must be (2, P), pairs of (query, answer), or a list of answers per query")
+    return as_facts(torch.stack(parts, 1), name, "query", "answer").T

@@ -109,7 +109,7 @@ class Hypothesis:
     """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width."""
 
     def __init__(
-        self, metric: MetricLike, alpha: float, paired: bool, threshold: Any, half_width: Any, num_candidates: Any
+        self, metric: MetricLike, alpha: float, threshold: Any, half_width: Any, paired: bool, num_candidates: Any
     ) -> None:
         self.alpha = float(check_confidence_level(alpha, "alpha", 0.05))
         self.threshold, self.half_width = _finite("threshold", threshold), _finite("half_width", half_width)
@@ -134,24 +134,19 @@ class Hypothesis:
         low, high = (low - high, high - low) if paired else (low, high)
         self.low, self.width = low, high - low
         if self.threshold is not None and not low <= self.threshold <= high:
-            what = "differences" if paired else "values"
-            raise ValueError(
-                f"threshold must lie in [{low:g}, {high:g}], as {what} of {measure.key!r} do; got {shorten(threshold)}"
-            )
+            what = f"{'differences' if paired else 'values'} of {measure.key!r}"
+            raise ValueError(f"threshold must lie in [{low:g}, {high:g}], as {what} do; got {shorten(threshold)}")
         if is_better and measure.higher_is_better is None:
             raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
         self._larger_is_true = self.threshold is not None or bool(measure.higher_is_better)
 
     def values(self, rows: Rows) -> FloatArray:
         """Values f (m,) of the tasks of rows (m, 10); ValueError for weights, and for undefined or unbounded values."""
-        columns, (low, high) = Columns(rows), self._limits
+        columns, (low, high), least = Columns(rows), self._limits, self._definition.min_candidates
         if (weights(rows) != 1).any():
             raise ValueError("tasks must have no weights: the tested mean weighs all tasks the same")
-        if (columns.num_candidates < self._definition.min_candidates).any():
-            raise ValueError(
-                f"{self.measure.key!r} has no value for tasks of fewer than {self._definition.min_candidates} "
-                "candidates: remove them first"
-            )
+        if (columns.num_candidates < least).any():
+            raise ValueError(f"{self.measure.key!r} has no value for fewer than {least} candidates: remove these tasks")
         values = self._definition.unit_values(RankSample(*columns.ranks.T), self.measure.rank_type)
         slack = 1e-9 * (high - low)
         if len(values) and (values.min() < low - slack or values.max() > high + slack):
@@ -198,9 +193,7 @@ def _limits(definition: RankDefinition, num_candidates: int | None, key: str) ->
     if f.is_share or (f.uses_candidates and f.smooth):
         return 0.0, 1.0  # hits, and the share of candidates below
     if f.uses_candidates:
-        raise ValueError(
-            f"{key!r} has no known bounds, because its f depends on the number of candidates: {_USE_BOUNDED}"
-        )
+        raise ValueError(f"{key!r} has no known bounds, because its f depends on num_candidates: {_USE_BOUNDED}")
     ends = np.array([math.inf])
     if f.smooth and (N is not None or f.has_limit):  # monotone
         ends = f.values(np.array([1.0, N or math.inf]))

@@ -125,24 +125,24 @@ class QueryOrder:
 
 
 class Ranked:
-    """Rows (n, 10) of the tasks of one model by sample id, side after side (codes), and which of them are ranked."""
+    """Rows (n, 10) of the tasks of one model by sample id, side after side (codes), and which of them are ranked.
 
-    def __init__(self, size: int, sides: Sequence[int] = ()) -> None:
+    A ``table`` has the ranks of ``baseline``: of all tasks, or of a sample that is marked as one.
+    """
+
+    def __init__(self, size: int, sides: Sequence[int], table: RankTable | None = None) -> None:
         self.rows: Rows = np.zeros((size, WIDTH), dtype=np.int64)
         self.there = np.zeros(size, dtype=bool)
         self.sides = list(sides)
-
-    @classmethod
-    def of(cls, table: RankTable, size: int, sides: Sequence[int] = ()) -> "Ranked":
-        """Check and index the ranks of ``baseline``: of all tasks, or of a sample that is marked as one."""
+        if table is None:
+            return
         if not isinstance(table, RankTable):
             raise TypeError(f"baseline must be a RankTable, got {type(table).__name__}")
-        found, rows = cls(size, sides), table.compact().rows.cpu().numpy()
-        found.put(found.index(rows, "sample_id of baseline"), rows)
-        if len(table) and not (table.is_partial or found.there.all()):
-            lacking = int((~found.there).sum())
+        rows = table.compact().rows.cpu().numpy()
+        self.put(self.index(rows, "sample_id of baseline"), rows)
+        if len(table) and not (table.is_partial or self.there.all()):
+            lacking = int((~self.there).sum())
             raise ValueError(f"baseline lacks {lacking} of {size} tasks, and is not marked as a sample")
-        return found
 
     def index(self, rows: Rows, name: str) -> IntArray:
         """Indices (m,) of the tasks of rows (m, 10)."""
@@ -176,20 +176,28 @@ class Ranked:
 
 
 class SequentialTest:
-    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group."""
+    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group.
+
+    ``about``: metric, alpha, threshold and half width of the hypothesis.
+    """
 
     def __init__(
         self,
         query: IntArray,
-        hypothesis: Hypothesis,
-        baseline: Ranked | None,
+        about: tuple[MetricLike, float, Any, Any],
+        num_candidates: int | None,
+        baseline: RankTable | None,
         seed: int,
         process_group: Any,
         sides: Sequence[int] = (),
         extends: bool = False,  # whether the other model ranks the queries that ``baseline`` lacks
     ) -> None:
         self.order = QueryOrder(query, check_int("seed", seed, 0))
-        self.ranked, self.baseline, self.hypothesis = Ranked(len(query), sides), baseline, hypothesis
+        self.ranked, self.baseline = Ranked(len(query), sides), None
+        if baseline is not None or extends:
+            self.baseline = Ranked(len(query), sides, baseline)
+            num_candidates = self.baseline.most_candidates if num_candidates is None else num_candidates
+        self.hypothesis = Hypothesis(*about, self.baseline is not None, num_candidates)
         self._communicator, self._extends = Communicator(process_group), extends
         self._drawn = self._draw(np.empty(0))
         self._is_decided = False
@@ -223,7 +231,7 @@ class SequentialTest:
 
     def add(self, rows: Tensor) -> None:
         """Add rows (m, 10) of every process, and test."""
-        task, found = self._gathered(rows)
+        task, found = self.gathered(rows)
         if self.baseline is not None:
             both = self.baseline.there[task]
             check_same_tasks(self.baseline.rows[task[both]], found[both], "baseline", "the new ranks")
@@ -244,12 +252,7 @@ class SequentialTest:
         self._drawn = self._draw(np.concatenate([self._drawn.values, np.clip(means, 0, 1)]))
         self._is_decided = self._is_decided or end == len(self.order) or self.hypothesis.is_answered(self._drawn)
 
-    def add_baseline(self, rows: Tensor) -> None:
-        """Add rows (m, 10) of the other model."""
-        assert self.baseline is not None
-        self.baseline.put(*self._gathered(rows))
-
-    def _gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
+    def gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
         gathered = self._communicator.gather(rows)
         found = without_flag(gathered.cpu().numpy(), fault.REPEATED)
@@ -328,10 +331,8 @@ class SequentialEvaluation:
         own = np.arange(query) if is_int(query) else as_ids(query, "query").cpu().numpy()
         if own.ndim != 1 or not len(own):
             raise ValueError(f"query must be (n,) with n > 0, or n > 0; got {query if is_int(query) else own.shape}")
-        other = None if baseline is None else Ranked.of(baseline, len(own))
-        most = other.most_candidates if num_candidates is None and other is not None else num_candidates
-        hypothesis = Hypothesis(metric, alpha, other is not None, threshold, half_width, most)
-        self._test = SequentialTest(own, hypothesis, other, seed, process_group)
+        about = metric, alpha, threshold, half_width
+        self._test = SequentialTest(own, about, num_candidates, baseline, seed, process_group)
 
     @property
     def is_over(self) -> bool:

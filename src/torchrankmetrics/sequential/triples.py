@@ -14,8 +14,7 @@ from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, sides_of, w
 from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.sequential.sequences import Hypothesis
-from torchrankmetrics.sequential.testing import Ranked, SequentialResult, SequentialTest
+from torchrankmetrics.sequential.testing import SequentialResult, SequentialTest
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
@@ -108,15 +107,11 @@ def rank_sequentially(
         if [side.name for side in others] != [side.name for side in sides]:
             raise ValueError("score_baseline must rank the same sides as the model")
     first, codes = [0, *accumulate(len(side.queries) for side in sides)], [SIDE_CODES[side.name] for side in sides]
-    width, other = len(sides) * len(tasks), None
-    if baseline is not None or others:
-        other = Ranked(width, codes) if baseline is None else Ranked.of(baseline, width, codes)
     most = known.num_entities if num_entities is None and known is not None else num_entities
-    if most is None and other is not None:
-        most = other.most_candidates
-    hypothesis = Hypothesis(metric, alpha, other is not None, threshold, half_width, most)
     query = torch.cat([side.row + start for side, start in zip(sides, first, strict=False)]).cpu().numpy()
-    test = SequentialTest(query, hypothesis, other, seed, process_group, codes, bool(others))
+    about = metric, alpha, threshold, half_width
+    test = SequentialTest(query, about, most, baseline, seed, process_group, codes, bool(others))
+    other = test.baseline
     if batch_size is None:
         batch_size = max(8, min(256, -(-first[-1] // 50)))
 
@@ -128,14 +123,11 @@ def rank_sequentially(
                 rows.append(side.part(torch.from_numpy(own).to(tasks.device)).rank(tasks[:, 1], bar).rows)
         return torch.cat(rows)
 
-    with (
-        tqdm(total=first[-1], desc="ranking", unit="query", disable=None if progress else True) as bar,
-        torch.no_grad(),
-    ):
+    with tqdm(total=first[-1], desc="ranking", unit="query", disable=None if progress else True) as bar:
         for places in test.rounds(check_int("batch_size", batch_size, 1)):
             if other is not None and others:
                 lacking = [place for place in places if not other.there[test.order.of(place, place + 1)].all()]
-                test.add_baseline(rank(others, test.order.queries[lacking], tqdm(disable=True)))
+                other.put(*test.gathered(rank(others, test.order.queries[lacking], tqdm(disable=True))))
             test.add(rank(sides, test.order.queries[places], bar))
     decision = test.decision
     warn_of_distances(decision.table, higher_is_better)
