@@ -79,7 +79,7 @@ class Level:
         self._buffer = torch.empty(0, dtype=dtype, device=problem.row.device)
 
     def ready(self, tile: Tile) -> Tensor:
-        """Whether the bound of a task is finite, bool (P,)."""
+        """Whether the bound of a task is finite, bool (P,); called once for a tile, before its scores are counted."""
         return self._targets.bounds(tile, self.dtype)[0].isfinite()
 
     def queries(self, rows: Tensor) -> Tensor:
@@ -133,22 +133,19 @@ class _Int8Level(Level):
 
     nothing = -(1 << 31)
     is_coarse = True
-    _of: Tile | None = None
 
     @cached_property
     def _queries(self) -> tuple[Tensor, ...]:
         return _quantized(self._problem.queries.given, self._problem.queries.norm)
 
     def ready(self, tile: Tile) -> Tensor:
-        if self._of is not tile:
-            if INT8 not in tile.prepared:
-                tile.prepared[INT8] = self._columns_of(tile)
-            self._of, self._columns = tile, tile.prepared[INT8]
-            if self._columns is None:
-                self._ready = torch.zeros_like(self._targets.kind, dtype=torch.bool)
-            else:
-                self._bounds, self._ready = self._bounds_of(tile, self._columns[1])
-        return self._ready
+        if INT8 not in tile.prepared:
+            tile.prepared[INT8] = self._columns_of(tile)
+        self._columns = tile.prepared[INT8]
+        if self._columns is None:
+            return torch.zeros_like(self._targets.kind, dtype=torch.bool)
+        self._bounds, ready = self._bounds_of(tile, self._columns[1])
+        return ready
 
     def queries(self, rows: Tensor) -> Tensor:
         return _rows(self._queries[0], rows)
