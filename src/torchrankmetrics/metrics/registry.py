@@ -123,14 +123,9 @@ _PAGE = "docs/coming_from.md translates the words of other fields"
 _LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
 _LONGEST = 200  # characters of a name: patterns take quadratic time
 
-_WHOLE: dict[str, Entry] = {}  # by words without a number
-_CUT: dict[str, Entry] = {}  # by words before a number
-for _entry in METRICS:
-    for _word in _entry.words:
-        if _entry.number in ("", "[k]"):
-            _WHOLE.setdefault(_word, _entry)
-        if _entry.number in ("k", "[k]"):
-            _CUT.setdefault(_word, _entry)
+# by words without a number, and by words before one; a synonym of two metrics is the first of them
+_WHOLE: dict[str, Entry] = {word: one for one in reversed(METRICS) if one.number in ("", "[k]") for word in one.words}
+_CUT: dict[str, Entry] = {word: one for one in reversed(METRICS) if one.number in ("k", "[k]") for word in one.words}
 
 
 def all_names() -> dict[str, list[str]]:
