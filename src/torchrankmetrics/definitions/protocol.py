@@ -46,7 +46,11 @@ class MetricDefinition:
         raise NotImplementedError
 
     def value(self, sample: Any, rank_type: RankType = "realistic") -> float:
-        """Base value of a sample, NaN without tasks or queries (a count is 0); by ``Sample.value_of``."""
+        """Base value of a sample, NaN without tasks or queries (a count is 0)."""
+        return sample.value_of(self.name, lambda sample: self.value_from(sample, rank_type))  # type: ignore[no-any-return]
+
+    def value_from(self, sample: Any, rank_type: RankType) -> float:
+        """Base value of a sample as if the ranks of all items were known."""
         raise NotImplementedError
 
     def unit_values(self, sample: Any, rank_type: RankType) -> FloatArray:
@@ -165,7 +169,7 @@ class ValueDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, 1)
 
-    def value(self, sample: ValueSample, rank_type: RankType = "realistic") -> float:
+    def value_from(self, sample: ValueSample, rank_type: RankType) -> float:
         return math.fsum(sample.values) / len(sample.values)
 
     def unit_values(self, sample: ValueSample, rank_type: RankType) -> FloatArray:

@@ -164,10 +164,7 @@ class RankDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, self.min_candidates)
 
-    def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
-        return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
-
-    def _value(self, sample: RankSample, rank_type: RankType) -> float:
+    def value_from(self, sample: RankSample, rank_type: RankType) -> float:
         if self.aggregation == "count":
             return float(sample.num_tasks)
         if sample.num_tasks == 0:

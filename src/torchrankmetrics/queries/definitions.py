@@ -122,10 +122,7 @@ class QueryDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.query_sample(self, side, average)
 
-    def value(self, sample: QuerySample, rank_type: RankType = "realistic") -> float:
-        return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
-
-    def _value(self, sample: QuerySample, rank_type: RankType) -> float:
+    def value_from(self, sample: QuerySample, rank_type: RankType) -> float:
         """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
         if not self.is_mean_of_f:
             return MEDIAN_RANK.value(sample.first_ranks, rank_type)
