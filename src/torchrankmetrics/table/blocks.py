@@ -74,15 +74,12 @@ def make_block(
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
             return make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, name=name)
-    if isinstance(preds, Ranks) and target is None and exclude is None and indexes is None:
-        return rows_of(preds, facts, flag_repeats=True)
     if isinstance(preds, Ranks | HasRows):
         given = {"target": target, "exclude": exclude, "indexes": indexes}
         given |= {} if isinstance(preds, Ranks) else facts._asdict()
-        names = [name for name, value in given.items() if value is not None]
-        if names or isinstance(preds, Ranks):
+        if names := [name for name, value in given.items() if value is not None]:
             raise ValueError(f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has them")
-        return preds.rows.clone()
+        return rows_of(preds, facts, flag_repeats=True) if isinstance(preds, Ranks) else preds.rows.clone()
     preds = read_scores(preds, name)
     if target is None:
         raise ValueError(
