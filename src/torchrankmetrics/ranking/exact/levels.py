@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.exact.counting import Blocks
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8, Problem, Tile
 from torchrankmetrics.ranking.exact.target_scores import TargetScores
 
@@ -90,10 +91,10 @@ class Level:
         """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
         return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
 
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
-        """Return the counter of the scores of tasks, whose rows among the scores are given."""
+    def count(self, blocks: Blocks, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
+        """As ``exact.counting.count_intervals`` for the scores of tasks, whose rows among the scores are given."""
         _, low, high = self._targets.bounds(tile, self.dtype)
-        return self._problem.intervals.counter((place, low[task], high[task]), limit)
+        return self._problem.intervals.count_intervals(blocks, (place, low[task], high[task]), limit)
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if len(self._buffer) < rows * columns:
@@ -154,9 +155,9 @@ class _Int8Level(Level):
         out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
         return torch._int_mm(queries, self._columns[0][columns].T, out=out)
 
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
+    def count(self, blocks: Blocks, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         tasks = place, *(part[task] for part in self._bounds)
-        return self._problem.intervals.counter(tasks, limit, self._columns[1])
+        return self._problem.intervals.count_intervals(blocks, tasks, limit, self._columns[1])
 
     def _columns_of(self, tile: Tile) -> tuple[Tensor, list[Tensor]] | None:
         """A tile in int8, and (unit, error, norm, shift) of its columns; None if its numbers are out of range."""
