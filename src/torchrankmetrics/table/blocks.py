@@ -74,12 +74,15 @@ def make_block(
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
             return make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, name=name)
+    if isinstance(preds, Ranks) and target is None and exclude is None and indexes is None:
+        return rows_of(preds, facts, flag_repeats=True)
     if isinstance(preds, Ranks | HasRows):
         given = {"target": target, "exclude": exclude, "indexes": indexes}
         given |= {} if isinstance(preds, Ranks) else facts._asdict()
-        if names := [name for name, value in given.items() if value is not None]:
+        names = [name for name, value in given.items() if value is not None]
+        if names or isinstance(preds, Ranks):
             raise ValueError(f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has them")
-        return rows_of(preds, facts, flag_repeats=True) if isinstance(preds, Ranks) else preds.rows.clone()
+        return preds.rows.clone()
     preds = read_scores(preds, name)
     if target is None:
         raise ValueError(
@@ -114,10 +117,8 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
 
-    per_task: dict[str, Tensor] = {}
-    for name, given in (("group", group), ("sample_id", sample_id), ("query", query)):
-        if given is not None:
-            per_task[name] = _integers(given, name, ranked)
+    ids = {"group": group, "sample_id": sample_id, "query": query}
+    per_task = {name: _integers(given, name, ranked) for name, given in ids.items() if given is not None}
     by_row = ranks.rows if query is None else None
     if query is not None:
         names = per_task["query"]
