@@ -34,7 +34,6 @@ class MetricDefinition:
     g: Transform = IDENTITY  # of the mean
     has_null: bool = True  # whether the candidate counts determine the null distribution
     uses_candidates: bool = True
-    is_estimate: bool = True  # of a property of the model; the number of tasks is not
     has_optimum: bool = True
     limits: Bounds = (None, None)  # of base values
     lowest_index: float | None = None  # bound of the adjusted index
@@ -46,11 +45,7 @@ class MetricDefinition:
         raise NotImplementedError
 
     def value(self, sample: Any, rank_type: RankType = "realistic") -> float:
-        """Base value of a sample, NaN without tasks or queries (a count is 0)."""
-        return sample.value_of(self.name, lambda sample: self.value_from(sample, rank_type))  # type: ignore[no-any-return]
-
-    def value_from(self, sample: Any, rank_type: RankType) -> float:
-        """Base value of a sample as if the ranks of all items were known."""
+        """Base value of a sample, NaN without tasks or queries (a count is 0); by ``Sample.value_of``."""
         raise NotImplementedError
 
     def unit_values(self, sample: Any, rank_type: RankType) -> FloatArray:
@@ -169,7 +164,7 @@ class ValueDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, 1)
 
-    def value_from(self, sample: ValueSample, rank_type: RankType) -> float:
+    def value(self, sample: ValueSample, rank_type: RankType = "realistic") -> float:
         return math.fsum(sample.values) / len(sample.values)
 
     def unit_values(self, sample: ValueSample, rank_type: RankType) -> FloatArray:

@@ -91,12 +91,12 @@ class RankDefinition(MetricDefinition):
         f, g, is_mean = known(self.f), known(self.g), self.aggregation == "mean"
         is_geometric_mean = is_mean and f == Log() and isinstance(g, Exponential)
         vars(self).update(
+            of_tasks=self,
             has_null=self.has_null and self.aggregation not in ("count", "tie_rate"),
             uses_candidates=f.uses_candidates,
             min_candidates=f.min_candidates,
             is_mean_of_f=is_mean and g.is_identity,
             is_share=self.aggregation == "tie_rate" or (is_mean and g.is_identity and f.is_share),
-            is_estimate=self.aggregation != "count",
             is_geometric_mean=is_geometric_mean,
             is_extreme=self.aggregation in ("maximum", "minimum"),
             has_optimum=self.optimum is not None,
@@ -145,10 +145,6 @@ class RankDefinition(MetricDefinition):
             return self.f == IDENTITY and self.g == IDENTITY
         return self.aggregation == "mean" and self.g_direction != 0
 
-    @property
-    def of_tasks(self) -> "RankDefinition":  # type: ignore[override]
-        return self
-
     @cached_property
     def g_direction(self) -> int:
         """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
@@ -164,7 +160,10 @@ class RankDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.sample(side, average, self.min_candidates)
 
-    def value_from(self, sample: RankSample, rank_type: RankType) -> float:
+    def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
+        return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
+
+    def _value(self, sample: RankSample, rank_type: RankType) -> float:
         if self.aggregation == "count":
             return float(sample.num_tasks)
         if sample.num_tasks == 0:

@@ -379,7 +379,7 @@ class Measure:
     @property
     def is_estimate(self) -> bool:
         """Whether the value is an estimate with an error and a mean over seeds; p-values and counts are not."""
-        return self.view != "p_value" and self.definition.is_estimate
+        return self.view != "p_value" and self.definition.aggregation != "count"
 
     def sample(self, analysis: Analysis) -> Sample:
         """The tasks or queries of the side on which the metric is defined, weighted by the average."""

@@ -122,7 +122,10 @@ class QueryDefinition(MetricDefinition):
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         return rows.query_sample(self, side, average)
 
-    def value_from(self, sample: QuerySample, rank_type: RankType) -> float:
+    def value(self, sample: QuerySample, rank_type: RankType = "realistic") -> float:
+        return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
+
+    def _value(self, sample: QuerySample, rank_type: RankType) -> float:
         """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
         if not self.is_mean_of_f:
             return MEDIAN_RANK.value(sample.first_ranks, rank_type)
@@ -143,7 +146,7 @@ class QueryDefinition(MetricDefinition):
                 )
             columns = (sample.known_candidates[used], sample.num_answers[used])
             (N, m), count = distinct_rows(columns, sample.count[used])
-            return Moments(*median_of_first_ranks(N, m, count), 1.0)
+            return replace(median_of_first_ranks(N, m, count), optimum=1.0)
         mean, variance, optimum = self.kind.moments(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
