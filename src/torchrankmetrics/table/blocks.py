@@ -117,8 +117,10 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
 
-    ids = {"group": group, "sample_id": sample_id, "query": query}
-    per_task = {name: _integers(given, name, ranked) for name, given in ids.items() if given is not None}
+    per_task: dict[str, Tensor] = {}
+    for name, given in (("group", group), ("sample_id", sample_id), ("query", query)):
+        if given is not None:
+            per_task[name] = _integers(given, name, ranked)
     by_row = ranks.rows if query is None else None
     if query is not None:
         names = per_task["query"]
