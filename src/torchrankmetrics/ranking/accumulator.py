@@ -84,6 +84,7 @@ class RankAccumulator:
         self._shard, self._num_rows, self._backend = shard, num_rows, backend
         self._seen = shard.first
         self._counts = torch.zeros(4, len(true), dtype=torch.int64, device=true.device)
+        self._total: Tensor | None = None
 
     @eager
     @torch.no_grad()
@@ -125,14 +126,15 @@ class RankAccumulator:
     def rank(self, chunks: Iterable[Tensor]) -> Ranks:
         """Update with chunks, and compute; an error in a chunk is raised on all processes of the group."""
         shard = self._shard
-        with shard.agreeing():
-            for chunk in chunks:
-                self.update(chunk)
-            if self._seen != shard.last:
-                got = self._seen - shard.first
-                raise ValueError(f"compute needs all {len(shard)} columns; update has been given {got}")
-        counts = shard.all_sum(self._counts).clone()
-        return from_counts(counts, self._tasks.flags, self._tasks.rows, self._tasks.gain)
+        if self._total is None:
+            with shard.agreeing():
+                for chunk in chunks:
+                    self.update(chunk)
+                if self._seen != shard.last:
+                    got = self._seen - shard.first
+                    raise ValueError(f"compute needs all {len(shard)} columns; update has been given {got}")
+            self._total = shard.all_sum(self._counts)
+        return from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
 
 
 def rank_chunks(
