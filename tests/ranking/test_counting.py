@@ -245,10 +245,8 @@ def test_blocks_are_counted_as_one_row_is(backend, seed, width, block, limit, th
         patch.setattr(torch, "get_num_threads", lambda: threads)
         if HAS_NUMBA:
             patch.setattr(kernels, "_PER_THREAD", 1)
-        counter = choose_intervals(cells, backend).counter((row, low, high), limit)
-        for left in range(0, width, block):
-            counter.add(cells[:, left : left + block].contiguous(), left)
-        above, counts, task, column = counter.found()
+        blocks = ((cells[:, left : left + block].contiguous(), left) for left in range(0, width, block))
+        above, counts, task, column = choose_intervals(cells, backend).count_intervals(blocks, (row, low, high), limit)
     assert above.tolist() == [int((cells[row[i]] > high[i]).sum()) for i in range(tasks)]
     assert counts.tolist() == [len(columns) for columns in inside]
     listed = [[] for _ in range(tasks)]

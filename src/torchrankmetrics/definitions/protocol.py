@@ -34,7 +34,6 @@ class MetricDefinition:
     g: Transform = IDENTITY  # of the mean
     has_null: bool = True  # whether the candidate counts determine the null distribution
     uses_candidates: bool = True
-    is_estimate: bool = True  # of a property of the model; the number of tasks is not
     has_optimum: bool = True
     limits: Bounds = (None, None)  # of base values
     lowest_index: float | None = None  # bound of the adjusted index

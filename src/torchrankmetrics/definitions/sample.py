@@ -249,13 +249,6 @@ class RankSample(Sample):
         low, high = self.optimistic * (1 + far), self.pessimistic * (1 + far)
         return RankSample(low, high, None, self.weight, self.count)
 
-    def at_least(self, min_candidates: int) -> "RankSample":
-        """The tasks with at least ``min_candidates`` candidates; the sample itself if these are all."""
-        if min_candidates <= 1 or (enough := self.known_candidates >= min_candidates).all():
-            return self
-        low, high, N = self.optimistic[enough], self.pessimistic[enough], self.known_candidates[enough]
-        return RankSample(low, high, N, self.weight[enough], self.count[enough])
-
     def doubled(self, rank_type: RankType) -> IntArray:
         """Twice the ranks of the entries, (m,) int64."""
         low = self.pessimistic if rank_type == "pessimistic" else self.optimistic

@@ -79,7 +79,6 @@ class RankDefinition(MetricDefinition):
     min_candidates = 1  # tasks with fewer have no value
     is_geometric_mean = False  # or its inverse
     is_extreme = False  # the largest or the smallest f(r)
-    exponents = (math.nan, math.nan)  # p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power
     is_power_mean = False  # a = 1 / p; others than MR and HMR, which are sums of few digits
 
     def __post_init__(self) -> None:
@@ -92,19 +91,18 @@ class RankDefinition(MetricDefinition):
         f, g, is_mean = known(self.f), known(self.g), self.aggregation == "mean"
         is_geometric_mean = is_mean and f == Log() and isinstance(g, Exponential)
         vars(self).update(
+            of_tasks=self,
             has_null=self.has_null and self.aggregation not in ("count", "tie_rate"),
             uses_candidates=f.uses_candidates,
             min_candidates=f.min_candidates,
             is_mean_of_f=is_mean and g.is_identity,
             is_share=self.aggregation == "tie_rate" or (is_mean and g.is_identity and f.is_share),
-            is_estimate=self.aggregation != "count",
             is_geometric_mean=is_geometric_mean,
             is_extreme=self.aggregation in ("maximum", "minimum"),
             has_optimum=self.optimum is not None,
             # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
             lowest_index=-1.0 if is_mean and f.is_identity and g.is_identity else None,
             has_expected=is_geometric_mean or (is_mean and g.is_identity),
-            exponents=(f.exponent, g.exponent) if is_mean else self.exponents,
             is_power_mean=is_mean and abs(f.exponent) not in (0, 1) and g.exponent == 1 / f.exponent,
         )
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
@@ -147,10 +145,6 @@ class RankDefinition(MetricDefinition):
             return self.f == IDENTITY and self.g == IDENTITY
         return self.aggregation == "mean" and self.g_direction != 0
 
-    @property
-    def of_tasks(self) -> "RankDefinition":  # type: ignore[override]
-        return self
-
     @cached_property
     def g_direction(self) -> int:
         """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
@@ -172,7 +166,6 @@ class RankDefinition(MetricDefinition):
     def _value(self, sample: RankSample, rank_type: RankType) -> float:
         if self.aggregation == "count":
             return float(sample.num_tasks)
-        sample = sample.at_least(self.min_candidates)
         if sample.num_tasks == 0:
             return math.nan
         if self.aggregation == "tie_rate":
@@ -181,7 +174,7 @@ class RankDefinition(MetricDefinition):
             return self._value_over_tie_orders(sample)
         if self.is_power_mean:
             rank, mass, _ = sample.histogram(rank_type)
-            return power_mean(self.exponents[0], rank, mass)
+            return power_mean(known(self.f).exponent, rank, mass)
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:

@@ -212,5 +212,5 @@ def clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster |
     """Clusters of the queries of an analysis, their groups; ValueError for others."""
     if not isinstance(cluster, str) or cluster != "group":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
-    definition: Any = measure.definition
-    return analysis.queries_for(definition).group[analysis.used_queries(definition, measure.side)]
+    queries: Any = measure.sample(analysis)
+    return queries.group  # type: ignore[no-any-return]

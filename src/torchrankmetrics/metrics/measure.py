@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -169,17 +168,13 @@ class Analysis:
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
         """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
-        self.warn_of_labels(definition)
-        selected = self.used_queries(definition, side)
-        queries = self.queries_for(definition)
-        key = queries, average, selected.tobytes()
-        return self.once(key, lambda: query_sample_of(queries if selected.all() else queries.take(selected), average))
-
-    def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
-        """Which queries are of a side and have a value of a metric."""
         from torchrankmetrics.table.queries import used_queries
 
-        return used_queries(definition, self.queries_for(definition), side)
+        self.warn_of_labels(definition)
+        queries = self.queries_for(definition)
+        selected = used_queries(definition, queries, side)
+        key = queries, average, selected.tobytes()
+        return self.once(key, lambda: query_sample_of(queries if selected.all() else queries.take(selected), average))
 
     @property
     def group(self) -> IntArray:
@@ -384,7 +379,7 @@ class Measure:
     @property
     def is_estimate(self) -> bool:
         """Whether the value is an estimate with an error and a mean over seeds; p-values and counts are not."""
-        return self.view != "p_value" and self.definition.is_estimate
+        return self.view != "p_value" and self.definition.aggregation != "count"
 
     def sample(self, analysis: Analysis) -> Sample:
         """The tasks or queries of the side on which the metric is defined, weighted by the average."""

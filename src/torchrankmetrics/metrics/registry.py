@@ -123,14 +123,9 @@ _PAGE = "docs/coming_from.md translates the words of other fields"
 _LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
 _LONGEST = 200  # characters of a name: patterns take quadratic time
 
-_WHOLE: dict[str, Entry] = {}  # by words without a number
-_CUT: dict[str, Entry] = {}  # by words before a number
-for _entry in METRICS:
-    for _word in _entry.words:
-        if _entry.number in ("", "[k]"):
-            _WHOLE.setdefault(_word, _entry)
-        if _entry.number in ("k", "[k]"):
-            _CUT.setdefault(_word, _entry)
+# by words without a number, and by words before one; a synonym of two metrics is the first of them
+_WHOLE: dict[str, Entry] = {word: one for one in reversed(METRICS) if one.number in ("", "[k]") for word in one.words}
+_CUT: dict[str, Entry] = {word: one for one in reversed(METRICS) if one.number in ("k", "[k]") for word in one.words}
 
 
 def all_names() -> dict[str, list[str]]:
@@ -180,7 +175,9 @@ def parse_name(name: object) -> MetricName:
     return result
 
 
-def _at_threshold(name: Any, relevance_threshold: float) -> Any:
+def _parsed(metric: MetricLike | MetricName, relevance_threshold: float) -> Any:
+    """Measure or parsed name of a metric, at another threshold than 1 if it is given."""
+    name: Any = measure_of(metric) or parse_name(metric)
     if relevance_threshold == 1:
         return name
     return replace(name, definition=name.definition.at_threshold(relevance_threshold))
@@ -193,7 +190,7 @@ def as_measure(
     **qualifiers: Any,
 ) -> Measure:
     """Return the measure of a metric, completed by view, rank type, side and average; None: not given."""
-    name = _at_threshold(measure_of(metric) or parse_name(metric), relevance_threshold)
+    name = _parsed(metric, relevance_threshold)
     qualifiers = {one: value for one, value in qualifiers.items() if value is not None}
     for one, value in qualifiers.items():
         if (own := getattr(name, one)) not in (None, value):
@@ -332,10 +329,11 @@ class Selection:
 
     def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         """Yield keys with measures for names, and entries that have a measure unchanged; repeated names are dropped."""
+        threshold = self.relevance_threshold
         if isinstance(metrics, Mapping):
             for key, entry in metrics.items():
                 check_key("a key", key)
-                yield key, entry if measure_of(entry) else self._parsed(entry).measure(**self._options)
+                yield key, entry if measure_of(entry) else _parsed(entry, threshold).measure(**self._options)
             return
         if isinstance(metrics, str) or measure_of(metrics):
             metrics = [metrics]
@@ -345,12 +343,12 @@ class Selection:
         seen: set[str] = set()
         for entry in metrics:
             own = measure_of(entry)
-            for measure in [own] if own else self._product(self._parsed(entry)):
+            for measure in [own] if own else self._product(_parsed(entry, threshold)):
                 if own or measure.key not in seen:
                     seen.add(measure.key)
                     yield measure.key, entry if own else measure
         if metrics and not seen:  # every combination is undefined: raise the reason of the first
-            self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
+            _parsed(metrics[0], threshold).measure(view=self.views[0], rank_type=self.rank_types[0])
 
     def measures(self, metrics: Metrics | None) -> dict[str, Measure]:
         """The measures of ``entries`` by key; None: the default metrics."""
@@ -366,6 +364,3 @@ class Selection:
         for side, rank_type, view in itertools.product(sides, rank_types, views):
             if not (defined and name.definition.why_undefined(view, rank_type)):
                 yield name.measure(**self._options, view=view, rank_type=rank_type, side=side)
-
-    def _parsed(self, entry: MetricLike) -> MetricName:
-        return _at_threshold(parse_name(entry), self.relevance_threshold)  # type: ignore[no-any-return]

@@ -146,7 +146,7 @@ class QueryDefinition(MetricDefinition):
                 )
             columns = (sample.known_candidates[used], sample.num_answers[used])
             (N, m), count = distinct_rows(columns, sample.count[used])
-            return Moments(*median_of_first_ranks(N, m, count), 1.0)
+            return replace(median_of_first_ranks(N, m, count), optimum=1.0)
         mean, variance, optimum = self.kind.moments(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())

@@ -332,9 +332,8 @@ def rank_flat(
     if label.is_complex():
         raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
     owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
-    scores, places = preds.detach(), None  # places: of the candidates
-    if exclude is not None:
-        excluded = _flat(exclude, "exclude", preds)
+    excluded = None if exclude is None else _flat(exclude, "exclude", preds)
+    if excluded is not None:
         if excluded.dtype != torch.bool:
             raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
         if (excluded & (label != 0)).any():
@@ -342,13 +341,11 @@ def rank_flat(
                 "exclude must not contain relevant items of target: among flat scores it marks entries that are not "
                 "candidates"
             )
-        places = (~excluded).nonzero()[:, 0]
-        scores, label, owner = scores[places], label[places], owner[places]
-    ranks, place = rank_listed(scores, label != 0, owner, None, backend)
+    ranks, place = rank_listed(preds.detach(), label != 0, owner, excluded, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
     ranks.gain = read_gain(label[place])
-    return ranks, place if places is None else places[place]
+    return ranks, place
 
 
 def rank_listed(

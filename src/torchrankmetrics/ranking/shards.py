@@ -170,8 +170,6 @@ class Shard(Communicator):
 
     def local(self, column: Tensor) -> Tensor:
         """Convert columns of all candidates to columns of this shard; negative on other shards."""
-        if self.is_whole:
-            return column
         return torch.where((column >= self.first) & (column < self.last), column - self.first, -1)
 
     def gather_from_owner(self, rows: Tensor, column: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ class Sparse(Protocol):
 
 Target = Tensor | Array | Sparse | tuple[Integers, Integers] | Sequence[int | Integers | Collection[int]]
 Exclude = Target | ExcludedSlices | None
-# rows (None: cell i is in row i) and columns, int64 (P,); gains (None: all are 1)
-Cells = tuple[Tensor | None, Tensor, Tensor | None]
+# rows and columns, int64 (P,); gains (None: all are 1)
+Cells = tuple[Tensor, Tensor, Tensor | None]
 
 
 class Tasks(NamedTuple):
@@ -99,7 +99,10 @@ def read_tasks(
     return Tasks(row, column, excluded, torch.stack(faults).sum(0) if faults else None, rows, gain)
 
 
-def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -> Cells:
+def _read_target(
+    target: Target, shape: tuple[int, ...], device: torch.device
+) -> Cells | tuple[None, Tensor, Tensor | None]:
+    """Read a target as cells; without rows, cell i is in row i."""
     B, N = shape
     form = target if isinstance(target, Tensor) and target.ndim == 1 else _read_form(target, "target", shape, device)
     if isinstance(form, Tensor) and form.ndim != 2:
@@ -119,7 +122,6 @@ def _read_target(target: Target, shape: tuple[int, ...], device: torch.device) -
         cells = _cells_of_mask(form.bool())  # a quarter of the time of labels != 0
         form = *cells, read_gain(form[cells])
     row = form[0]
-    assert row is not None
     if len(row) and B == 0:
         raise IndexError(f"target must lie in the rows of scores (0, {N}), which has none; got {len(row)} tasks")
     if is_by_row(target):
@@ -193,7 +195,6 @@ def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: to
             return Excluded(cells=form)
         form = *_cells_of_mask(form), None
     row, column, _ = form
-    assert row is not None
     return _slices_of_pairs(row, column, B, N)
 
 

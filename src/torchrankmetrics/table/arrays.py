@@ -21,6 +21,7 @@ from torchrankmetrics.table.columns import (
     Columns,
     check_side_codes,
     raise_faults,
+    refuse,
 )
 from torchrankmetrics.validation import shorten, truncate
 
@@ -73,7 +74,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             if n and given[name].dtype.kind not in "iuf":
                 raise TypeError(f"{name} must hold real numbers, got {given[name].dtype}")
             numbers = given[name].astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-            _refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
+            refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
             column = numbers.view(np.int64)
         elif name in given:
             column = as_ids(given[name], name).numpy()
@@ -82,16 +83,16 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     Ranks(table.optimistic, table.pessimistic, np.where(known, table.num_candidates, _MOST))  # checks the values
     side, count = table.side_and_flags, table.count
     check_side_codes(side)
-    _refuse(count < 1, count, "count must be at least 1")
+    refuse(count < 1, count, "count must be at least 1")
     has_id = table.sample_id != ABSENT
-    _refuse(has_id & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
+    refuse(has_id & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
     for name in filter(given.__contains__, _FLAGS):
         if n and given[name].dtype != bool:
             raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
         side |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
     marks = table.flags & (fault.FILTERED | fault.RAW)
-    _refuse(marks == fault.FILTERED | fault.RAW, marks > 0, "filtered and raw must not both be true")
-    _refuse((marks > 0) & (table.query == ABSENT), marks > 0, "filtered and raw must be false in rows without a query")
+    refuse(marks == fault.FILTERED | fault.RAW, marks > 0, "filtered and raw must not both be true")
+    refuse((marks > 0) & (table.query == ABSENT), marks > 0, "filtered and raw must be false in rows without a query")
     return torch.from_numpy(table.rows)
 
 
@@ -122,12 +123,6 @@ def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
         expected = "(tasks,)" if n is None else f"(tasks,) = ({n},) as optimistic"
         raise ValueError(f"{name} must be {expected}, got shape {array.shape}")
     return array
-
-
-def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise ValueError(f"{text}; got {values[first]} in row {first}")
 
 
 def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], source: str) -> Tensor:
@@ -182,6 +177,6 @@ def of_text(values: Array, column: str) -> Array:
             raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint * (column == 'rank')}")
         numbers = numbers.astype(np.int64)
     if column in _FLAGS:
-        _refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
+        refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
         return numbers.astype(bool)
     return numbers

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -95,11 +95,15 @@ class Columns(Generic[Table]):
 
 def check_side_codes(side: Rows) -> None:
     """Raise ValueError for numbers (n,) that are not codes of sides."""
-    wrong = (side < 0) | (side >= len(SIDES_BY_CODE))
+    *others, last = (f"{code} ({word})" for word, code in SIDE_WORDS.items())
+    refuse((side < 0) | (side >= len(SIDES_BY_CODE)), side, f"side must be {', '.join(others)} or {last}")
+
+
+def refuse(wrong: npt.NDArray[np.bool_], values: npt.NDArray[Any], text: str) -> None:
+    """Raise ValueError with the value of the first row that is wrong, (n,) each."""
     if wrong.any():
-        *others, last = (f"{code} ({word})" for word, code in SIDE_WORDS.items())
-        row = int(wrong.argmax())
-        raise ValueError(f"side must be {', '.join(others)} or {last}; got {side[row]} in row {row}")
+        first = int(wrong.argmax())
+        raise ValueError(f"{text}; got {values[first]} in row {first}")
 
 
 PLACES = {name: column.place for name, column in vars(Columns).items() if isinstance(column, _ColumnAttribute)}

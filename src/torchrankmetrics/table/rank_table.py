@@ -365,8 +365,6 @@ class RankTable(HasRows):
 
 
 def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
-    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection
-    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+    from torchrankmetrics.metrics.registry import Selection
 
-    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
-    return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
+    return Selection().measures(metrics)

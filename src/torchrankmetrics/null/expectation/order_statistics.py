@@ -31,16 +31,15 @@ def order_statistic(definition: RankDefinition, counts: CandidateCounts) -> Mome
     return _moments(definition, _IndependentRanks(N, np.ones_like(N), count.astype(np.int64)))
 
 
-def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[float, float]:
-    """Mean and variance of the median over queries with m relevant items among N of the rank of the first one."""
+def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> Moments:
+    """Moments of the median over queries with m relevant items among N of the rank of the first one."""
     order = np.argsort(N - m, kind="stable")
     return _cached_median(*(part[order].tobytes() for part in (N, m, count)))
 
 
 @lru_cache(maxsize=512)
-def _cached_median(*columns: bytes) -> tuple[float, float]:
-    moments = _moments(MEDIAN_RANK, _IndependentRanks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
-    return moments.mean, moments.variance
+def _cached_median(*columns: bytes) -> Moments:
+    return _moments(MEDIAN_RANK, _IndependentRanks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
 
 
 class _IndependentRanks:

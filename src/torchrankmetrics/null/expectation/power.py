@@ -11,6 +11,7 @@ from scipy.special import gammaln, poch, rgamma
 from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.definitions.sums import PrefixRule, panel_ratio, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null.expectation.provider import unavailable
 
 _CUMULANTS = 20  # known of each sum
@@ -23,7 +24,7 @@ _FACTORIALS = np.array([math.factorial(j) for j in range(_CUMULANTS + 1)], dtype
 
 def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5, by an integral over the Laplace transform."""
-    p, a = definition.exponents
+    p, a = known(definition.f).exponent, known(definition.g).exponent
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):  # in terms that are not selected
@@ -219,7 +220,7 @@ _MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
 
 def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by Gauss rules with 8 and 10 nodes, from 20 cumulants of the sum."""
-    p, a = definition.exponents
+    p, a = known(definition.f).exponent, known(definition.g).exponent
     S = _PowerSum(counts, p)
     spread = math.sqrt(S.cumulants[2])
     kappa = (S.cumulants / spread ** np.arange(_CUMULANTS + 1))[:_CUMULANTS]

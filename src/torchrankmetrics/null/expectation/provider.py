@@ -59,8 +59,7 @@ class CachedExpectation(ExpectationProvider):
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
         """Null mean and variance; arguments and errors as in ``ExpectationProvider.moments``."""
-        if weight is not None or not isinstance(counts, CandidateCounts):
-            counts = CandidateCounts.of(counts, weight)
+        counts = CandidateCounts.of(counts, weight)
         if not definition.has_null:
             raise unavailable(definition)
         counts = counts.at_least(definition.min_candidates)

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 import torch
@@ -10,38 +10,32 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import chosen
 
+Blocks = Iterable[tuple[Tensor, int]]
+"""Cells (rows, n) of some columns, and the first of these."""
 _PAIRS = 1 << 18  # numbers gathered at once
 
 
-class IntervalCounter:
-    """Counts cells above and inside the intervals (row, low, high) of T tasks; lists up to ``limit`` cells inside."""
+def count_intervals(blocks: Blocks, tasks: Sequence[Tensor], limit: int) -> tuple[Tensor, ...]:
+    """Count the cells above and inside the intervals (row, low, high) of T tasks, int64 (T,); list the cells inside.
 
-    def __init__(self, tasks: Sequence[Tensor], limit: int) -> None:
-        self._row, self._low, self._high = tasks
-        self._limit = limit
-        self._above, self._inside = torch.zeros_like(self._row), torch.zeros_like(self._row)
-        self._listed = [(self._row[:0], self._row[:0])]
-
-    def add(self, cells: Tensor, left: int) -> None:
-        """Count a block (rows, n) of float32 or float64 without NaN, whose first column is ``left``."""
-        lines, low, high = cells[self._row], self._low[:, None], self._high[:, None]
+    Blocks are cells (rows, n) of float32 or float64 without NaN, with their first column. The task and the column of
+    listed cells are int64 (n,); cells of a task are listed if there are at most ``limit``.
+    """
+    row, low, high = tasks[0], tasks[1][:, None], tasks[2][:, None]
+    above, inside, listed = torch.zeros_like(row), torch.zeros_like(row), [(row[:0], row[:0])]
+    for cells, left in blocks:
+        lines = cells[row]
         flag = torch.empty(lines.shape, dtype=torch.float32, device=cells.device)  # sums of floats are fast
-        above = torch.gt(lines, high, out=flag).sum(1).long()
-        inside = torch.ge(lines, low, out=flag).sum(1).long() - above
-        self._above += above
-        self._inside += inside
-        few = ((inside > 0) & (self._inside <= self._limit)).nonzero()[:, 0]
+        over = torch.gt(lines, high, out=flag).sum(1).long()
+        between = torch.ge(lines, low, out=flag).sum(1).long() - over
+        above += over
+        inside += between
+        few = ((between > 0) & (inside <= limit)).nonzero()[:, 0]
         place, column = ((lines[few] >= low[few]) & (lines[few] <= high[few])).nonzero().unbind(1)
-        self._listed.append((few[place], column + left))
-
-    def found(self) -> tuple[Tensor, ...]:
-        """Cells above and inside so far, int64 (T,); and the listed cells: task and column, int64 (n,)."""
-        task, column = (torch.cat(part) for part in zip(*self._listed, strict=True))
-        keep = self._inside[task] <= self._limit
-        return self._above, self._inside, task[keep], column[keep]
-
-
-counter = IntervalCounter
+        listed.append((few[place], column + left))
+    task, column = (torch.cat(part) for part in zip(*listed, strict=True))
+    keep = inside[task] <= limit
+    return above, inside, task[keep], column[keep]
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Counting against an interval, compiled by Numba: the functions of ``exact.counting``, and int8."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numba
 import numpy as np
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting.numba_backend import side_by_side
+from torchrankmetrics.ranking.exact.counting import Blocks
 
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
@@ -19,41 +19,31 @@ _PER_THREAD = 1 << 18  # cells that are worth a thread
 _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
 
 
-class CompiledIntervalCounter:
-    """Compiled ``IntervalCounter``, also for products of int8 vectors, whose cells are int32.
+def count_intervals(
+    blocks: Blocks, tasks: Sequence[Tensor], limit: int, columns: Sequence[Tensor] = ()
+) -> tuple[Tensor, ...]:
+    """As ``exact.counting.count_intervals``, on several threads, also for products of int8 vectors: cells of int32.
 
     Then tasks are (row, true, step, by_error, by_norm, slack) and columns (unit, error, norm, shift), see
     ``exact.levels``. A cell is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit.
     It is inside if the difference is not larger either way. The least integer is never counted.
     """
-
-    def __init__(self, tasks: Sequence[Tensor], limit: int, columns: Sequence[Tensor] = ()) -> None:
-        self._tasks, self._columns = (tuple(part.numpy() for part in parts) for parts in (tasks, columns))
-        self._limit = limit
-        self._totals = np.zeros((2, len(tasks[0])), np.int64)  # cells above and inside
-        self._listed = [np.empty((2, 0), np.int32)]
-
-    def add(self, cells: Tensor, left: int) -> None:
-        """Count a block of cells; the tasks are scanned side by side."""
-        numbers = cells.numpy()
-        tasks, width = self._totals.shape[1], numbers.shape[1]
-        columns = tuple(part[left : left + width] for part in self._columns)
-
-        def scan(first: int, last: int) -> Any:
-            listed = np.empty((2, (last - first) * min(self._limit, width) + 8), np.int32)
-            limits = left, self._limit, first, last
-            return listed[:, : _scan(numbers, self._tasks, columns, limits, self._totals, listed)].copy()
-
-        self._listed += side_by_side(scan, tasks, tasks * width // _PER_THREAD)
-
-    def found(self) -> tuple[Tensor, ...]:
-        """As ``IntervalCounter.found``."""
-        listed = np.concatenate(self._listed, axis=1)
-        listed = listed[:, (self._totals[1] <= self._limit)[listed[0]]]
-        return *torch.from_numpy(self._totals), *torch.from_numpy(listed.astype(np.int64))
+    given, facts = (tuple(part.numpy() for part in parts) for parts in (tasks, columns))
+    number = len(tasks[0])
+    totals, found = np.zeros((2, number), np.int64), [np.empty((2, 0), np.int32)]  # cells above and inside
+    for cells, left in blocks:
+        width = cells.shape[1]
+        block = cells.numpy(), given, tuple(part[left : left + width] for part in facts), left, limit, totals
+        found += side_by_side(_scan_some, number, number * width // _PER_THREAD, *block)
+    listed = np.concatenate(found, axis=1)
+    listed = listed[:, (totals[1] <= limit)[listed[0]]]
+    return *torch.from_numpy(totals), *torch.from_numpy(listed.astype(np.int64))
 
 
-counter = CompiledIntervalCounter
+def _scan_some(cells, tasks, columns, left, limit, totals, first, last):
+    """Scan the tasks [first, last), and return the cells that it lists."""
+    listed = np.empty((2, (last - first) * min(limit, cells.shape[1]) + 8), np.int32)
+    return listed[:, : _scan(cells, tasks, columns, (left, limit, first, last), totals, listed)].copy()
 
 
 def quantized(vectors: Tensor) -> tuple[Tensor, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.exact.counting import Blocks
 from torchrankmetrics.ranking.exact.problem import FLOAT32, FLOAT64, INT8, Problem, Tile
 from torchrankmetrics.ranking.exact.target_scores import TargetScores
 
@@ -79,7 +80,7 @@ class Level:
         self._buffer = torch.empty(0, dtype=dtype, device=problem.row.device)
 
     def ready(self, tile: Tile) -> Tensor:
-        """Whether the bound of a task is finite, bool (P,)."""
+        """Whether the bound of a task is finite, bool (P,); called once for a tile, before its scores are counted."""
         return self._targets.bounds(tile, self.dtype)[0].isfinite()
 
     def queries(self, rows: Tensor) -> Tensor:
@@ -90,10 +91,10 @@ class Level:
         """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
         return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
 
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
-        """Return the counter of the scores of tasks, whose rows among the scores are given."""
+    def count(self, blocks: Blocks, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
+        """As ``exact.counting.count_intervals`` for the scores of tasks, whose rows among the scores are given."""
         _, low, high = self._targets.bounds(tile, self.dtype)
-        return self._problem.intervals.counter((place, low[task], high[task]), limit)
+        return self._problem.intervals.count_intervals(blocks, (place, low[task], high[task]), limit)
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if len(self._buffer) < rows * columns:
@@ -133,22 +134,19 @@ class _Int8Level(Level):
 
     nothing = -(1 << 31)
     is_coarse = True
-    _of: Tile | None = None
 
     @cached_property
     def _queries(self) -> tuple[Tensor, ...]:
         return _quantized(self._problem.queries.given, self._problem.queries.norm)
 
     def ready(self, tile: Tile) -> Tensor:
-        if self._of is not tile:
-            if INT8 not in tile.prepared:
-                tile.prepared[INT8] = self._columns_of(tile)
-            self._of, self._columns = tile, tile.prepared[INT8]
-            if self._columns is None:
-                self._ready = torch.zeros_like(self._targets.kind, dtype=torch.bool)
-            else:
-                self._bounds, self._ready = self._bounds_of(tile, self._columns[1])
-        return self._ready
+        if INT8 not in tile.prepared:
+            tile.prepared[INT8] = self._columns_of(tile)
+        self._columns = tile.prepared[INT8]
+        if self._columns is None:
+            return torch.zeros_like(self._targets.kind, dtype=torch.bool)
+        self._bounds, ready = self._bounds_of(tile, self._columns[1])
+        return ready
 
     def queries(self, rows: Tensor) -> Tensor:
         return _rows(self._queries[0], rows)
@@ -157,9 +155,9 @@ class _Int8Level(Level):
         out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
         return torch._int_mm(queries, self._columns[0][columns].T, out=out)
 
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
+    def count(self, blocks: Blocks, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         tasks = place, *(part[task] for part in self._bounds)
-        return self._problem.intervals.counter(tasks, limit, self._columns[1])
+        return self._problem.intervals.count_intervals(blocks, tasks, limit, self._columns[1])
 
     def _columns_of(self, tile: Tile) -> tuple[Tensor, list[Tensor]] | None:
         """A tile in int8, and (unit, error, norm, shift) of its columns; None if its numbers are out of range."""

@@ -88,7 +88,7 @@ class Tile:
         self.left, self.right = int(columns.start), int(columns.stop)
         self.given, self.similarity = embeddings[columns], similarity
         self.prepared: dict[Any, Any] = {}  # in int8
-        self._bias = None if bias is None else bias[columns]
+        self.given_bias = None if bias is None else bias[columns]
 
     def __len__(self) -> int:
         return self.right - self.left
@@ -104,8 +104,8 @@ class Tile:
         odd = ~finite_rows(self.given, self.norm)
         if self.similarity == "cosine" and not bool((self.length > 0).all()):
             odd |= ~(self.given != 0).any(1)
-        if self._bias is not None:
-            odd |= ~self._bias.isfinite()
+        if self.given_bias is not None:
+            odd |= ~self.given_bias.isfinite()
         return odd.nonzero()[:, 0] if bool(odd.any()) else None
 
     @cached_property
@@ -116,7 +116,7 @@ class Tile:
     @cached_property
     def bias(self) -> Tensor | None:
         """The addend to q.e, float64 (n,)."""
-        bias = None if self._bias is None else self._bias.double()
+        bias = None if self.given_bias is None else self.given_bias.double()
         if self.similarity != "l2":
             return bias
         square = torch.cat([part.double().square().sum(1) for part in _parts(self.given)])

@@ -105,7 +105,8 @@ class Cascade:
         """Count some tasks in one precision, and their few open candidates as pairs; tasks with more are returned."""
         limit = self._limit(tile)
         most = len(tile) if listed else _LONG * limit if level.is_coarse else limit
-        above, inside, entry, column = self._scan(tile, task, level, most)
+        rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
+        above, inside, entry, column = level.count(self._blocks(tile, rows, level), tile, task, place, most)
         own, tied, remaining = task[entry], torch.zeros_like(entry, dtype=torch.bool), torch.ones_like(entry) > 0
         many = inside > limit
         if level.is_coarse:
@@ -137,19 +138,15 @@ class Cascade:
         self._pairs.decide(tile, own[remaining], column[remaining])
         return task[many]
 
-    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int) -> tuple[Tensor, ...]:
-        """Count block by block, each while it is in the cache; what is not counted is filled with the least number."""
-        rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
-        queries, counter = level.queries(rows), level.counter(tile, task, place, limit)
-        fill = self._excluded(tile, rows)
+    def _blocks(self, tile: Tile, rows: Tensor, level: Level) -> Iterator[tuple[Tensor, int]]:
+        """Scores block by block, counted while in the cache; what is not counted is filled with the least number."""
+        queries, fill = level.queries(rows), self._excluded(tile, rows)
         width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)
             fill(scores, columns, level.nothing)
-            counter.add(scores, left)
-        found: tuple[Tensor, ...] = counter.found()
-        return found
+            yield scores, left
 
     def _excluded(self, tile: Tile, rows: Tensor) -> sizes.Fill:
         """Return a function that overwrites cells that are not counted: excluded candidates and special scores."""

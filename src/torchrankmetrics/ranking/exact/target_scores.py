@@ -47,7 +47,7 @@ def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, T
 
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
     """Count the scores of a tile that are not finite: all scores of some queries and of some candidates."""
-    finite, bias, height = problem.queries.finite, problem.candidates.bias, max(1, sizes.CELLS // len(tile))
+    finite, height = problem.queries.finite, max(1, sizes.CELLS // len(tile))
     every = torch.arange(len(tile), device=finite.device)
     pieces = [(rows, every) for rows in torch.split((~finite).nonzero()[:, 0], height)]
     if tile.special is not None:
@@ -56,10 +56,9 @@ def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -
         task = torch.isin(problem.row, some).nonzero()[:, 0]
         if not len(task):
             continue
-        added = None if bias is None else bias[tile.left : tile.right][columns]
         out = torch.zeros(len(some), len(tile), dtype=torch.bool, device=some.device)
         problem.excluded.of(slice(tile.left, tile.right), some)(out, slice(0, len(tile)), True)
-        scores = classes(problem.queries.given[some], tile.given[columns], added, problem.similarity)
+        scores = classes(problem.queries.given[some], tile, columns)
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
@@ -72,24 +71,24 @@ def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -
         counts.nan[task] += nan
 
 
-def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str) -> Tensor:
-    """Class of every score, float32 (B, n): NaN, inf, -inf, or 0 for a finite one.
+def classes(queries: Tensor, tile: Tile, columns: Tensor | slice) -> Tensor:
+    """Class of every score of some columns of a tile, float32 (B, n): NaN, inf, -inf, or 0 for a finite one.
 
     Infinite and NaN scores follow IEEE arithmetic on the exact terms: inf - inf and 0 inf are NaN. l2 is -|q - e|^2,
     cosine is q.e / |e| (NaN for a vector of zeros).
     """
-    q, e = _signs(queries), _signs(candidates)
-    if similarity == "l2":
+    q, e = _signs(queries), _signs(tile.given[columns])
+    if tile.similarity == "l2":
         scores = torch.zeros(len(q), len(e), device=q.device)
         both = sum(((q == sign).float() @ (e == sign).float().T for sign in (torch.inf, -torch.inf)), scores)
         scores.masked_fill_(q.isinf().any(1)[:, None] | e.isinf().any(1), -torch.inf)
         scores.masked_fill_((both != 0) | q.isnan().any(1)[:, None] | e.isnan().any(1), torch.nan)
     else:
         scores = q @ e.T
-        if similarity == "cosine":
+        if tile.similarity == "cosine":
             scores = scores / torch.where(e.isinf().any(1), torch.inf, e.abs().sum(1))
-    if bias is not None:
-        scores = scores + _signs(bias)
+    if tile.given_bias is not None:
+        scores = scores + _signs(tile.given_bias[columns])
     return scores.masked_fill(scores.isfinite(), 0.0)
 
 
@@ -113,7 +112,7 @@ class TargetScores:
         self._tile: Tile | None = None
         self._bounds: dict[torch.dtype, tuple[Tensor, Tensor, Tensor]] = {}
         parts = []
-        for task, tile, bias in self._tiles():
+        for task, tile in self._tiles():
             row, place = problem.row[task], torch.arange(len(task), device=task.device)
             odd = ~problem.queries.finite[row]
             if tile.special is not None:
@@ -121,8 +120,7 @@ class TargetScores:
             kind = torch.zeros(len(row), device=row.device)
             for i in odd.nonzero()[:, 0].tolist():
                 one = slice(i, i + 1)
-                added = None if bias is None else bias[one]
-                kind[i] = classes(problem.queries.given[row[one]], tile.given[one], added, problem.similarity)[0, 0]
+                kind[i] = classes(problem.queries.given[row[one]], tile, one)[0, 0]
             scores = scores_of_pairs(problem, tile, row, place).nan_to_num(0.0, 0.0, 0.0)
             parts.append((scores, kind, self._error_of(row, tile.each)))
         self.scores, self.kind, self.errors = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -132,12 +130,12 @@ class TargetScores:
         norm, error = (part[row] for part in self._problem.queries.sizes(FLOAT64))
         return error_bound(FLOAT64, self._problem.width, sizes, norm, error, self._lattice_step)
 
-    def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
+    def _tiles(self) -> Iterator[tuple[Tensor, Tile]]:
         """The true candidates of some tasks at a time."""
         among = self._problem.among
         for task in torch.split(torch.arange(len(among), device=among.device), _TASKS):
             given, bias = rows_of(self._problem.tables, among[task])
-            yield task, Tile(given, bias, slice(0, len(task)), self._problem.similarity), bias
+            yield task, Tile(given, bias, slice(0, len(task)), self._problem.similarity)
 
     def bounds(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Bound the error of a score of the tile and the true one together; and the interval that is left open."""
@@ -178,7 +176,7 @@ class TargetScores:
                 of_products = min(of_products, step**2 / 2)
             biases = [bias[:, None] for _, bias in problem.tables if bias is not None]
             self._lattice_step = min([of_products, *(lattice_step_of(bias) / 2 for bias in biases)])
-            self.errors = torch.cat([self._error_of(problem.row[task], tile.each) for task, tile, _ in self._tiles()])
+            self.errors = torch.cat([self._error_of(problem.row[task], tile.each) for task, tile in self._tiles()])
             self._tile = None
 
 
