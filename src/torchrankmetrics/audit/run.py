@@ -205,10 +205,9 @@ class Battery:
         if isinstance(result, Mapping) and is_first:
             self.metrics = {}
             for key in result:
-                try:
+                with suppress(ValueError):
                     self.metrics[key] = replace(parse_name(key), side=None, average=None)
-                except ValueError:
-                    self.unknown.append(key)
+            self.unknown = [key for key in result if key not in self.metrics]
             if not self.metrics:
                 raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
         if isinstance(result, Mapping) != (self.metrics is not None):
