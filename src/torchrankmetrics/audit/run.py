@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -205,10 +205,9 @@ class Battery:
         if isinstance(result, Mapping) and is_first:
             self.metrics = {}
             for key in result:
-                try:
+                with suppress(ValueError):
                     self.metrics[key] = replace(parse_name(key), side=None, average=None)
-                except ValueError:
-                    self.unknown.append(key)
+            self.unknown = [key for key in result if key not in self.metrics]
             if not self.metrics:
                 raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
         if isinstance(result, Mapping) != (self.metrics is not None):
@@ -253,24 +252,19 @@ class Battery:
                 self._put("scores_unmodified", changed, case)
         return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
 
-    def _faults(self, case: Case, result: Results) -> Iterator[Fault | None]:
+    def _faults(self, case: Case, result: Results) -> list[Fault | None]:
         """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
-        if case.has_nan_target or not self.rules:
-            yield self._fault_of_bounds(case, result)
-            return
-        for rule in self.rules:
-            right = self._right(case.ranks, rule).items()
-            yield next(((key, result[key], x) for key, x in right if not self._near(result[key], x)), None)
+        ranks, any_rule = case.ranks, case.has_nan_target or not self.rules
+        if not any_rule:
+            return [self._fault(case, result, right, right) for right in (self._right(ranks, x) for x in self.rules)]
+        ends = (Ranks(x, None, ranks.num_candidates) for x in (ranks.optimistic, ranks.pessimistic))
+        return [self._fault(case, result, *map(self._right, ends))]
 
-    def _fault_of_bounds(self, case: Case, result: Results) -> Fault | None:
-        ranks = case.ranks
-        bests, worsts = (
-            self._right(Ranks(x, None, ranks.num_candidates)) for x in (ranks.optimistic, ranks.pessimistic)
-        )
+    def _fault(self, case: Case, result: Results, bests: Results, worsts: Results) -> Fault | None:
         for key, best in bests.items():
             worst, got = worsts[key], result[key]
             higher = self.metrics is not None and self.metrics[key].measure().higher_is_better
-            if higher is None:
+            if higher is None and bests is not worsts:
                 continue  # the metric neither falls nor rises with every rank
             low, high = sorted((best, worst))
             if case.has_nan_target:  # no rank is too bad
@@ -342,7 +336,7 @@ class Battery:
         # a single task is passed as two equal rows: whether one row works is a check of its own
         twice = len(case.target) == 1 and name != "batch_of_one"
         case = stack(case, case) if twice else case
-        faults = list(self._faults(case, self._results(case)))
+        faults = self._faults(case, self._results(case))
         wrong = [fault for fault in faults if fault is not None]
         if len(wrong) == len(faults):
             quantity, got, right = wrong[0]
@@ -359,7 +353,7 @@ class Battery:
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
         cases = [ranked([7, 9, 8], 12), ORDINARY, Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0))]
-        outcome, case = OutcomeError("passed"), ORDINARY
+        case = ORDINARY
         try:
             _, again, reverse = map(self._results, cases)
             if self.metrics is None:
@@ -369,9 +363,9 @@ class Battery:
                 for key, value in first.items():
                     if not self._near(value, result[key]):
                         raise OutcomeError("failed", quantity=key, got=result[key], expected=value)
-        except OutcomeError as wrong:
-            outcome = wrong
-        self._put("order_of_batches", outcome, case if outcome.status != "passed" else "")
+            self._put("order_of_batches", OutcomeError("passed"))
+        except OutcomeError as outcome:
+            self._put("order_of_batches", outcome, case)
 
     def _values(self) -> bool:
         """Compare each metric alone; a wrong one is reported once and not compared again."""

@@ -29,19 +29,14 @@ Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: gr
 _SUFFIXES = dict(zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True))
 
 
-def format_of(form: Format | None, output: Path | None) -> Format:
-    """Return the format of the result; without a suffix it is a table."""
-    suffix = "" if output is None else output.suffix.lower()
+def _checked(context: typer.Context, output: Path | None) -> Path | None:
+    """Set the format by the suffix of the output before anything is computed; "-" is the standard output."""
+    suffix, form = "" if output is None else output.suffix.lower(), context.params["form"]
     if suffix in (".npz", ".parquet"):
         raise ValueError(f"--output must not end in {suffix}, the suffix of files of ranks; got {output}")
     if form is None and suffix not in ("", *_SUFFIXES):
         raise ValueError(f"--output must end in {', '.join(_SUFFIXES)}, or --format must be given; got {output}")
-    return form or _SUFFIXES.get(suffix, "table")
-
-
-def _checked(context: typer.Context, output: Path | None) -> Path | None:
-    """Check the format of the output before anything is computed; "-" is the standard output."""
-    format_of(context.params["form"], output)
+    context.params["form"] = form or _SUFFIXES.get(suffix, "table")
     return None if str(output) == "-" else output
 
 
@@ -54,7 +49,6 @@ def emit(table: Tabular, form: Form, output: Output, title: str = "", failed: Se
 
     HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object (docs/cli.md, "JSON").
     """
-    form = format_of(form, output)
     if form == "json":
         fields = {"version": __version__, "files": [], "tasks": None, "confidence_level": None, **about}
         text = json.dumps({**fields, "rows": json.loads(table.to_json())}, indent=2) + "\n"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument
 
 import torchrankmetrics as trm
-from torchrankmetrics.cli.output import Cluster, Form, Level, Output, emit, format_of, opt, reject, split_list
+from torchrankmetrics.cli.output import Cluster, Form, Level, Output, emit, opt, reject, split_list
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
@@ -117,9 +117,8 @@ def report(
         values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
         failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
     result = Tabular.named(["file"] * several + list(cells), rows, notes, keys=1 + several)
-    return emit(
-        result, form, output, "Rank metrics", failed, files=listed, tasks=tasks, confidence_level=confidence_level
-    )
+    about = {"files": listed, "tasks": tasks, "confidence_level": confidence_level}
+    return emit(result, form, output, "Rank metrics", failed, **about)
 
 
 def _sources(
@@ -282,19 +281,19 @@ def study(
     """
     from torchrankmetrics.study import RankStudy
 
-    kind, names, runs = format_of(form, output), split_list(metrics, "--metric"), RankStudy.open(pattern)
+    names, runs = split_list(metrics, "--metric"), RankStudy.open(pattern)
     tests: dict[str, Any] = {"view": view, "confidence_level": confidence_level, "cluster": cluster}
     files = [str(run.source) for run in runs.runs.values()]
     if across:
         reject("with --across", values_only=values_only)
         result = runs.summary(names, **tests).tabular()
-    elif kind == "html":
+    elif form == "html":
         reject("with --format html", values_only=values_only)
         print(runs.report(output, names, **tests) or "", end="")
         return 0
     else:
         table = runs.table(names, **tests)
-        result = table.records() if kind in ("csv", "json") else table.with_layout(intervals=not values_only).tabular()
+        result = table.records() if form in ("csv", "json") else table.with_layout(intervals=not values_only).tabular()
     return emit(result, form, output, files=files, confidence_level=confidence_level)
 
 
@@ -314,7 +313,7 @@ def verify(
     from torchrankmetrics import study
 
     found = study.verify(report, folder)
-    if found and form is None and output is None:
+    if found and form == "table" and output is None:
         print("\n".join(found.notes))
         return 0
     return emit(found.tabular(), form, output) or int(not found)

@@ -36,18 +36,18 @@ class Page:
 
     def __init__(self, study: "RankStudy", table: StudyTable) -> None:
         self.study, self.table, self.drawn = study, table, table.models[:_MOST_MODELS]
+        self.tests: dict[str, Any] = {"confidence_level": table.confidence_level, "cluster": table.cluster}
         self.across: dict[str, Any] = {}
         directed = [one for one in table.measures if one.higher_is_better is not None]
         if len(table.datasets) > 1 and len(table.models) > 1 and directed:
-            options: dict[str, Any] = {"confidence_level": table.confidence_level, "cluster": table.cluster}
             has_ranks = all(facts.tie_rates for facts in table.facts.values())
             with suppress(ValueError):  # no dataset with values of all models
-                self.across["averages"] = study.summary([*directed, *(AVERAGED if has_ranks else ())], **options)
+                self.across["averages"] = study.summary([*directed, *(AVERAGED if has_ranks else ())], **self.tests)
             with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
                 ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
                 best = [str(model) for model, *_ in ranks.tabular().rows]  # by mean rank
                 self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
-                self.across["differences"] = study.difference(best[0], best[1], directed[0], **options)
+                self.across["differences"] = study.difference(best[0], best[1], directed[0], **self.tests)
         rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"
         parts = {f"values {one.key}": table.only([one]).with_layout(rows=rows) for one in table.measures}
         self.tables = {name: replace(part.tabular(), notes=part.legend) for name, part in parts.items()}
@@ -128,11 +128,10 @@ class Page:
         table, study = self.table, self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
-        tests = {"confidence_level": table.confidence_level, "cluster": table.cluster}
         return {
             "manifest": VERSION,
             "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
-            "options": {"metrics": [one.key for one in table.measures]} | tests,
+            "options": {"metrics": [one.key for one in table.measures]} | self.tests,
             "models": study.models,
             "datasets": study.datasets,
             "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],

@@ -1,7 +1,7 @@
 """RankStudy: ranks of many models on many datasets with several seeds."""
 
 import os
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,21 +23,6 @@ from torchrankmetrics.validation import check_choice, shorten
 _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
 
-def measures_of(metrics: Metrics, view: View | None, foreign: Collection[str] = ()) -> list[Measure]:
-    """Read the metrics of a table, some of which may be ``foreign`` names of given values."""
-    check_choice("view", view, (None, *VIEWS))
-    if foreign and not isinstance(metrics, Mapping):
-        entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
-        metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
-    measures = list(Selection(view or "base").measures(metrics).values())
-    if not measures:
-        raise ValueError("metrics is empty: name at least one")
-    if wrong := [measure.key for measure in measures if not measure.is_estimate]:
-        views = "base, normalized, adjusted_index or z_score"
-        raise ValueError(f"{wrong[0]!r} has no mean over seeds and datasets: use a metric in view {views}")
-    return measures
-
-
 class RankStudy:
     """Ranks by model, dataset and seed: their tables, figures and page.
 
@@ -56,7 +41,6 @@ class RankStudy:
         self._first: dict[str, list[str]] = {"model": [], "dataset": []}  # names to list first
         self._loaded: dict[str, dict[str, DataSet]] = {}
         self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
-        self._foreign: set[str] = set()  # names of given values that are not metrics of the package
 
     def add(self, table: object, *, model: str, dataset: str, seed: int | str = 0) -> None:
         """Add the ranks of a run.
@@ -98,12 +82,9 @@ class RankStudy:
         >>> study.table("ndcg@10").value("ndcg_at_10", "dense", "scifact")
         0.5
         """
-        measure = value_measure(metric, ())
-        run = Run(str(model), str(dataset), str(seed), None, None, len(values), {measure.key: values})
+        run = Run(str(model), str(dataset), str(seed), None, None, len(values), {value_measure(metric, ()).key: values})
         value_rows([values], [f"values of {run.label}"])
         self._add(run)
-        if known_measure(metric) is None:
-            self._foreign.add(measure.key)
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
@@ -218,6 +199,21 @@ class RankStudy:
             raise ValueError(f"no values of {shorten(measure.key)} were added, {known}")
         return part, value_measure(measure.key, [run.rows for run in part.runs])
 
+    def _measures(self, metrics: Metrics, view: View | None) -> list[Measure]:
+        """Read the metrics of a table, among them names of given values that are not metrics of the package."""
+        check_choice("view", view, (None, *VIEWS))
+        foreign = {name for run in self.runs.values() for name in run.values if known_measure(name) is None}
+        if foreign and not isinstance(metrics, Mapping):
+            entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
+            metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
+        measures = list(Selection(view or "base").measures(metrics).values())
+        if not measures:
+            raise ValueError("metrics is empty: name at least one")
+        if wrong := [measure.key for measure in measures if not measure.is_estimate]:
+            views = "base, normalized, adjusted_index or z_score"
+            raise ValueError(f"{wrong[0]!r} has no mean over seeds and datasets: use a metric in view {views}")
+        return measures
+
     def table(
         self,
         metrics: Metrics = "mrr",
@@ -244,7 +240,7 @@ class RankStudy:
             A table with one cell per model, dataset and metric; ValueError for an empty study and damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
-        measures = measures_of(metrics, view, self._foreign)
+        measures = self._measures(metrics, view)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
         results, facts, warnings, alpha = {}, {}, {}, 1 - confidence_level
@@ -290,7 +286,7 @@ class RankStudy:
         """
         if check_choice("model", a, self.models) == check_choice("model", b, self.models):
             raise ValueError(f"a and b must be two models, got {a!r} twice")
-        (one,) = measures_of([metric], view, self._foreign)
+        (one,) = self._measures([metric], view)
         confidence_level = check_confidence_level(confidence_level)
         results = {name: self._result(name, one, confidence_level, cluster) for name in self.datasets}
         return differences(a, b, one, results, confidence_level)

@@ -5,12 +5,12 @@ import hashlib
 import os
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
+from statistics import mode
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,7 +208,7 @@ class DataSet:
         self.metric, self.runs = metric, runs  # in the order of their models
         self.models = {name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)}
         # the tasks that most runs share
-        ((tasks, _),) = Counter(run.tasks for run in runs if run.tasks).most_common(1) or [("", 0)]
+        tasks = mode([run.tasks for run in runs if run.tasks] or [""])
         self.reference = next(run for run in runs if run.tasks == tasks)
         self.aligned = {m: runs for m, runs in self.models.items() if tasks and {run.tasks for run in runs} == {tasks}}
 

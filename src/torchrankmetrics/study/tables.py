@@ -208,7 +208,7 @@ def _pairs(results: Results) -> dict[tuple[str, str, str, str], float]:
 
 def _holm(p: Mapping[Any, float]) -> dict[Any, float]:
     """Adjusted p-values of one family, by key."""
-    return dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
+    return dict(zip(p, holm(list(p.values())).tolist(), strict=True))
 
 
 def marked_cells(

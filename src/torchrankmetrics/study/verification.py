@@ -90,8 +90,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         study.arrange(*order)
         ours = json.loads(manifest_text(Page(study, study.table(measures, **tests)).manifest()))
         computed, theirs = dict(_entries(ours)), dict(_entries(page))
-        paths = dict.fromkeys([*computed, *theirs])
-        pairs = [(path, theirs.get(path, "missing"), computed.get(path, "missing")) for path in paths]
+        pairs = [(path, theirs.get(path, "missing"), computed.get(path, "missing")) for path in computed | theirs]
         differing = [(": ".join(path), a, b) for path, a, b in pairs if not _is_same(path[-1], a, b)]
         if differing and all(where.startswith("versions") for where, *_ in differing):
             notes.append("Only versions differ: the numbers are the same.")
