@@ -364,8 +364,8 @@ class RankSummands(Summands):
         lows, N, v, c, doubt = np.concatenate(parts, axis=1)
         nearby = RankSummands(f, sign, lows.astype(np.int64), N.astype(np.int64), v, c)
         nearby.doubt = doubt
-        few, kept = nearby.few, np.flatnonzero(large)
-        few.other, few.top, few.bottom, few.places = self.part(kept), self.top, self.bottom, few.places + _KEPT
+        few, alone = nearby.few, np.flatnonzero(large)
+        few.other, few.top, few.bottom, few.places = self.part(alone), self.top, self.bottom, few.places + _KEPT
         few.shift[0] += float((self.given * self.range[0] * self.c)[spread == 0].sum())
         return few
 
