@@ -245,6 +245,24 @@ def test_hits_with_random_integer_weights_by_convolution(sum_, n):
     assert got == pytest.approx(1 - below.sum(), rel=1e-2)
 
 
+def test_hits_of_many_dense_weights_by_the_saddlepoint():
+    # weights so near to each other that merging those within rounding would merge all, link by link
+    weights = 1 + np.random.default_rng(0).random(100_000) ** 2
+    v, p = weights / weights.sum(), 1e-3
+    low, high, value = 0.0, 1e6, 0.0016
+    for _ in range(60):
+        t = (low + high) / 2
+        q = p * np.exp(t * v) / (1 + p * np.expm1(t * v))
+        low, high = (t, high) if v @ q < value else (low, t)
+    z = t + 1j * np.arange(120) * 0.2 / math.sqrt(v**2 @ (q * (1 - q)))
+    K = np.array([np.log1p(p * np.expm1(one * v)).sum() for one in z])
+    terms = (np.exp(K - K[0].real - 1j * z.imag * value) / z).real * np.where(z.imag > 0, 2, 1)
+    exact = K[0].real - t * value + math.log(terms.sum() * z[1].imag / 2 / math.pi)
+    low, high = p_value_bracket(d.hits_at(1), value, [1000] * 100_000, weights)
+    assert low - 1e-3 <= exact <= high
+    assert high - low < 1e-3
+
+
 MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
 # a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
 EXACT = {

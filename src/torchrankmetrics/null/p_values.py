@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
 
 _EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding to float32
+_MOST_LEVELS = 1000  # distinct weights; more have no common divisor that matters, and would be merged in chains
 
 
 def has_p_value(definition: Definition) -> bool:
@@ -150,7 +151,7 @@ def _without_rounding(v: FloatArray) -> tuple[FloatArray, FloatArray]:
     new = np.r_[True, np.diff(distinct) > _EQUAL * distinct[1:]]
     group = (np.cumsum(new) - 1)[index.ravel()]
     merged = (np.bincount(group, v) / np.bincount(group))[group]
-    return (merged, np.abs(merged - v)) if not new.all() else (v, np.zeros_like(v))
+    return (merged, np.abs(merged - v)) if not new.all() and new.sum() < _MOST_LEVELS else (v, np.zeros_like(v))
 
 
 def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:

@@ -1,7 +1,9 @@
 """Sums S of independent summands v x, such as f(r) for a uniform rank r: cumulants and Fourier transform.
 
 Ranks are grouped in cells that all N share. A cell counts as two atoms, its mean plus and minus its standard deviation,
-so that the moments of S up to the third order in the width of a cell are kept.
+so that the moments of S up to the third order in the width of a cell are kept. Transforms are evaluated by FFT. Sums
+over many weights or N are interpolated between few of them, by Lagrange: in effect the groups at these nodes are drawn
+a number of times that need not be an integer. How much two orders of interpolation differ bounds the error.
 """
 
 import math
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.fft import next_fast_len, rfft
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_rule
@@ -24,15 +27,18 @@ from torchrankmetrics.definitions.transforms import (
 
 ComplexArray = npt.NDArray[np.complex128]
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their masses
-Groups = tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray]  # segment, v, c, largest and smallest x
 RATIO = 1 / 64  # relative width of a cell of ranks beyond _SINGLE
 _WIDE = 0.1  # phase within a cell from which on it is uniform instead of two atoms
-_BLOCK = 1 << 15  # terms of sums over cells that are in memory at a time
+_TAPS = 12  # points of a grid over which an atom is spread: the error of a transform is about 1e-11
+_FEW_ATOMS, _MANY_TERMS = 6, 512  # of a sum, and of all sums, that are not found by FFT
+_BLOCK = 1 << 12  # atoms that are spread at a time
 _SINGLE = 128  # ranks that are cells of their own
 _NODES = 4  # of the Gauss rule in a cell
 _STEPS = 512  # an f with at most this many jumps is constant between them
-_ROWS, _COUNTS = 96, 1000  # distinct weights and N; more are condensed
-_CELLS = 1 << 16  # more weights are used where cells are so few
+_ROWS, _PLACES = 256, 1 << 11  # distinct weights, and transforms; more are condensed
+_KEPT = 128  # groups of the largest weights, which are not
+_NODES_OF_V, _NODES_OF_N = 16, 10  # of interpolation, the latter for each factor e
+_CELLS = 1 << 16  # atoms of all groups that need no condensing
 _FEW = 20  # tasks with narrower cells
 _NARROWED, _ROUNDS = 128, 6  # groups whose ranges are narrowed in any case, and how often
 
@@ -41,9 +47,10 @@ class RankValues:
     """A transform at integer ranks, tabulated unless it has a closed form."""
 
     def __init__(self, f: KnownTransform, most: int) -> None:
-        self._f, self.is_identity = f, f.is_identity
+        self._f = f
         self.table: FloatArray | None = None
         self.jumps: IntArray = np.empty(0, dtype=np.int64)
+        self.steps: FloatArray = np.ones(int(f.is_identity or isinstance(f, AtMost)))
         self.is_step, self.is_monotone = isinstance(f, AtMost), True
         if isinstance(f, AtMost):
             self.jumps = np.array([f.k])
@@ -52,7 +59,7 @@ class RankValues:
             change = np.diff(self.table)
             self.jumps = np.flatnonzero(change) + 1
             self.is_step = len(self.jumps) <= _STEPS
-            self.is_monotone = bool((change <= 0).all() or (change >= 0).all())
+            self.is_monotone, self.steps = bool((change <= 0).all() or (change >= 0).all()), np.abs(change)
             if not self.is_step:
                 self.jumps = np.argpartition(-np.abs(change), _ROWS)[:_ROWS] + 1
 
@@ -62,18 +69,22 @@ class RankValues:
             return apply_transform(self._f, ranks.astype(np.float64))
         return self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1]
 
-    def cells(self, ends: IntArray, ratio: float) -> tuple[IntArray, FloatArray]:
-        """Boundaries of cells of ranks, ``ends`` among them; size, mean and standard deviation of each cell, (3, m)."""
+    def stops(self, ends: IntArray, ratio: float) -> IntArray:
+        """Boundaries of cells of ranks, ``ends`` among them."""
         most = int(ends.max())
         if not self.is_step:
             far = np.arange(math.ceil(math.log(max(most / _SINGLE, 1)) / ratio))
             ends = np.r_[ends, np.arange(_SINGLE) + 1, np.rint(_SINGLE * np.exp(ratio * far)).astype(np.int64)]
         stop = np.unique(np.r_[0, ends, self.jumps])
-        stop = stop[stop <= most]
+        return stop[stop <= most]
+
+    def cells(self, ends: IntArray, ratio: float) -> tuple[IntArray, FloatArray]:
+        """Boundaries of cells of ranks; size, mean and standard deviation of each cell, (3, m)."""
+        stop = self.stops(ends, ratio)
         if self.table is None or self.is_step:
             nodes, weights, number = panel_rule(stop[:-1] + 1, np.diff(stop), 1 if self.is_step else _NODES)
         else:
-            nodes, weights, number = np.arange(1.0, most + 1), np.ones(most), np.diff(stop)
+            nodes, weights, number = np.arange(1.0, stop[-1] + 1), np.ones(stop[-1]), np.diff(stop)
         return stop, _cells(self(nodes), weights, np.cumsum(number) - number)
 
 
@@ -89,36 +100,48 @@ class Summands:
     """Groups of c independent summands v x, each x with ascending values and their masses; v > 0.
 
     Values are in cells of a size, mean and deviation. Each group has its own segment of cells; or a segment includes
-    the cells before it, and each group leaves out its ``low`` first cells.
+    the cells before it, and each group leaves out its ``low`` first cells. A cell counts as two atoms, ``apart`` from
+    its mean.
     """
 
-    moved = 0.0  # how far an atom was moved because its weight was condensed
+    doubt: FloatArray | None = None  # possible error of c
+    other: "Summands | None" = None  # further summands
+    steps: FloatArray = np.empty(0)  # between values x, if they are known for all groups
     skewness = 1.0  # bound of that of a cell
 
     def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
-        self.lists, self.given = lists, v
+        self.lists, self.given, self.c, self.num = lists, v, c, float(c.sum())
         most = max(4 * _STEPS, _CELLS // len({id(one) for one in lists}))
         distinct = {id(one): _cells_of_values(*one, most) for one in lists}
         cells = [distinct[id(one)] for one in lists]
         length = np.array([one.shape[1] for one in cells])
-        best, worst = (np.array([x[end] for x, _ in lists]) for end in (-1, 0))
+        self.range = np.array([(x[-1], x[0]) for x, _ in lists]).T
         self.num_listed = sum(len(x) for x, _ in lists)  # number of values that ``atoms`` of all groups list
-        groups = np.arange(len(lists)), v, c, best, worst
-        self._group(np.concatenate(cells, axis=1), np.cumsum(length) - length, groups)
+        self.top, self.bottom = self.total(v * self.range).tolist()
+        self._divide(np.concatenate(cells, axis=1), np.cumsum(length) - length, np.arange(len(lists)))
+        self.few: Summands = self  # whose cumulants and transforms are evaluated
 
-    def _group(self, cells: FloatArray, starts: IntArray, groups: Groups, low: IntArray | None = None) -> None:
-        self.size, self.mean, self.deviation = cells
-        self.segment, self.v, self.c, self.best, self.worst = groups
-        self.starts, self.low, self.shift = starts, low, 0.0
+    def _divide(self, cells: FloatArray, starts: IntArray, segment: IntArray, low: IntArray | None = None) -> None:
+        size, mean, deviation = cells
+        self.segment, self.v, self.shift = segment, self.given, np.zeros(2)
+        self.best, self.worst = self.range
         if low is None:  # v (x - best) is in the cells
-            length = np.diff(np.r_[starts, len(self.size)])
-            v, best = np.repeat(self.v, length), np.repeat(self.best, length)
-            self.mean, self.deviation = v * (self.mean - best), v * self.deviation
-            self.shift = self.total(self.v * self.best)
+            v, best = (np.repeat(x, np.diff(np.r_[starts, len(size)])) for x in (self.v, self.best))
+            mean, deviation = v * (mean - best), v * deviation
+            self.shift = self._totals(self.v * self.best)
             self.worst, self.best, self.v = self.v * (self.worst - self.best), 0.0 * self.best, np.ones(len(self.v))
-        self.top, self.bottom = (self.shift + self.total(self.v * end) for end in (self.best, self.worst))
-        self.weights, self.level = np.unique(self.v, return_inverse=True)
-        self.is_listed, self.num = not self.deviation.any(), float(self.c.sum())
+        atoms = 1 + (deviation > 0)
+        begin, cell = np.cumsum(atoms) - atoms, np.repeat(np.arange(len(atoms)), atoms)
+        self.apart = deviation[cell] * (2 * (np.arange(len(cell)) - begin[cell]) - 1)
+        self.x, self.mass, self.starts = mean[cell] + self.apart, (size / atoms)[cell], begin[starts]
+        self.low = None if low is None else np.r_[begin, len(cell)][low]
+        self.level = np.unique(self.v, return_inverse=True)[1]
+        self.is_listed = not deviation.any()
+        self.places = len(starts) * (1 if low is None else len(np.unique(low + 1j * self.level)))  # of transforms
+        if (
+            low is None and self.is_listed and _FEW_ATOMS * self.places > len(self.x) > _MANY_TERMS
+        ):  # the sums take less time than FFT
+            self.places = len(self.x) // _FEW_ATOMS
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -130,10 +153,6 @@ class Summands:
         turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in self.lists}
         return Summands([turned[id(one)] for one in self.lists], self.given, self.c)
 
-    def condensed(self) -> "Summands":
-        """Fewer groups, if they are many; the caller corrects the first cumulants."""
-        return self
-
     def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
         """P(S >= s) is exp(first) + exp(second) P(third >= s)."""
         short = self.top - s + slack
@@ -141,44 +160,38 @@ class Summands:
             return -math.inf, 0.0, self
         return self.total(np.log([mass[-1] / mass.sum() for _, mass in self.lists])), -math.inf, self
 
-    def total(self, of_each: FloatArray) -> float:
-        """Sum over all summands of a number of each group (groups,); BLAS would start threads."""
-        return float((of_each * self.c).sum())
+    def total(self, of_each: npt.NDArray[Any]) -> Any:
+        """Sums over all summands of numbers of each group (..., groups); BLAS would start threads."""
+        return (of_each * self.c).sum(axis=-1)
 
-    def cells_of(self, group: int) -> slice:
-        """Cells of a group."""
+    def _totals(self, of_each: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Sums over all summands of numbers of each group (..., groups), and their possible error: (..., 2)."""
+        doubt = 0.0 * self.c if self.doubt is None else self.doubt
+        return np.stack([self.total(of_each), (of_each * doubt).sum(axis=-1)], axis=-1)
+
+    def part(self, groups: IntArray) -> "Summands":
+        """Some of the groups."""
+        return Summands([self.lists[group] for group in groups], self.given[groups], self.c[groups])
+
+    def atoms_of(self, group: int) -> slice:
+        """Atoms of a group."""
         segment = int(self.segment[group])
-        end = int(self.starts[segment + 1]) if segment + 1 < len(self.starts) else len(self.size)
+        end = int(self.starts[segment + 1]) if segment + 1 < len(self.starts) else len(self.x)
         return slice(int(self.starts[segment] if self.low is None else self.low[group]), end)
 
-    def _rows(self, t: float, *, share: bool) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-        """Row of each group: rows share sums over cells; weight, largest x and sizes of cells of each row.
-
-        If ``share``, weights share a row if they differ by two percent, or by little as exponents.
-        """
-        best, key = self.best if t >= 0 else self.worst, self.level
-        if share and len(self.weights) > _ROWS:
-            y = 20 * abs(t) * self.v * float((self.best - self.worst).max())
-            key = np.rint(np.where(y < 20, y, 20 + 50 * np.log(np.maximum(y / 20, 1)))).astype(np.int64)
+    def _rows(self, t: float) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+        """Row of each group: rows share sums over atoms; weight, largest x and masses of atoms of each row."""
+        best = self.best if t >= 0 else self.worst
         scale = np.rint(t * self.v * best / 300.0)  # sums that share a row must share a scale
-        code = key + (key.max() + 1) * (scale - scale.min()).astype(np.int64)
-        if self.low is not None and self.low.any():
-            code = self.low + (self.low.max() + 1) * code
-        if code.max() < len(code):  # without sorting
-            used = np.bincount(code) > 0
-            row = (np.cumsum(used) - 1)[code]
-        else:
-            row = np.unique(code, return_inverse=True)[1]
-        low = np.zeros(row.max() + 1, dtype=np.int64)
-        if self.low is not None:
-            low[row] = self.low
-        anchor = np.full(len(low), -np.inf if t >= 0 else np.inf)
+        low: IntArray = np.zeros(len(self.v), dtype=np.int64) if self.low is None else self.low
+        code = self.level + (self.level.max() + 1) * ((scale - scale.min()).astype(np.int64) * (low.max() + 1) + low)
+        _, first, row = np.unique(code, return_index=True, return_inverse=True)
+        anchor = np.full(len(first), -np.inf if t >= 0 else np.inf)
         (np.maximum if t >= 0 else np.minimum).at(anchor, row, best)
-        size = np.where(np.arange(len(self.size)) < low[:, None], 0.0, self.size)
-        return row, np.bincount(row, self.v) / np.bincount(row), anchor, size
+        return row, self.v[first], anchor, np.where(np.arange(len(self.x)) < low[first, None], 0.0, self.mass)
 
-    def _sums(self, terms: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Sums over the cells of each segment: (..., cells) in, (..., segments) out."""
+    def _sums(self, terms: FloatArray) -> FloatArray:
+        """Sums over the atoms of each segment: (..., atoms) in, (..., segments) out."""
         sums = np.add.reduceat(terms, self.starts, axis=-1)
         return sums if self.low is None else sums.cumsum(axis=-1)
 
@@ -188,67 +201,59 @@ class Summands:
         return self.cumulants(0.0)
 
     def cumulants(self, t: float) -> FloatArray:
-        """K(t), its first three derivatives, and the possible error of K because of the cells; by Taylor's theorem."""
-        row, weight, anchor, size = self._rows(t, share=True)
-        u = t * weight
-        terms, mass = np.zeros((5, *size.shape)), self._sums(size)[row, self.segment]
-        for sign in (0,) if self.is_listed else (-1, 1):
-            y = self.mean + sign * self.deviation - anchor[:, None]
-            e = size * np.exp(np.minimum(u[:, None] * y, 0.0)) * (0.5 if sign else 1.0)
-            if sign:
-                rough = np.minimum(np.abs(u[:, None]) * self.deviation, 1e60)  # its powers must not overflow
-                terms[4] += e * (rough**4 / 30 + rough**3 * (self.skewness / 6))
-            for power in range(4):
-                terms[power] += e
-                e *= y
-        *k, off = (self._sums(one)[row, self.segment] for one in terms)
-        k1, k2, k3 = (one / k[0] for one in k[1:])
-        var, third = k2 - k1**2, k3 - 3 * k1 * k2 + 2 * k1**3
-        d, v = t * self.v - u[row], self.v
-        logs = np.log(k[0] / mass) + t * v * anchor[row] + k1 * d + var * d**2 / 2 + third * d**3 / 6
-        first = v * (anchor[row] + k1 + var * d + third * d**2 / 2)
-        parts = logs, first, v**2 * np.maximum(var + third * d, 0.0), v**3 * third, off / k[0]
-        return np.asarray((np.array(parts) * self.c).sum(axis=1) + np.array([t * self.shift, self.shift, 0, 0, 0]))
+        """K(t), its first three derivatives, and the possible error of K."""
+        row, weight, anchor, mass = self._rows(t)
+        u = t * weight[:, None]
+        y = self.x - anchor[:, None]
+        e = mass * np.exp(np.minimum(u * y, 0.0))
+        rough = np.minimum(np.abs(u * self.apart), 1e60)  # its powers must not overflow
+        off = self._sums(e * (rough * rough * rough) * (rough / 30 + self.skewness / 6))  # ** would be slow
+        k = []
+        for _ in range(4):
+            k.append(self._sums(e)[row, self.segment])
+            e *= y
+        v, (k1, k2, k3) = self.v, (one / k[0] for one in k[1:])
+        logs = np.log(k[0] / self._sums(mass)[row, self.segment]) + t * v * anchor[row]
+        parts = logs, v * (anchor[row] + k1), v**2 * np.maximum(k2 - k1**2, 0.0), v**3 * (k3 - 3 * k1 * k2 + 2 * k1**3)
+        sums, doubt = (self._totals(np.array(parts)) + np.multiply.outer([t, 1, 0, 0], self.shift)).T
+        all_sums = np.append(sums, np.abs(self.c) @ (off[row, self.segment] / k[0]) + abs(doubt[0]))
+        return all_sums if self.other is None else all_sums + self.other.cumulants(t)
 
-    def log_transform(self, t: float, first: float, step: float, number: int) -> ComplexArray:
-        """Logarithm, up to multiples of 2 pi i, of the Fourier transform of the distribution tilted by t.
+    def log_transform(self, t: float, step: float, number: int, *, on_grid: bool = False) -> npt.NDArray[Any]:
+        """Logarithm of the Fourier transform of the distribution tilted by t, and its possible error: (number, 2).
 
-        At the frequencies first + step j, j < number.
+        Up to multiples of 2 pi i, at the frequencies step j, j < number. ``on_grid``: values are multiples of
+        2 pi / step / (2 number - 1).
         """
-        row, weight, anchor, size = self._rows(t, share=False)
-        half = math.sqrt(3) * weight[:, None] * self.deviation  # of a uniform distribution
-        wide = half * abs(complex(t, first + step * number)) > _WIDE
-        block = min(number, max(1, _BLOCK // size.size))
-        theta = np.asarray(first + step * np.arange(-(-number // block) * block))
-        terms, turns, mass = [], [], np.zeros((len(anchor), len(self.starts)))
-        for sign in (0,) if self.is_listed else (-1, 1):
-            x = weight[:, None] * (self.mean + sign * self.deviation - anchor[:, None])
-            e = at_mass = size * np.exp(np.minimum(t * x, 0.0)) * (0.5 if sign else 1.0)
-            if wide.any():  # a wide cell is the integral of exp(z x): its ends, divided by z
-                end = x + sign * (half - half / math.sqrt(3))
-                # an end may be beyond the largest x of its row; cells that a group leaves out must not overflow
-                at_end = size * np.exp(np.minimum(t * end, 600.0)) * sign / np.where(wide, 2 * half, 1.0)
-                at_mass = np.where(wide & (half * t > _WIDE), at_end / t, e)
-                x, e = np.where(wide, end, x), np.where(wide, at_end, e)
-            mass += self._sums(at_mass)
-            terms.append((e * np.exp(1j * (first - step) * x))[:, None])
-            turns.append(np.exp(1j * (step * np.arange(1, block + 1))[:, None] * x[:, None]))
-        # the logarithm of a product takes as long as that of a number; a product that underflows is negligible
-        order = np.argsort(self.c, kind="stable")
-        number_of_each, begin = np.unique(self.c[order], return_index=True)
-        row_of_each, segment_of_each = row[order], self.segment[order]
-        mass = mass[row_of_each, segment_of_each, None]
-        result = np.empty(len(theta), dtype=np.complex128)
-        for j in range(0, len(theta), block):
-            parts = [term * turn for term, turn in zip(terms, turns, strict=True)]
-            terms = [part[:, -1:] for part in parts]
-            both = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-            if wide.any():
-                both = both * np.where(wide[:, None], 1 / (t + 1j * theta[j : j + block, None]), 1.0)
-            products = np.multiply.reduceat(self._sums(both)[row_of_each, :, segment_of_each] / mass, begin, axis=0)
-            result[j : j + block] = (number_of_each[:, None] * np.log(products)).sum(axis=0)
-        shift = self.shift + self.total(self.v * anchor[row])
-        return (result + 1j * theta * shift)[:number]
+        row, weight, anchor, mass = self._rows(t)
+        at, atom = np.nonzero(mass)
+        shape = len(anchor), len(self.starts)
+        place = at * shape[1] + (np.searchsorted(self.starts, atom, side="right") - 1)
+        x, apart = weight[at] * (self.x[atom] - anchor[at]), weight[at] * self.apart[atom]
+        # a wide cell is the integral of exp(z x) instead of two atoms: its ends, divided by z
+        z, half = t + 1j * step * np.arange(number), math.sqrt(3) * apart
+        wide = abs(half) * abs(complex(t, step * number)) > _WIDE
+        x = np.where(wide, x + half - apart, x)
+        e = mass[at, atom] * np.exp(np.minimum(t * x, 600.0))  # atoms of other groups must not overflow
+        in_all = np.bincount(place, np.where(wide & (t * abs(half) > 1e-5), e / (t * half), e), math.prod(shape))
+        e, places = np.where(wide, e / half, e), math.prod(shape) * (1 + int(wide.any()))
+        found = _fourier_sums(step / (2 * math.pi) * x, e, place + wide * math.prod(shape), places, number, on_grid)
+        if wide.any():
+            found = found[: math.prod(shape)] + found[math.prod(shape) :] / z
+        found[:, 0] = in_all
+        found = found.reshape(*shape, number)
+        found = (found if self.low is None else found.cumsum(axis=1))[row, self.segment]
+        found /= found[:, :1]
+        theta, shift = z.imag[:, None], self.shift + self._totals(self.v * anchor[row])
+        if self.doubt is None:  # the logarithm of a product takes as long as that of a number
+            order = np.argsort(self.c, kind="stable")
+            number_of_each, begin = np.unique(self.c[order], return_index=True)
+            logs = (number_of_each[:, None] * np.log(np.multiply.reduceat(found[order], begin, axis=0))).sum(axis=0)
+            return np.asarray(np.stack([logs, 0.0 * z], axis=1) + 1j * theta * shift)
+        logs = np.log(found)  # continuous, as numbers are not integers
+        logs.imag[:, 1:] -= 2 * math.pi * np.rint(np.diff(logs.imag) / (2 * math.pi)).cumsum(axis=1)
+        others = 0.0 if self.other is None else self.other.log_transform(t, step, number)
+        return np.asarray(self._totals(logs.T) + 1j * theta * shift + others)
 
     def saddlepoint(self, s: float) -> float:
         """The t > 0 with K'(t) = s, by Newton steps within a bracket; the result is approximate."""
@@ -256,15 +261,17 @@ class Summands:
         low, high = 1e-6 / math.sqrt(var) if var > 0 else 1.0, math.inf
         if s <= mean or var == 0:
             return low
-        t = max((s - mean) / var, low)
+        t = 0.0
         for _ in range(100):
+            # Newton's step for log(K' - bottom), which is nearly linear where few large values matter
+            above = mean - self.bottom
+            far, limit = above * math.log((s - self.bottom) / above), min(high, 4 * t or math.inf)
+            step = t + far / var if abs(far) < limit * var else math.inf  # the quotient may overflow
+            t = step if low < step < limit else max(low, min(2 * t, (low + high) / 2))
             mean, var = self.cumulants(t)[1:3]
-            if abs(mean - s) < 0.1 * math.sqrt(var):
+            if abs(mean - s) < 0.2 * math.sqrt(var):
                 break
             low, high = (t, high) if mean < s else (low, t)
-            limit = min(high, 4 * t)
-            step = t + (s - mean) / var if abs(s - mean) < limit * var else math.inf  # the quotient may overflow
-            t = step if low < step < limit else min(2 * t, (low + high) / 2)
         return float(t)
 
 
@@ -274,36 +281,106 @@ class RankSummands(Summands):
     skewness = RATIO
 
     def __init__(self, f: RankValues, sign: int, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
-        self.f, self.sign, self.first, self.N, self.given = f, sign, low, N, v
+        self.f, self.sign, self.first, self.N, self.given, self.c = f, sign, low, N, v, c
+        self.steps, self.num = f.steps, float(c.sum())
         ends = sign * f(np.r_[low + 1, N]).reshape(2, -1)
         self.falls = bool((ends[0] >= ends[1]).all())
-        self.range = best, worst = ends if self.falls else ends[::-1]
-        if f.is_step and len(N) * (len(f.jumps) + 1) <= _CELLS:  # a few atoms for each group
-            self.stop, cells = f.cells(N.max(keepdims=True), 1.0)
-            size = np.minimum(self.stop[1:], N[:, None]) - np.maximum(self.stop[:-1], low[:, None])
+        self.range = ends if self.falls else ends[::-1]
+        self.top, self.bottom = self.total(v * self.range).tolist()
+        self.num_listed = len(N) * (len(f.jumps) + 1) if f.is_step else int((N - low).sum())
+
+    @cached_property
+    def few(self) -> Summands:  # type: ignore[override]
+        """The groups whose cumulants and transforms are evaluated: near N and near weights as one, if they are many."""
+        f, N, low, ratio = self.f, self.N, self.first, RATIO if self.num <= _FEW else 2 * RATIO
+        if (
+            self.doubt is None
+            and len(N) > (12 if f.is_step else 4) * _KEPT
+            and (self.range[0] > self.range[1]).sum() > _KEPT
+        ):
+            condensed = self._condensed()
+            if condensed is not None:
+                return condensed
+        for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
+            stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
+            is_small = (
+                len(N) <= (4 if len(np.unique(self.given)) > 8 else 1) * _KEPT or len(N) * cells.shape[1] <= 2 * _CELLS
+            )
+            if is_small:
+                break
+        cells[1] *= self.sign
+        if is_small:  # cells of each group
+            size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
             group, cell = np.nonzero(size > 0)
-            starts = np.searchsorted(group, np.arange(len(N)))
             cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
-            segment, first = np.arange(len(N)), None
+            self._divide(cells, np.searchsorted(group, np.arange(len(N))), np.arange(len(N)))
         else:
-            ends = np.r_[N, low]
-            if low.any():  # narrow ranges
-                ranges = (low, N) if len(N) <= _FEW else (low.min(), N.max())
-                ends = np.r_[ends, np.rint(np.linspace(ranges[0], ranges[1], _SINGLE)).astype(np.int64).ravel()]
-            self.stop, cells = f.cells(np.unique(ends[ends > 0]), RATIO if c.sum() <= _FEW else 2 * RATIO)
-            ends, segment = np.unique(np.searchsorted(self.stop, N), return_inverse=True)
-            cells, starts, first = cells[:, : ends[-1]], np.r_[0, ends[:-1]], np.searchsorted(self.stop, low)
-        cells[1] *= sign
-        self._group(cells, starts, (segment.ravel(), v, c, best, worst), first)
-        self.num_listed = len(self.size) * len(N) if self.is_listed else int((N - low).sum())
+            ends, segment = np.unique(np.searchsorted(stop, N), return_inverse=True)
+            self._divide(cells[:, : ends[-1]], np.r_[0, ends[:-1]], segment, np.searchsorted(stop, low))
+        return self
+
+    def _ends(self) -> IntArray:
+        """Ranks between cells."""
+        low, N = self.first, self.N
+        if not low.any():
+            return N
+        first, last = (low, N) if len(N) <= _FEW else (low.min(keepdims=True), N.max(keepdims=True))
+        between = np.linspace(first, last, _SINGLE // 4 if len(N) > 1 else _SINGLE)  # the ranges may be narrow
+        return np.concatenate([N, low, np.rint(between).astype(np.int64).ravel()])
+
+    def _condensed(self) -> Summands | None:
+        """Groups in place of many between which those are interpolated; None if there are few weights and N."""
+        f, sign, levels, counts = self.f, self.sign, len(np.unique(self.given)), len(np.unique(self.N))
+        if levels <= _ROWS and levels * counts <= (16 if f.is_step else 1) * _PLACES:
+            return None
+        middle = np.array([np.median(self.N)]).astype(np.int64)
+        one = RankSummands(f, sign, 0 * middle, middle, np.ones(1), np.ones(1)).few
+        spread = np.subtract(*self.range)
+        large = np.zeros(len(spread), dtype=bool)
+        large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
+        between = ~large & (spread > 0)
+        reach = (self.given * spread.max())[between].max() / math.sqrt(self.total(self.given**2) * one.at_zero[2])
+        most = math.ceil(10 + _NODES_OF_N * math.log(self.N.max() / self.N.min()))
+        shared = np.unique(np.r_[1:_SINGLE, np.rint(np.geomspace(self.N.min(), self.N.max(), most)).astype(np.int64)])
+        parts = []
+        for low in np.unique(self.first[between]).tolist():
+            at = between & (self.first == low)
+            v, N, c = self.given[at], self.N[at], self.c[at]
+            sizes, size = np.unique(N, return_inverse=True)
+            nodes, weights = sizes if len(sizes) <= len(shared) else shared[shared > low], np.unique(v)
+            most = (1 - weights[0] / weights[-1]) * max(_NODES_OF_V * (2 + reach), _ROWS * 8 / len(nodes))
+            if len(weights) > max(most, 10):
+                weights = np.linspace(weights[0], weights[-1], int(np.clip(most, 10, _ROWS)))
+            y, each, numbers, less = (
+                np.log(sizes - low),
+                np.arange(len(sizes)),
+                *np.zeros((2, len(nodes), len(weights))),
+            )
+            for order, found in ((8, numbers), (6, less)):
+                of_size = _onto_nodes(y, np.log(nodes - low), each, np.ones(len(y)), order)
+                found += np.einsum("ij,kj->ik", of_size, _onto_nodes(v, weights, size, c, order))
+            i, j = np.nonzero(numbers)
+            parts.append(np.stack([np.full(len(i), low), nodes[i], weights[j], numbers[i, j], (numbers - less)[i, j]]))
+        lows, N, v, c, doubt = np.concatenate(parts, axis=1)
+        nearby = RankSummands(f, sign, lows.astype(np.int64), N.astype(np.int64), v, c)
+        nearby.doubt = doubt
+        few, alone = nearby.few, np.flatnonzero(large)
+        few.other, few.top, few.bottom, few.places = self.part(alone), self.top, self.bottom, few.places + _KEPT
+        few.shift[0] += float((self.given * self.range[0] * self.c)[spread == 0].sum())
+        return few
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
-        if not self.is_listed:
-            x = self.sign * self.f(np.arange(self.first[group] + 1, self.N[group] + 1))
-            return self.v[group] * (self.best[group] - x), np.ones(len(x))
-        cells = self.cells_of(group)
-        return self.v[group] * (self.best[group] - self.mean[cells]), self.size[cells]
+        if self.f.is_step:
+            atoms = self.few.atoms_of(group)
+            return self.few.v[group] * (self.few.best[group] - self.few.x[atoms]), self.few.mass[atoms]
+        x = self.sign * self.f(np.arange(self.first[group] + 1, self.N[group] + 1))
+        return self.given[group] * (self.range[0][group] - x), np.ones(len(x))
+
+    def part(self, groups: IntArray) -> Summands:
+        """Some of the groups."""
+        low, N, v, c = self.first[groups], self.N[groups], self.given[groups], self.c[groups]
+        return RankSummands(self.f, self.sign, low, N, v, c).few
 
     def negated(self) -> Summands:
         """The distribution of -S."""
@@ -316,16 +393,19 @@ class RankSummands(Summands):
         """
         log_reached, log_open, rest = -math.inf, 0.0, self
         for turn in range(_ROUNDS):
-            if s > rest.top + slack or s <= rest.bottom + slack:
+            largest = (self.given * np.subtract(*rest.range)).max()
+            short, over = rest.top + slack - s, s - slack - rest.bottom
+            if short < 0 or over <= 0 or largest < min(short, over):
                 break
             # positions are ranks counted from the best one; ends of cells are their best and worst values
-            ends = self.sign * self.f(np.r_[rest.stop[:-1] + 1, rest.stop[1:]]).reshape(2, -1)
-            stop, low, high, last = rest.stop, rest.first, rest.N, rest.stop[-1]
+            low, high, ends = rest.first, rest.N, rest._ends()
+            stop = self.f.stops(np.unique(ends[ends > 0]), RATIO if self.num <= _FEW else 2 * RATIO)
+            x, last = self.sign * self.f(np.r_[stop[:-1] + 1, stop[1:]]).reshape(2, -1), stop[-1]
             if not rest.falls:
-                stop, low, high, ends = last - stop[::-1], last - high, last - low, ends[::-1, ::-1]
+                stop, low, high, x = last - stop[::-1], last - high, last - low, x[::-1, ::-1]
             possible, alone = (
-                np.clip(stop[np.searchsorted(-x, (total + slack - s) / self.given - end, side="right")], low, high)
-                for x, end, total in zip(ends, rest.range, (rest.top, rest.bottom), strict=True)
+                np.clip(stop[np.searchsorted(-values, (total + slack - s) / self.given - end, side="right")], low, high)
+                for values, end, total in zip(x, rest.range, (rest.top, rest.bottom), strict=True)
             )
             if (possible - alone >= (high - low) * (0.9 if turn and len(low) > _NARROWED else 1.0)).all():
                 break
@@ -340,36 +420,52 @@ class RankSummands(Summands):
             return -math.inf, 0.0, self
         return log_reached, log_open, rest
 
-    def condensed(self) -> Summands:
-        """Near N and near weights as one, if they are many; the caller corrects the first cumulants."""
-        rows = _STEPS if self.low is None else max(_ROWS, _CELLS // len(self.size))
-        weights, sizes = (np.unique(x, return_inverse=True)[0] for x in (self.given, self.N))  # by sorting: faster
-        many = len(weights) > rows or len(sizes) > _COUNTS
-        if not many or (self.low is None and len(self.c) <= 4 * _STEPS):
-            return self
-        spread = float(((self.best - self.worst) * self.v / self.given).max())
-        y = self.given * spread / (0.25 * math.sqrt(self.at_zero[2]) + 1e-300)  # beyond 1 a single task matters
-        weight = _binned(np.where(y < 1, 2 * np.sqrt(y), y + 1), self.first, rows)
-        size = _binned(np.log(self.N), 0 * self.N, _COUNTS)
-        _, first, index = np.unique(weight * (size.max() + 1) + size, return_index=True, return_inverse=True)
-        v = np.bincount(weight, self.c * self.given) / np.bincount(weight, self.c)
-        N = np.rint(np.bincount(size, self.c) / np.bincount(size, self.c / self.N)).astype(np.int64)
-        c: FloatArray = np.bincount(index, self.c).astype(np.float64)
-        few = RankSummands(self.f, self.sign, self.first[first], N[size[first]], v[weight[first]], c)
-        few.moved = float(np.abs(self.given - v[weight]).max()) * spread if self.is_listed else 0.0
-        return few
+
+def _fourier_sums(
+    x: FloatArray, mass: FloatArray, place: IntArray, places: int, number: int, on_grid: bool
+) -> ComplexArray:
+    """Sums of mass exp(2 pi i j x) of each place, j < number, by FFT: (places, number).
+
+    Each mass is spread over a grid by the kernel of Barnett, Magland and af Klinteberg 2019 (doi:10.1137/18M120885X);
+    its own transform is found in the same way.
+    """
+    taps, size = (1, 2 * number - 1) if on_grid else (_TAPS, next_fast_len(4 * number, real=True))
+    if _FEW_ATOMS * places > len(x) > _MANY_TERMS and (np.bincount(place, minlength=places) > 0).all():
+        order = np.argsort(place, kind="stable")
+        begin, turn = np.searchsorted(place[order], np.arange(places)), np.exp(2j * math.pi * x[order])
+        found, terms = np.empty((number, places), dtype=np.complex128), mass[order].astype(np.complex128)
+        for sums in found:
+            np.add.reduceat(terms, begin, out=sums)
+            terms *= turn
+        return found.T
+    x, mass, place = np.r_[-x * size, 0.0], np.r_[mass, 1.0], np.r_[place, places]
+    first = np.ceil(x - taps / 2)
+    apart, start = (first - x) * (2 / taps), first.astype(np.int64) % size + (size + taps) * place
+    grid, j = np.zeros((places + 1, size + taps)), np.arange(taps)[:, None]
+    for i in range(0, len(x), _BLOCK):  # arrays in the cache
+        kernel = np.sqrt(np.abs(1 - (apart[i : i + _BLOCK] + j * (2 / taps)) ** 2))
+        spread = mass[i : i + _BLOCK] * (1.0 if on_grid else np.exp(2.3 * taps * (kernel - 1)))
+        np.add.at(grid.ravel(), (start[i : i + _BLOCK] + j).ravel(), spread.ravel())
+    grid[:, :taps] += grid[:, size:]
+    found = rfft(grid[:, :size], axis=1)[:, :number]
+    found /= found[-1].real
+    return np.asarray(found[:-1])
 
 
-def _binned(x: FloatArray, group: IntArray, most: int) -> IntArray:
-    """Index of the bin of each x: equal x, or else bins of equal width, in each group; about so many at most."""
-    places, bins = np.unique(x, return_inverse=True)
-    groups, group = np.unique(group, return_inverse=True)
-    width = (places[-1] - places[0]) / (16 * most)
-    while True:
-        keys, index = np.unique(group * (bins.max() + 1) + bins, return_inverse=True)
-        if len(keys) <= most + len(groups):
-            return index
-        bins, width = np.rint((x - places[0]) / width).astype(np.int64), 1.5 * width
+def _onto_nodes(y: FloatArray, nodes: FloatArray, column: IntArray, c: FloatArray, order: int) -> FloatArray:
+    """Numbers (nodes, columns) with which values at nodes count, if c values at y are interpolated by Lagrange."""
+    found, order = np.zeros((len(nodes), column.max() + 1)), min(order, len(nodes))
+    near = np.lib.stride_tricks.sliding_window_view(nodes, order).T
+    scale = np.prod(near[:, None] - near + np.eye(order)[:, :, None], axis=1)
+    for i in range(0, len(y), _BLOCK):
+        first = np.clip(np.searchsorted(nodes, y[i : i + _BLOCK]) - order // 2, 0, len(nodes) - order)
+        apart, product = y[i : i + _BLOCK] - near[:, first], c[i : i + _BLOCK] / scale[:, first]
+        for j in range(order):  # all factors but that of the node itself
+            product[:j] *= apart[j]
+            product[j + 1 :] *= apart[j]
+        index = (first + np.arange(order)[:, None]) * found.shape[1] + column[i : i + _BLOCK]
+        np.add.at(found.ravel(), index.ravel(), product.ravel())
+    return found
 
 
 def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:
