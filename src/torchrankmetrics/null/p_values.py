@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
 
 _EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding to float32
+_TOLERANCE = 1e-9  # relative distance within which the mean of f reaches an atom, whatever the order of its sum
 _MOST_LEVELS = 1000  # distinct weights; more have no common divisor that matters, and would be merged in chains
 
 
@@ -68,8 +69,6 @@ def log_p_value(
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
-    *,
-    tolerance: float = 1e-9,
 ) -> float:
     """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
 
@@ -81,14 +80,12 @@ def log_p_value(
         value (float): the observed value of the metric, from pessimistic ranks if scores are tied.
         counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
         weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
-        tolerance (float, default 1e-09): relative distance within which the mean of f reaches an atom (at most a
-            quarter of the span of a lattice), so that the order of summation does not matter.
 
     Returns:
         The logarithm, a float of at most 0.
 
     Raises:
-        ValueError: if the metric has no p-value, the value is NaN, or the tolerance is not in [0, 1e-3].
+        ValueError: if the metric has no p-value, the value is NaN, or no task has enough candidates.
 
     Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Graham and
     Vaaler 1981 (doi:10.1090/S0002-9947-1981-0607121-1); null of Hoyt et al. 2022 (arXiv 2203.07544).
@@ -97,7 +94,7 @@ def log_p_value(
     >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
     -4.6052
     """
-    return p_value_bracket(definition, value, counts, weight, tolerance=tolerance)[1]
+    return p_value_bracket(definition, value, counts, weight)[1]
 
 
 def p_value_bracket(
@@ -106,7 +103,6 @@ def p_value_bracket(
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
     *,
-    tolerance: float = 1e-9,
     mean: float | None = None,
 ) -> Bracket:
     """Bracket of ``log_p_value``, which is its upper end; ``mean`` of f if it is known, else g is inverted."""
@@ -118,8 +114,6 @@ def p_value_bracket(
     value = float(value)
     if math.isnan(value):
         raise ValueError(f"value of {shorten(definition.name)} must be a number, got nan")
-    if not 0 <= tolerance <= 1e-3:
-        raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
     counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
@@ -140,7 +134,7 @@ def p_value_bracket(
     bottom, top = sums.bottom + shift, sums.top + shift
     g = known(definition.g if mean is None else IDENTITY)
     mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
-    slack = _slack(g, mean, bottom, top, tolerance)
+    slack = _slack(g, mean, bottom, top)
     slack += float((c * moved).sum()) * max(abs(bottom), abs(top), top - bottom)
     return log_upper_tail(sums, sign * mean - shift, slack)
 
@@ -168,10 +162,10 @@ def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[flo
     return g.inverse(value, *ends)
 
 
-def _slack(g: KnownTransform, mean: float, bottom: float, top: float, tolerance: float) -> float:
+def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
     """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
     width, size = top - bottom, max(abs(bottom), abs(top))
-    slack = tolerance * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+    slack = _TOLERANCE * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
     slack += 4e-15 * size + (1e-14 * width if bottom < 0 < top else 0.0)
     absolute, share = g.inverse_error
     return slack + (absolute + share * width)
