@@ -3,7 +3,7 @@
 Ranks are grouped in cells that all N share. A cell counts as two atoms, its mean plus and minus its standard deviation,
 so that the moments of S up to the third order in the width of a cell are kept. Transforms are evaluated by FFT. Sums
 over many weights or N are interpolated between few of them, by Lagrange: in effect the groups at these nodes are drawn
-a number of times that need not be an integer. How much two orders of interpolation differ bounds the error.
+a number of times that need not be an integer. The difference of two orders of interpolation counts as their error.
 """
 
 import math
