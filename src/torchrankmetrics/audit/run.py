@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.transforms import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.validation import check_choice, shorten
+from torchrankmetrics.validation import check_choice, check_function, shorten
 
 CHECKS = tuple(DESCRIPTIONS)
 MAX_CANDIDATES = 1 << 25
@@ -126,8 +126,7 @@ def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int 
     >>> audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic).failures
     ()
     """
-    if not callable(evaluator):
-        raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
+    check_function("evaluator", evaluator, "(scores, target, exclude) -> ranks or a dict of metrics")
     run = Battery(evaluator, None if ties is None else check_choice("ties", ties, RANK_TYPES), max_candidates)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -292,7 +292,7 @@ class Tabular(Rendered):
         self, percent: bool = False, digits: int | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Printed]:
         """Columns of printed tables; with ``labels`` (even empty) metrics have the names of papers, else their keys."""
-        metric = next((i for i, column in enumerate(self.columns) if column.name == "metric"), None)
+        metric = next((i for i, column in enumerate(self.columns) if column.name == "metric"), -1)
         names = {key: str(label) for key, label in (labels or {}).items()}
         digits = None if digits is None else check_int("digits", digits, 0)
         found = []
@@ -304,10 +304,8 @@ class Tabular(Rendered):
                 title = names.get(column.metric, paper)
             cells, is_number = [], False
             for row in self.rows:
-                raw, of = row[i], column.metric
+                raw, of = row[i], str(row[metric]) if column.metric == ROW else column.metric
                 cell = raw if isinstance(raw, Styled) else Styled(raw)
-                if of == ROW:
-                    of = "" if metric is None else str(getattr(row[metric], "value", row[metric]))
                 text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
                 if labels is not None and column.key:
                     text = names.get(text, paper_name(text) if i == metric else text)

@@ -73,8 +73,6 @@ class DatasetResult(NamedTuple):
 def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
     """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
     definition = measure.definition
-    if definition.of_tasks is None and cluster == "sample_id":
-        raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
     slope, chance, aligned = 1.0, math.nan, dict[str, list[LoadedRun]]()
     try:
         sample, _ = _sample(dataset.reference, measure, None)

@@ -183,7 +183,9 @@ class RankStudy:
         check_choice("dataset", name, self.datasets)
         if name not in self._loaded:
             runs, order = [run for run in self.runs.values() if run.dataset == name], self.models.index
-            found = DataSet.load(sorted(runs, key=lambda run: (order(run.model), natural(run.seed))))
+            runs.sort(key=lambda run: (order(run.model), natural(run.seed)))
+            metrics = dict.fromkeys(metric for run in runs for metric in run.values or [""])
+            found = {metric: DataSet(runs, metric) for metric in metrics}
             if sum(run.num_rows for run in self.runs.values() if run.dataset in (name, *self._loaded)) > _MOST_ROWS:
                 self._loaded.clear()
             self._loaded[name] = found

@@ -151,7 +151,7 @@ class LoadedRun:
     the ranks are aligned row by row; it is "" without an order.
     """
 
-    def __init__(self, run: Run, metric: str = "") -> None:
+    def __init__(self, run: Run, metric: str) -> None:
         self.run, self.tasks, self.notes = run, "", list[str]()
         if metric:
             (self.rows,) = value_rows([run.values[metric]], [run.label])
@@ -202,21 +202,16 @@ class Facts(NamedTuple):
 
 
 class DataSet:
-    """The runs of a dataset by model, read and aligned; of values of queries those of one ``metric``."""
+    """The runs of a dataset by model, read and aligned; of values of queries those of one ``metric``, of ranks ""."""
 
-    def __init__(self, runs: Sequence[LoadedRun], metric: str = "") -> None:
+    def __init__(self, given: Sequence[Run], metric: str) -> None:
+        runs = [LoadedRun(run, metric) for run in given if not metric or metric in run.values]
         self.metric, self.runs = metric, runs  # in the order of their models
         self.models = {name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)}
         # the tasks that most runs share
         tasks = mode([run.tasks for run in runs if run.tasks] or [""])
         self.reference = next(run for run in runs if run.tasks == tasks)
         self.aligned = {m: runs for m, runs in self.models.items() if tasks and {run.tasks for run in runs} == {tasks}}
-
-    @classmethod
-    def load(cls, runs: Sequence[Run]) -> dict[str, "DataSet"]:
-        """Read the runs of a dataset: ranks, or values by metric; the metric of ranks is ""."""
-        metrics = dict.fromkeys(metric for run in runs for metric in run.values or [""])
-        return {key: cls([LoadedRun(run, key) for run in runs if not key or key in run.values], key) for key in metrics}
 
     @cached_property
     def facts(self) -> Facts:

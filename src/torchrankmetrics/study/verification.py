@@ -16,7 +16,8 @@ from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.study.page import VERSION, Page, manifest_text
 from torchrankmetrics.study.rank_study import RankStudy
-from torchrankmetrics.study.runs import Run, source_of
+from torchrankmetrics.study.runs import Run
+from torchrankmetrics.table.files import num_stored_rows
 from torchrankmetrics.validation import shorten, truncate
 
 _SCRIPT = re.compile(r"<script\b[^>]*rank-manifest[^>]*>(.*?)</script", re.DOTALL | re.IGNORECASE)
@@ -124,8 +125,7 @@ def _add_file(study: RankStudy, base: Path, model: str, dataset: str, seed: str,
     if inside.is_absolute() or ".." in inside.parts:
         raise ValueError(f"the manifest names the file {shorten(file)}: it must be a path below the folder")
     try:
-        source, num_rows = source_of(base / inside)
-        study._add(Run(model, dataset, seed, source, str(file), num_rows))
+        study._add(Run(model, dataset, seed, base / inside, str(file), num_stored_rows(base / inside)))
     except (OSError, ValueError) as error:
         return [(where, file, str(error))]
     return []
