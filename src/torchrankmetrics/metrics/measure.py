@@ -1,4 +1,4 @@
-"""`Analysis`: samples of the rows of an evaluation, cached; `Measure`: a metric with its view, applied to one."""
+"""`Analysis`: cached samples of the rows of an evaluation; `Measure`: the value of a metric in a view, from one."""
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence

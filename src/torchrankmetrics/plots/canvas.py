@@ -43,7 +43,7 @@ def ink(ax: "Axes") -> Any:
 
 
 def legend(ax: "Axes", own: bool = False, **place: Any) -> None:
-    """Draw a legend inside axes, at a place, or beside axes of the own figure."""
+    """Draw a legend inside axes, at a place, or beside axes of a figure of its own."""
     place |= {"handlelength": 2.6, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if own else {}
     ax.legend(frameon=False, fontsize=SMALL, **place)
 

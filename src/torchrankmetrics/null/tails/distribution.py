@@ -138,9 +138,8 @@ class Summands:
         self.level = np.unique(self.v, return_inverse=True)[1]
         self.is_listed = not deviation.any()
         self.places = len(starts) * (1 if low is None else len(np.unique(low + 1j * self.level)))  # of transforms
-        if (
-            low is None and self.is_listed and _FEW_ATOMS * self.places > len(self.x) > _MANY_TERMS
-        ):  # the sums take less time than FFT
+        # sums that take less time than FFT
+        if low is None and self.is_listed and _FEW_ATOMS * self.places > len(self.x) > _MANY_TERMS:
             self.places = len(self.x) // _FEW_ATOMS
 
     def atoms(self, group: int) -> Atoms:
@@ -216,7 +215,7 @@ class Summands:
         logs = np.log(k[0] / self._sums(mass)[row, self.segment]) + t * v * anchor[row]
         parts = logs, v * (anchor[row] + k1), v**2 * np.maximum(k2 - k1**2, 0.0), v**3 * (k3 - 3 * k1 * k2 + 2 * k1**3)
         sums, doubt = (self._totals(np.array(parts)) + np.multiply.outer([t, 1, 0, 0], self.shift)).T
-        all_sums = np.append(sums, np.abs(self.c) @ (off[row, self.segment] / k[0]) + abs(doubt[0]))
+        all_sums = np.append(sums, (np.abs(self.c) * (off[row, self.segment] / k[0])).sum() + abs(doubt[0]))
         return all_sums if self.other is None else all_sums + self.other.cumulants(t)
 
     def log_transform(self, t: float, step: float, number: int, *, on_grid: bool = False) -> npt.NDArray[Any]:
@@ -351,11 +350,8 @@ class RankSummands(Summands):
             most = (1 - weights[0] / weights[-1]) * max(_NODES_OF_V * (2 + reach), _ROWS * 8 / len(nodes))
             if len(weights) > max(most, 10):
                 weights = np.linspace(weights[0], weights[-1], int(np.clip(most, 10, _ROWS)))
-            y, each, numbers, less = (
-                np.log(sizes - low),
-                np.arange(len(sizes)),
-                *np.zeros((2, len(nodes), len(weights))),
-            )
+            y, each = np.log(sizes - low), np.arange(len(sizes))
+            numbers, less = np.zeros((2, len(nodes), len(weights)))
             for order, found in ((8, numbers), (6, less)):
                 of_size = _onto_nodes(y, np.log(nodes - low), each, np.ones(len(y)), order)
                 found += np.einsum("ij,kj->ik", of_size, _onto_nodes(v, weights, size, c, order))
