@@ -49,7 +49,8 @@ class KnownTriples:
             raise TypeError(f"triples must be splits (n, 3), got {number}; pass num_entities={number}")
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
-        known = torch.cat([part.T for part in parts], 1).T  # in memory by columns, as the index reads them
+        # a copy is made by columns, as the index reads them
+        known = parts[0] if len(parts) == 1 else torch.cat([part.T for part in parts], 1).T
         # "relation" is added when it is first needed
         tails, heads = KnownAnswers(known[:, :2], known[:, 2]), KnownAnswers(known[:, 1:], known[:, 0])
         self._sides: dict[str, KnownAnswers] = {"tail": tails, "head": heads}
