@@ -37,6 +37,7 @@ _NODES = 4  # of the Gauss rule in a cell
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _PLACES = 256, 1 << 11  # distinct weights, and transforms; more are condensed
 _KEPT = 128  # groups of the largest weights, which are not
+_SMALL = 32  # N up to which all are nodes
 _NODES_OF_V, _NODES_OF_N = 16, 10  # of interpolation, the latter for each factor e
 _CELLS = 1 << 16  # atoms of all groups that need no condensing
 _FEW = 20  # tasks with narrower cells
@@ -339,8 +340,9 @@ class RankSummands(Summands):
         large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
         between = ~large & (spread > 0)
         reach = (self.given * spread.max())[between].max() / math.sqrt(self.total(self.given**2) * one.at_zero[2])
-        most = math.ceil(10 + _NODES_OF_N * math.log(self.N.max() / self.N.min()))
-        shared = np.unique(np.r_[1:_SINGLE, np.rint(np.geomspace(self.N.min(), self.N.max(), most)).astype(np.int64)])
+        ends = self.N[between].min(), self.N.max()
+        most = math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0]))
+        shared = np.unique(np.r_[ends[0] : _SMALL, np.rint(np.geomspace(*ends, most)).astype(np.int64)])
         parts = []
         for low in np.unique(self.first[between]).tolist():
             at = between & (self.first == low)
