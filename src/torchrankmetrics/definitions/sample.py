@@ -129,7 +129,9 @@ def distinct_rows(
     columns: tuple[npt.NDArray[Any], ...], count: IntArray
 ) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
     """Find the distinct rows of several columns, sorted by the first one first, and the sum of the counts of each."""
-    order = np.lexsort(columns[::-1])
+    order = np.argsort(columns[-1])  # equal rows may come in any order: faster than lexsort
+    for column in columns[-2::-1]:
+        order = order[np.argsort(column[order], kind="stable")]
     columns = tuple(column[order] for column in columns)
     first = np.flatnonzero(changes(*columns))
     return tuple(column[first] for column in columns), np.add.reduceat(count[order], first) if len(order) else count

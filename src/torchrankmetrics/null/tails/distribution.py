@@ -457,10 +457,12 @@ def _onto_nodes(y: FloatArray, nodes: FloatArray, column: IntArray, c: FloatArra
     scale = np.prod(near[:, None] - near + np.eye(order)[:, :, None], axis=1)
     for i in range(0, len(y), _BLOCK):
         first = np.clip(np.searchsorted(nodes, y[i : i + _BLOCK]) - order // 2, 0, len(nodes) - order)
-        apart, product = y[i : i + _BLOCK] - near[:, first], c[i : i + _BLOCK] / scale[:, first]
+        apart, left, right = y[i : i + _BLOCK] - near[:, first], 1.0, 1.0
+        product = c[i : i + _BLOCK] / scale[:, first]
         for j in range(order):  # all factors but that of the node itself
-            product[:j] *= apart[j]
-            product[j + 1 :] *= apart[j]
+            product[j] *= left
+            product[-1 - j] *= right
+            left, right = left * apart[j], right * apart[-1 - j]
         index = (first + np.arange(order)[:, None]) * found.shape[1] + column[i : i + _BLOCK]
         np.add.at(found.ravel(), index.ravel(), product.ravel())
     return found
