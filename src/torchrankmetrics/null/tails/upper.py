@@ -19,7 +19,6 @@ _LARGE = 8  # groups, and a sixteenth of all, whose transforms are looked at for
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
 _FAR = 16  # times the frequencies in use up to which they are looked at
 _SAMPLE = 32  # groups that are looked at
-_FIRST, _NEEDED = 47, 22.0  # frequencies that are tried first; -log of a transform that has decayed, and a reserve
 _LAST = 3e-8  # highest frequencies that matter little
 _UNSEEN = 1e-5  # error of p, before it is tilted back, because of higher frequencies
 _MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
@@ -171,8 +170,8 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
             return None
     tiny, phi, off, decayed, unseen = 0.1 * _ROUNDING, np.empty(0), np.empty(0), False, 0.0
     on_grid = span is not None and sums.is_listed
-    size = number if on_grid else min(number, _FIRST)
-    while True:
+    sizes = {number} if on_grid else {min(number, 47), number} | ({767} if number > 1500 else set())
+    for size in sorted(sizes):
         theta = 2 * math.pi / length * np.arange(size + 1)
         logs, doubt = sums.log_transform(t, 2 * math.pi / length, size + 1, on_grid=on_grid).T
         phi, off = (np.r_[old, new[len(old) :]] for old, new in ((phi, np.exp(logs - 1j * theta * s)), (off, doubt)))
@@ -200,9 +199,6 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
             lower = step * float((inside * above - weights * rest).real.sum())
         if decayed or len(phi) > number or (not span and lower <= upper < (1 + _GOAL / 4) * lower):
             break
-        # about as many as the speed of the decay suggests, or all
-        needed = -_NEEDED * size / math.log(min(float(np.abs(phi[-8:]).max()), 0.9) + 1e-99)
-        size = math.ceil(max(needed, 4 * size)) if size == _FIRST and needed < number / 6 else number
     if span and not (decayed or on_grid):  # cells are not on the lattice
         return None
     error = float(exact[4]) + (_ROUNDING + (not on_grid) * _KERNEL * sums.num if span else _DENSITY)
