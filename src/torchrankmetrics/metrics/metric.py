@@ -197,7 +197,7 @@ class RankMetric(RowOwner, Metric):
         """
         facts = TaskFacts(side, group, weight, sample_id, query, gain)
         self._validate(preds, facts, target, exclude, indexes)
-        of_scores = target is not None and all(fact is None for fact in facts[1:])
+        of_scores = self._has_queries and target is not None and all(fact is None for fact in facts[1:])
         self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend), of_scores=of_scores)
 
     @eager

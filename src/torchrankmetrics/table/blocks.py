@@ -118,24 +118,23 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
         flags = None  # the common case: all columns but the ranks are constant
 
     per_task: dict[str, Tensor] = {}
-    for name, given in (("group", group), ("sample_id", sample_id), ("query", query)):
-        if given is not None:
-            per_task[name] = _integers(given, name, ranked)
+    if group is not None:
+        per_task["group"] = _integers(group, "group", ranked)
+    if sample_id is not None:
+        per_task["sample_id"] = _integers(sample_id, "sample_id", ranked)
     by_row = ranks.rows if query is None else None
     if query is not None:
-        names = per_task["query"]
+        names = per_task["query"] = _integers(query, "query", ranked)
         flags = _check(names < 0, names, "query must hold ids of at least 0", fault.QUERY, flags)
     elif flags is not None and by_row is None:
         flags = flags & ~(fault.FILTERED | fault.RAW)
-    for name, given in (("weight", weight), ("gain", gain)):
-        if given is not None:
-            number = _numbers(given, name, ranked)
-            wrong = ~(number >= 0) | number.isinf()
-            flags = _check(wrong, number, f"{name} must be finite and not negative", fault.WEIGHT, flags)
-            per_task[f"{name}_bits"] = number.view(torch.int64)
-    if gain is not None and ranks.gain is not None:
-        raise ValueError("gain must not be given with a graded target, whose labels are the gains")
-    if gain is not None:  # a label of 0 drops its task
+    if weight is not None:
+        per_task["weight_bits"], flags = _bits(weight, "weight", ranked, flags)
+    if gain is not None:
+        per_task["gain_bits"], flags = _bits(gain, "gain", ranked, flags)
+        if ranks.gain is not None:
+            raise ValueError("gain must not be given with a graded target, whose labels are the gains")
+        # a label of 0 drops its task
         per_task["weight_bits"] = torch.where(per_task["gain_bits"] == 0, 0, per_task.get("weight_bits", ONE))
     elif ranks.gain is not None:
         per_task["gain_bits"] = ranks.gain.view(torch.int64)
@@ -143,8 +142,9 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
         per_task["side_and_flags"] = (flags << SIDE_BITS) | SIDE_CODES[side]
     flag_repeats = flag_repeats and sample_id is not None
     if on_cpu:  # NumPy's calls cost a fifth of torch's
-        columns = np.empty((WIDTH, ranked.shape[1]), dtype=np.int64)  # in memory by columns, as an analysis reads them
-        columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = ranked.numpy(), _UNKNOWN[side]
+        numbers = ranked.numpy()
+        columns = np.empty((WIDTH, numbers.shape[1]), dtype=np.int64)  # in memory by columns, as an analysis reads them
+        columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = numbers, _UNKNOWN[side]
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()
         block = torch.from_numpy(columns.T)
@@ -208,15 +208,18 @@ def _integers(values: Integers, name: str, ranked: Tensor) -> Tensor:
     return _of_tasks(as_ids(values, name), name, ranked, isinstance(values, Tensor))
 
 
-def _numbers(values: Numbers, name: str, ranked: Tensor) -> Tensor:
-    """Weights or gains as float64."""
+def _bits(values: Numbers, name: str, ranked: Tensor, flags: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Bits of weights or gains as float64; and the flags, as ``_check``."""
     if not isinstance(values, Tensor) and (number := one_number(values)) is not None:
         values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
     tensor = as_tensor(values, name)
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
     tensor = _of_tasks(tensor, name, ranked, isinstance(values, Tensor))
-    return tensor.to(torch.float64) + 0.0  # -0.0 and 0.0 have different bits
+    tensor = tensor.to(torch.float64) + 0.0  # -0.0 and 0.0 have different bits
+    wrong = ~(tensor >= 0) | tensor.isinf()
+    flags = _check(wrong, tensor, f"{name} must be finite and not negative", fault.WEIGHT, flags)
+    return tensor.view(torch.int64), flags
 
 
 def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool) -> Tensor:

@@ -166,8 +166,8 @@ def _choose_compare(keys, begin, end, limit):
     def compare(keys, begin, end, limit):
         below, above = integer(0), integer(0)
         # four places to read from at once, for which a core waits less than for one; and up to three keys that remain
-        n = (end - begin) // 4
-        p, q, r, s = keys[begin:], keys[begin + n :], keys[begin + 2 * n :], keys[begin + 3 * n :]
+        keys, n = keys[begin:end], (end - begin) // 4
+        p, q, r, s = keys[:n], keys[n : 2 * n], keys[2 * n : 3 * n], keys[3 * n :]
         for j in range(n):
             below = integer(below + integer(p[j] < limit))
             above = integer(above + integer(p[j] > limit))
@@ -177,7 +177,7 @@ def _choose_compare(keys, begin, end, limit):
             above = integer(above + integer(r[j] > limit))
             below = integer(below + integer(s[j] < limit))
             above = integer(above + integer(s[j] > limit))
-        for key in keys[begin + 4 * n : end]:
+        for key in keys[4 * n :]:
             below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
         return int(below), int(above)
 

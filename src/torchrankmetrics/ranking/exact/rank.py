@@ -107,8 +107,8 @@ class Cascade:
         most = len(tile) if listed else _LONG * limit if level.is_coarse else limit
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         above, inside, entry, column = level.count(self._blocks(tile, rows, level), tile, task, place, most)
-        own, tied, remaining = task[entry], torch.zeros_like(entry, dtype=torch.bool), torch.ones_like(entry) > 0
-        many = inside > limit
+        own, tied, many = task[entry], torch.zeros_like(entry, dtype=torch.bool), inside > limit
+        remaining = ~tied
         if level.is_coarse:
             hard = inside > len(tile) * self._in_pairs / 2  # their pairs cost most of what int8 saves
             if int(hard.sum()) > _FEW:

@@ -48,8 +48,10 @@ def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, T
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
     """Count the scores of a tile that are not finite: all scores of some queries and of some candidates."""
     finite, height = problem.queries.finite, max(1, sizes.CELLS // len(tile))
-    every = torch.arange(len(tile), device=finite.device)
-    pieces = [(rows, every) for rows in torch.split((~finite).nonzero()[:, 0], height)]
+    pieces = []
+    if not finite.all():
+        every = torch.arange(len(tile), device=finite.device)
+        pieces = [(rows, every) for rows in torch.split((~finite).nonzero()[:, 0], height)]
     if tile.special is not None:
         pieces += [(rows, tile.special) for rows in torch.split(finite.nonzero()[:, 0], height)]
     for some, columns in pieces:
