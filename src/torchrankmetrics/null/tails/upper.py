@@ -107,12 +107,15 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
     if sums.num > _MOST_LISTED or sums.num_listed > 2 * _MOST_VALUES:
         return None
     lists: list[Atoms] = []
-    log_mass, work = 0.0, 0
+    log_mass, work, several = 0.0, 0, 0
     for group, c in enumerate(sums.c.astype(np.int64).tolist()):
         d, mass = sums.atoms(group)
         q = mass * np.exp(-t * d)
         log_mass += c * math.log(q.sum() / mass.sum())
         lists += [(d[d <= short], q[d <= short] / q.sum())] * c
+        several += len(lists[-1][0]) > 1
+        if several > _LISTED:  # the sums of values of so many groups
+            return None
     lists.sort(key=lambda one: len(one[0]))
     if sum(len(d) for d, _ in lists[:-1]) > _MOST_VALUES:
         return None
@@ -170,7 +173,9 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
             return None
     tiny, phi, off, decayed, unseen = 0.1 * _ROUNDING, np.empty(0), np.empty(0), False, 0.0
     on_grid = span is not None and sums.is_listed
-    sizes = {number} if on_grid else {min(number, 47), number} | ({767} if number > 1500 else set())
+    sizes = {number}
+    if not on_grid and number * sums.places > 4 * len(sums.x):  # fewer take less time
+        sizes |= {min(number, 47)} | ({767} if number > 1500 else set())
     for size in sorted(sizes):
         theta = 2 * math.pi / length * np.arange(size + 1)
         logs, doubt = sums.log_transform(t, 2 * math.pi / length, size + 1, on_grid=on_grid).T
@@ -225,7 +230,7 @@ def _square_beyond(sums: Summands, t: float, least: float) -> float:
         q = sums.mass[atoms] * np.exp(t * sums.v[group] * (sums.x[atoms] - sums.best[group]))
         q, single = q / q.sum(), sums.apart[atoms] == 0
         once = math.log((q[single] ** 2).sum() + 1e-99)
-        often = np.where(single, np.log(i0e(2 * c * q)), -2 * c * q).sum() - math.log(i0e(2 * c))
+        often = np.log(i0e(2 * c * q[single])).sum() - 2 * c * q[~single].sum() - math.log(i0e(2 * c))
         log_equal += every * float(min(once, often))
     return math.exp(log_equal * (1.0 if every > 1 else 0.4))
 
