@@ -30,7 +30,6 @@ Atoms = tuple[FloatArray, FloatArray]  # ascending values and their masses
 RATIO = 1 / 64  # relative width of a cell of ranks beyond _SINGLE
 _WIDE = 0.1  # phase within a cell from which on it is uniform instead of two atoms
 _TAPS = 12  # points of a grid over which an atom is spread: the error of a transform is about 1e-11
-_FEW_ATOMS, _MANY_TERMS = 6, 512  # of a sum, and of all sums, that are not found by FFT
 _BLOCK = 1 << 12  # atoms that are spread at a time
 _SINGLE = 128  # ranks that are cells of their own
 _NODES = 4  # of the Gauss rule in a cell
@@ -139,9 +138,6 @@ class Summands:
         self.level = np.unique(self.v, return_inverse=True)[1]
         self.is_listed = not deviation.any()
         self.places = len(starts) * (1 if low is None else len(np.unique(low + 1j * self.level)))  # of transforms
-        # sums that take less time than FFT
-        if low is None and self.is_listed and _FEW_ATOMS * self.places > len(self.x) > _MANY_TERMS:
-            self.places = len(self.x) // _FEW_ATOMS
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -428,14 +424,6 @@ def _fourier_sums(
     its own transform is found in the same way.
     """
     taps, size = (1, 2 * number - 1) if on_grid else (_TAPS, next_fast_len(4 * number, real=True))
-    if _FEW_ATOMS * places > len(x) > _MANY_TERMS and (np.bincount(place, minlength=places) > 0).all():
-        order = np.argsort(place, kind="stable")
-        begin, turn = np.searchsorted(place[order], np.arange(places)), np.exp(2j * math.pi * x[order])
-        found, terms = np.empty((number, places), dtype=np.complex128), mass[order].astype(np.complex128)
-        for sums in found:
-            np.add.reduceat(terms, begin, out=sums)
-            terms *= turn
-        return found.T
     x, mass, place = np.r_[-x * size, 0.0], np.r_[mass, 1.0], np.r_[place, places]
     first = np.ceil(x - taps / 2)
     apart, start = (first - x) * (2 / taps), first.astype(np.int64) % size + (size + taps) * place
