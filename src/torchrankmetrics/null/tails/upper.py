@@ -164,7 +164,8 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
     low, high = _window(sums, t, exact)
     high += 0.02 * (high - low)  # away from the largest sum
     length = high - low
-    most = min(_MOST_TERMS, max(_WORK * (1 if sums.num <= 100 else 12) // sums.places, 128))
+    work = _WORK * (1 if sums.num <= 100 else 24 if sums.is_listed else 12)  # the transforms of few atoms decay slowly
+    most = min(_MOST_TERMS, max(work // sums.places, 128))
     number = most
     if span:  # an odd number of points of the lattice, whose coefficients determine all
         number = math.ceil(length / span / 2)
