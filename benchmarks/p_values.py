@@ -143,6 +143,7 @@ def seconds(random: np.random.Generator) -> Iterator[tuple[str, float]]:
         ("2,000 random weights", random.choice(counts, 2000), random.exponential(size=2000)),
         ("20,000 random weights", random.choice(counts, 20_000), random.exponential(size=20_000)),
         ("1.2M tasks, 19,500 N", random.choice(far, 1_200_000), None),
+        ("1.2M random weights, 19,500 N", random.choice(far, 1_200_000), random.exponential(size=1_200_000)),
     ):
         for definition in (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(10)):
             ranks = np.ceil(N * random.random(len(N)) ** 1.2)

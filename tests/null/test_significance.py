@@ -242,11 +242,12 @@ def test_hits_with_random_integer_weights_by_convolution(sum_, n):
     assert got == pytest.approx(1 - below.sum(), rel=1e-2)
 
 
-def test_hits_of_many_dense_weights_by_the_saddlepoint():
-    # weights so near to each other that merging those within rounding would merge all, link by link
-    weights = 1 + np.random.default_rng(0).random(100_000) ** 2
-    v, p = weights / weights.sum(), 1e-3
-    low, high, value = 0.0, 1e6, 0.0016
+@pytest.mark.parametrize(("k", "N", "n"), [(1, [1000], 100_000), (500, np.arange(250, 900), 3000)])
+def test_hits_of_many_weights_by_the_saddlepoint(k, N, n):
+    # dense weights, of which those within rounding link all; and N near k, from which on their shares are 1
+    weights, N = 1 + np.random.default_rng(0).random(n) ** 2, np.resize(N, n)
+    v, p = weights / weights.sum(), np.minimum(k / N, 1)
+    low, high, value = 0.0, 1e6, v @ p + 6 * math.sqrt(v**2 @ (p * (1 - p)))
     for _ in range(60):
         t = (low + high) / 2
         q = p * np.exp(t * v) / (1 + p * np.expm1(t * v))
@@ -255,7 +256,7 @@ def test_hits_of_many_dense_weights_by_the_saddlepoint():
     K = np.array([np.log1p(p * np.expm1(one * v)).sum() for one in z])
     terms = (np.exp(K - K[0].real - 1j * z.imag * value) / z).real * np.where(z.imag > 0, 2, 1)
     exact = K[0].real - t * value + math.log(terms.sum() * z[1].imag / 2 / math.pi)
-    low, high = p_value_bracket(d.hits_at(1), value, [1000] * 100_000, weights)
+    low, high = p_value_bracket(d.hits_at(k), value, N, weights)
     assert low - 1e-3 <= exact <= high
     assert high - low < 1e-3
 
