@@ -119,16 +119,20 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     """
     if not isinstance(dataset, str):
         raise TypeError(f"dataset must be a str such as 'fb15k237', got {type(dataset).__name__}")
-    word, names = _word(dataset), dataset_names()
-    by_word = {_word(name): name for name in names}
+    word, by_word = _word(dataset), _names_by_word()
     if word not in by_word:  # only then are all files read
-        by_word |= {_word(other): name for name in names for other in _load(name).synonyms}
+        by_word = by_word | {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
         near = difflib.get_close_matches(word, by_word, 1, cutoff=0.85)
         nearest = f"did you mean {by_word[near[0]]!r}? " if near else ""
-        known = f"dataset_names() lists {len(names)} datasets, `KnownTriples.num_candidates` counts others"
+        known = f"dataset_names() lists {len(dataset_names())} datasets, `KnownTriples.num_candidates` counts others"
         raise ValueError(f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}{known}")
     return _load(by_word[word])
+
+
+@cache
+def _names_by_word() -> dict[str, str]:
+    return {_word(name): name for name in dataset_names()}
 
 
 @cache

@@ -339,12 +339,16 @@ class RankSummands(Summands):
         ends = self.N[between].min(), self.N.max()
         most = math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0]))
         shared = np.unique(np.r_[ends[0] : _SMALL, np.rint(np.geomspace(*ends, most)).astype(np.int64)])
+        kind = self.first
+        if f.is_step:  # beyond a jump, a sum is another function of N
+            kind = kind * (len(f.jumps) + 1) + np.searchsorted(f.jumps, self.N)
         parts = []
-        for low in np.unique(self.first[between]).tolist():
-            at = between & (self.first == low)
-            v, N, c = self.given[at], self.N[at], self.c[at]
+        for one_kind in np.unique(kind[between]).tolist():
+            at = between & (kind == one_kind)
+            low, v, N, c = int(self.first[at][0]), self.given[at], self.N[at], self.c[at]
             sizes, size = np.unique(N, return_inverse=True)
-            nodes, weights = sizes if len(sizes) <= len(shared) else shared[shared > low], np.unique(v)
+            nodes = np.r_[sizes[0], shared[(shared > sizes[0]) & (shared < sizes[-1])], sizes[-1:]]
+            nodes, weights = sizes if len(sizes) <= len(nodes) else nodes, np.unique(v)
             most = (1 - weights[0] / weights[-1]) * max(_NODES_OF_V * (2 + reach), _ROWS * 8 / len(nodes))
             if len(weights) > max(most, 10):
                 weights = np.linspace(weights[0], weights[-1], int(np.clip(most, 10, _ROWS)))
