@@ -327,7 +327,7 @@ class RankSummands(Summands):
     def _condensed(self) -> Summands | None:
         """Groups in place of many between which those are interpolated; None if there are few weights and N."""
         f, sign, levels, counts = self.f, self.sign, len(np.unique(self.given)), len(np.unique(self.N))
-        if levels <= _ROWS and levels * counts <= (16 if f.is_step else 1) * _PLACES:
+        if levels <= _ROWS and levels * counts <= _PLACES:
             return None
         middle = np.array([np.median(self.N)]).astype(np.int64)
         one = RankSummands(f, sign, 0 * middle, middle, np.ones(1), np.ones(1)).few
