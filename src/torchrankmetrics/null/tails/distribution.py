@@ -36,7 +36,7 @@ _NODES = 4  # of the Gauss rule in a cell
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _PLACES = 256, 1 << 11  # distinct weights, and transforms; more are condensed
 _KEPT = 128  # groups of the largest weights, which are not
-_SMALL = 32  # N up to which all are nodes
+_SMALL, _FEW_JUMPS = 32, 8  # N up to which all are nodes; jumps that are not interpolated across
 _NODES_OF_V, _NODES_OF_N = 16, 10  # of interpolation, the latter for each factor e
 _CELLS = 1 << 16  # atoms of all groups that need no condensing
 _FEW = 20  # tasks with narrower cells
@@ -338,9 +338,10 @@ class RankSummands(Summands):
         reach = (self.given * spread.max())[between].max() / math.sqrt(self.total(self.given**2) * one.at_zero[2])
         ends = self.N[between].min(), self.N.max()
         most = math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0]))
-        shared = np.unique(np.r_[ends[0] : _SMALL, np.rint(np.geomspace(*ends, most)).astype(np.int64)])
+        small = _SINGLE if f.is_step else _SMALL
+        shared = np.unique(np.r_[ends[0] : small, np.rint(np.geomspace(*ends, most)).astype(np.int64)])
         kind = self.first
-        if f.is_step:  # beyond a jump, a sum is another function of N
+        if f.is_step and len(f.jumps) <= _FEW_JUMPS:  # beyond a jump, a sum is another function of N
             kind = kind * (len(f.jumps) + 1) + np.searchsorted(f.jumps, self.N)
         parts = []
         for one_kind in np.unique(kind[between]).tolist():
