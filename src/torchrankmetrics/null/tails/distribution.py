@@ -299,8 +299,11 @@ class RankSummands(Summands):
                 return condensed
         for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
+            levels, stops = len(np.unique(self.given)), len(np.unique(np.searchsorted(stop, N)))
             is_small = (
-                len(N) <= (4 if len(np.unique(self.given)) > 8 else 1) * _KEPT or len(N) * cells.shape[1] <= 2 * _CELLS
+                len(N) <= (4 if levels > 8 else 1) * _KEPT
+                or len(N) * cells.shape[1] <= 2 * _CELLS
+                or levels * stops > 4 * len(N)  # groups that share cells would take as many transforms
             )
             if is_small:
                 break
@@ -361,6 +364,8 @@ class RankSummands(Summands):
             i, j = np.nonzero(numbers)
             parts.append(np.stack([np.full(len(i), low), nodes[i], weights[j], numbers[i, j], (numbers - less)[i, j]]))
         lows, N, v, c, doubt = np.concatenate(parts, axis=1)
+        if len(lows) > len(self.N):
+            return None
         nearby = RankSummands(f, sign, lows.astype(np.int64), N.astype(np.int64), v, c)
         nearby.doubt = doubt
         few, alone = nearby.few, np.flatnonzero(large)
