@@ -364,7 +364,7 @@ class RankSummands(Summands):
             i, j = np.nonzero(numbers)
             parts.append(np.stack([np.full(len(i), low), nodes[i], weights[j], numbers[i, j], (numbers - less)[i, j]]))
         lows, N, v, c, doubt = np.concatenate(parts, axis=1)
-        if len(lows) > len(self.N):
+        if len(np.unique(v)) * len(np.unique(N)) > 16 * _PLACES:  # more transforms than without interpolation
             return None
         nearby = RankSummands(f, sign, lows.astype(np.int64), N.astype(np.int64), v, c)
         nearby.doubt = doubt
