@@ -167,8 +167,7 @@ class RowOwner(nn.Module):
         return block
 
     def _append(self, block: Tensor, updates: int = 1, of_scores: bool = False) -> None:
-        if self._has_queries:
-            self._check(block, of_scores)
+        self._check(block, of_scores)
         if self.compute_on_cpu and not block.is_cpu:
             with torch.inference_mode(False):  # rows outlive inference mode
                 block = block.cpu()

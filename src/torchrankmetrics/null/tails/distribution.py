@@ -300,11 +300,8 @@ class RankSummands(Summands):
         for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
             levels, stops = len(np.unique(self.given)), len(np.unique(np.searchsorted(stop, N)))
-            is_small = (
-                len(N) <= (4 if levels > 8 else 1) * _KEPT
-                or len(N) * cells.shape[1] <= 2 * _CELLS
-                or levels * stops > 4 * len(N)  # groups that share cells would take as many transforms
-            )
+            is_small = len(N) <= (4 if levels > 8 else 1) * _KEPT or len(N) * cells.shape[1] <= 2 * _CELLS
+            is_small |= levels * stops > 4 * len(N)  # if cells were shared, transforms would be more
             if is_small:
                 break
         cells[1] *= self.sign
@@ -343,9 +340,8 @@ class RankSummands(Summands):
         most = math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0]))
         small = _SINGLE if f.is_step else _SMALL
         shared = np.unique(np.r_[ends[0] : small, np.rint(np.geomspace(*ends, most)).astype(np.int64)])
-        kind = self.first
-        if f.is_step and len(f.jumps) <= _FEW_JUMPS:  # beyond a jump, a sum is another function of N
-            kind = kind * (len(f.jumps) + 1) + np.searchsorted(f.jumps, self.N)
+        jumps = f.jumps[: len(f.jumps) if f.is_step and len(f.jumps) <= _FEW_JUMPS else 0]
+        kind = self.first * (_FEW_JUMPS + 1) + np.searchsorted(jumps, self.N)  # of functions of N
         parts = []
         for one_kind in np.unique(kind[between]).tolist():
             at = between & (kind == one_kind)
