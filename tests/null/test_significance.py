@@ -244,7 +244,7 @@ def test_hits_with_random_integer_weights_by_convolution(sum_, n):
 
 @pytest.mark.parametrize(("k", "N", "n"), [(1, [1000], 100_000), (500, np.arange(250, 900), 3000)])
 def test_hits_of_many_weights_by_the_saddlepoint(k, N, n):
-    # dense weights, of which those within rounding link all; and N near k, from which on their shares are 1
+    # weights so dense that merging equal ones link by link merges all; N near k, where min(k / N, 1) has a kink
     weights, N = 1 + np.random.default_rng(0).random(n) ** 2, np.resize(N, n)
     v, p = weights / weights.sum(), np.minimum(k / N, 1)
     low, high, value = 0.0, 1e6, v @ p + 6 * math.sqrt(v**2 @ (p * (1 - p)))

@@ -131,7 +131,7 @@ class KnownAnswers:
         if known.is_cpu:  # NumPy's calls cost a fifth of torch's
             ids, known, starts = [column.numpy() for column in columns], known.numpy(), starts.numpy()
         for column, size in zip(ids, index.sizes, strict=True):
-            key = key * size + column
+            key = key * size + column  # as _index writes keys
             inside = inside & (column >= 0) & (column < size)
         start, length = key * 0, key * 0
         if len(known):

@@ -36,7 +36,7 @@ _NODES = 4  # of the Gauss rule in a cell
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _PLACES = 256, 1 << 11  # distinct weights, and transforms; more are condensed
 _KEPT = 128  # groups of the largest weights, which are not
-_SMALL, _FEW_JUMPS = 32, 8  # N up to which all are nodes; jumps that are not interpolated across
+_SMALL, _FEW_JUMPS = 32, 8  # N up to which all are nodes; jumps of f at which nodes are separate
 _NODES_OF_V, _NODES_OF_N = 16, 10  # of interpolation, the latter for each factor e
 _CELLS = 1 << 16  # atoms of all groups that need no condensing
 _FEW = 20  # tasks with narrower cells
@@ -301,7 +301,7 @@ class RankSummands(Summands):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
             levels, stops = len(np.unique(self.given)), len(np.unique(np.searchsorted(stop, N)))
             is_small = len(N) <= (4 if levels > 8 else 1) * _KEPT or len(N) * cells.shape[1] <= 2 * _CELLS
-            is_small |= levels * stops > 4 * len(N)  # if cells were shared, transforms would be more
+            is_small |= levels * stops > 4 * len(N)  # shared cells would need more transforms
             if is_small:
                 break
         cells[1] *= self.sign
@@ -340,8 +340,8 @@ class RankSummands(Summands):
         most = math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0]))
         small = _SINGLE if f.is_step else _SMALL
         shared = np.unique(np.r_[ends[0] : small, np.rint(np.geomspace(*ends, most)).astype(np.int64)])
-        jumps = f.jumps[: len(f.jumps) if f.is_step and len(f.jumps) <= _FEW_JUMPS else 0]
-        kind = self.first * (_FEW_JUMPS + 1) + np.searchsorted(jumps, self.N)  # of functions of N
+        jumps = f.jumps if f.is_step and len(f.jumps) <= _FEW_JUMPS else f.jumps[:0]
+        kind = self.first * (_FEW_JUMPS + 1) + np.searchsorted(jumps, self.N)  # transforms are smooth in N within one
         parts = []
         for one_kind in np.unique(kind[between]).tolist():
             at = between & (kind == one_kind)

@@ -17,7 +17,7 @@ _MOST_TERMS, _WORK = 1 << 14, 1 << 17  # of a series: frequencies, and those of 
 _DOUBTED = 1e-5  # possible error of a transform
 _LARGE = 8  # groups, and a sixteenth of all, whose transforms are looked at for all frequencies
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
-_FAR = 16  # times the frequencies in use up to which they are looked at
+_FAR = 16  # multiple of the frequencies in use up to which transforms are checked
 _SAMPLE = 32  # groups that are looked at
 _LAST = 3e-8  # highest frequencies that matter little
 _UNSEEN = 1e-5  # error of p, before it is tilted back, because of higher frequencies
@@ -114,7 +114,7 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
         log_mass += c * math.log(q.sum() / mass.sum())
         lists += [(d[d <= short], q[d <= short] / q.sum())] * c
         several += len(lists[-1][0]) > 1
-        if several > _LISTED:  # the sums of values of so many groups
+        if several > _LISTED:  # their sums are too many
             return None
     lists.sort(key=lambda one: len(one[0]))
     if sum(len(d) for d, _ in lists[:-1]) > _MOST_VALUES:
@@ -175,7 +175,7 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
     tiny, phi, off, decayed, unseen = 0.1 * _ROUNDING, np.empty(0), np.empty(0), False, 0.0
     on_grid = span is not None and sums.is_listed
     sizes = {number}
-    if not on_grid and number * sums.places > 4 * len(sums.x):  # fewer take less time
+    if not on_grid and number * sums.places > 4 * len(sums.x):  # a small number takes less time
         sizes |= {min(number, 47)} | ({767} if number > 1500 else set())
     for size in sorted(sizes):
         theta = 2 * math.pi / length * np.arange(size + 1)
