@@ -19,7 +19,7 @@ from scripts import ROOT, forked
 
 PACKAGE = ROOT / "src" / "torchrankmetrics"
 FILES = sorted(PACKAGE.rglob("*.py"))
-EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn", "pandas", "typer")
+EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn", "pandas", "click")
 # A package imports only packages of earlier lines. The companions come last: the core never imports them.
 LAYERS = [
     {"validation", "version"},
@@ -46,7 +46,7 @@ LIBRARIES = {
     "pytorch_lightning": {"integrations"},
     "lightning": {"integrations"},
     "sklearn": set(),
-    "typer": {"cli"},
+    "click": {"cli"},
     "rich": set(),
 }
 # files of the package that the definition of a public name imports, directly or not

@@ -24,9 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RankMetricWarning)
-            code: int = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
-        if code == 130:  # typer's code for Ctrl-C inside a command
-            raise KeyboardInterrupt
+            parsed = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
+            code: int = parsed() if callable(parsed) else parsed  # 0 of --help
         print(end="", flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -46,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _message(error: Exception) -> str | None:
     """Describe invalid input; None for an error that is a fault of the package."""
-    if isinstance(error, ModuleNotFoundError) and error.name == "typer":
-        return "the command line needs typer: pip install 'torchrankmetrics[cli]'"
+    if isinstance(error, ModuleNotFoundError) and error.name == "click":
+        return "the command line needs click: pip install 'torchrankmetrics[cli]'"
     if isinstance(error, OSError):
         name = error.filename if error.filename2 is None else error.filename2
         return str(error) if name is None else f"{name}: {error.strerror}"
     if isinstance(error, OverflowError | MemoryError):
         return f"a number or a file is too large: {error or type(error).__name__}"
-    if hasattr(error, "format_message"):  # of click, or typer's copy of it
+    if hasattr(error, "format_message"):  # of click
         context = getattr(error, "ctx", None)
         commands = ", ".join(getattr(context and context.command, "commands", ()))
         help_text = f"see {context.command_path if context else 'torchrankmetrics'} --help"

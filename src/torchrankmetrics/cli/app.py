@@ -1,27 +1,50 @@
-"""The application: its commands, each a function whose docstring is the help."""
+"""The application: its commands, each a function whose parameters are the options and whose docstring is the help."""
 
 import inspect
 import re
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
-import typer
+import click
 
 from torchrankmetrics.cli.counts import adjust, datasets, metrics
-from torchrankmetrics.cli.output import opt
 from torchrankmetrics.cli.ranks import compare, report, study, verify
 from torchrankmetrics.version import __version__
 
 
-def _version(requested: bool) -> None:
-    if requested:
-        print(f"torchrankmetrics {__version__}")
-        raise typer.Exit
+def _help(function: Callable[..., object]) -> str:
+    """Protect examples in a docstring from being wrapped."""
+    text = re.sub(r"(?m)^(For example|Start with)$", "\b\n\\1", inspect.getdoc(function) or "")
+    return re.sub(r"`(torchrankmetrics [^`]*)`", "  \\1", text)
 
 
-_Version = Annotated[bool, opt("Show the version and exit.", "--version", callback=_version, is_eager=True)]
+def _type(annotation: Any) -> Any:
+    """Return the type of an option in click, for the items of a list too."""
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    if parts := get_args(annotation):  # X | None, list[X]
+        return _type(parts[0])
+    return click.Path(path_type=Path) if annotation is Path else annotation
 
 
-def _main(version: _Version = False) -> None:
+def _command(function: Callable[..., int]) -> click.Command:
+    """Make a command that parses the arguments of a function, whose parameters are annotated by ``opt`` and ``arg``.
+
+    The command returns a call of the function: click would print a line for Ctrl-C inside a command.
+    """
+    parameters = []
+    for name, one in inspect.signature(function).parameters.items():
+        annotation, (declare, names, settings) = get_args(one.annotation)
+        presence = {"required": True} if one.default is one.empty else {"default": one.default}
+        names = names or ["--" + name.replace("_", "-")] * (declare is click.Option)
+        parameters.append(declare([*names, name], **{"type": _type(annotation), **presence, **settings}))
+    call = partial(partial, function)
+    return click.Command(function.__name__, callback=call, params=parameters, help=_help(function))
+
+
+def _main() -> None:
     """Compute rank-based metrics of saved ranks, and adjust published numbers for chance.
 
     An adjusted index is 0 under random ranking and 1 at the optimum, whatever the numbers of candidates; a z-score
@@ -35,20 +58,11 @@ def _main(version: _Version = False) -> None:
     """
 
 
-def _help(function: object) -> str:
-    """Protect examples in a docstring from being wrapped."""
-    text = re.sub(r"(?m)^(For example|Start with)$", "\b\n\\1", inspect.getdoc(function) or "")
-    return re.sub(r"`(torchrankmetrics [^`]*)`", "  \\1", text)
-
-
-app = typer.Typer(
-    name="torchrankmetrics",
-    help=_help(_main),
-    epilog="RankTable.save and CSV files store ranks (docs/cli.md#file-format). Metric names may be synonyms.",
-    callback=_main,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # importing rich takes longer than everything else
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = click.version_option(__version__, message="%(prog)s %(version)s")(
+    click.Group(
+        commands=[_command(one) for one in (report, compare, study, verify, adjust, datasets, metrics)],
+        help=_help(_main),
+        epilog="RankTable.save and CSV files store ranks (docs/cli.md#file-format). Metric names may be synonyms.",
+        context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    )
 )
-for _function in (report, compare, study, verify, adjust, datasets, metrics):
-    app.command(help=_help(_function))(_function)

@@ -5,9 +5,7 @@ from importlib.resources import files
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
-from typer import Argument
-
-from torchrankmetrics.cli.output import Form, Output, emit, opt, reject, split_list
+from torchrankmetrics.cli.output import Form, Output, arg, emit, opt, reject, split_list
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 
 Split = Literal["train", "valid", "test"]
@@ -66,7 +64,7 @@ def adjust(
 
 
 def datasets(
-    names: Annotated[list[str] | None, Argument(help="Names of datasets; default: all.")] = None,
+    names: Annotated[list[str] | None, arg("Names of datasets; default: all.", nargs=-1)] = None,
     metrics: Annotated[str | None, _METRICS] = None,
     split: Annotated[str, opt("Splits: train, valid, test.")] = "test",
     side: Annotated[str, opt("Sides: both, head, tail.")] = "both",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import typer
+import click
 
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular
@@ -20,7 +20,12 @@ Format = Literal["table", "csv", "json", "markdown", "latex", "html"]
 
 def opt(text: str, *names: str, **settings: Any) -> Any:
     """Declare an option by its help text; without names it is named after the parameter."""
-    return typer.Option(*names, help=text, **settings)
+    return click.Option, names, {"help": text, **settings}
+
+
+def arg(text: str, **settings: Any) -> Any:
+    """Declare an argument by its help text."""
+    return click.Argument, (), {"help": text, **settings}
 
 
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
@@ -29,7 +34,7 @@ Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: gr
 _SUFFIXES = dict(zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True))
 
 
-def _checked(context: typer.Context, output: Path | None) -> Path | None:
+def _checked(context: click.Context, parameter: click.Parameter, output: Path | None) -> Path | None:
     """Set the format by the suffix of the output before anything is computed; "-" is the standard output."""
     suffix, form = "" if output is None else output.suffix.lower(), context.params["form"]
     if suffix in (".npz", ".parquet"):

@@ -8,29 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from typer import Argument
+import click
 
 import torchrankmetrics as trm
-from torchrankmetrics.cli.output import Cluster, Form, Level, Output, emit, opt, reject, split_list
+from torchrankmetrics.cli.output import Cluster, Form, Level, Output, arg, emit, opt, reject, split_list
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
 
 Paths = list[Path] | None
-Models = Annotated[Paths, Argument(help="Ranks of models: files, or directories with a file per training run.")]
+Models = Annotated[Paths, arg("Ranks of models: files, or directories with a file per training run.", nargs=-1)]
 Metrics = Annotated[str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; several by commas.", "--metric", "-m")]
 Qrels = Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEIR or JSON.")]
-Runs = Annotated[Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run")]
+Runs = Annotated[Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run", multiple=True)]
 Documents = Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")]
 Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
-MaxBytes = Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", min=1)]
+MaxBytes = Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", type=click.IntRange(1))]
 Rule = Literal["worse", "not-better", "not-equivalent"]
 _SUFFIXES = (".npz", ".parquet", ".csv", ".tsv")
 _TINY = 1e-300  # smaller floats have fewer digits
 
 
 def report(
-    files: Annotated[Paths, Argument(help="Files of ranks, directories of such files, or -.")] = None,
+    files: Annotated[Paths, arg("Files of ranks, directories of such files, or -.", nargs=-1)] = None,
     metrics: Metrics = None,
     view: Annotated[str | None, opt("Views: base, normalized, adjusted_index, z_score, p_value.")] = None,
     side: Annotated[str, opt("Sides: both, head, tail, relation.")] = "both",
@@ -38,7 +38,7 @@ def report(
     confidence_level: Annotated[float | None, opt("Confidence level of intervals; default: no intervals.")] = None,
     method: Annotated[Literal["normal", "bootstrap"], opt("Method of the intervals.")] = "normal",
     cluster: Cluster = None,
-    by_group: Annotated[bool, opt("Print one line per group.", "--by-group")] = False,
+    by_group: Annotated[bool, opt("Print one line per group.", is_flag=True)] = False,
     fail_under: Annotated[str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")] = None,
     qrels: Qrels = None,
     runs: Runs = None,
@@ -260,13 +260,13 @@ def _failure(row: Any, rule: Rule) -> str | None:
 
 
 def study(
-    pattern: Annotated[str, Argument(help="Paths of files of ranks, with {dataset}, {model} and {seed}.")],
+    pattern: Annotated[str, arg("Paths of files of ranks, with {dataset}, {model} and {seed}.")],
     metrics: Annotated[str, opt("Metrics, separated by commas.", "--metric", "-m")] = "mrr,hits@10",
     view: Annotated[Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")] = "base",
     confidence_level: Level = 0.95,
     cluster: Cluster = None,
-    values_only: Annotated[bool, opt("Print no intervals.", "--values-only")] = False,
-    across: Annotated[bool, opt("Print averages over the datasets and how often models win.", "--across")] = False,
+    values_only: Annotated[bool, opt("Print no intervals.", is_flag=True)] = False,
+    across: Annotated[bool, opt("Print averages over the datasets and how often models win.", is_flag=True)] = False,
     form: Form = None,
     output: Output = None,
 ) -> int:
@@ -298,8 +298,8 @@ def study(
 
 
 def verify(
-    report: Annotated[Path, Argument(help="HTML page that study has written.")],
-    folder: Annotated[Path, Argument(help="Directory that the paths of the page are relative to.")],
+    report: Annotated[Path, arg("HTML page that study has written.")],
+    folder: Annotated[Path, arg("Directory that the paths of the page are relative to.")],
     form: Form = None,
     output: Output = None,
 ) -> int:
