@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, zeta
 from torch import Tensor
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
@@ -98,12 +98,14 @@ def apply_transform(
 ) -> FloatArray:
     """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
     f, columns = known(f), [x]
+    if f.is_identity:
+        return x
     if f.uses_candidates:
         if num_candidates is None:
             raise ValueError(f"{name} depends on the number of candidates: num_candidates is needed")
         columns.append(num_candidates.astype(np.float64))
-    result = x if f.is_identity else np.empty(len(x))
-    for begin in range(0, 0 if f.is_identity else len(x), _BLOCK):
+    result = np.empty(len(x))
+    for begin in range(0, len(x), _BLOCK):
         blocks = [torch.from_numpy(column[begin : begin + _BLOCK]) for column in columns]
         value, size = f(*blocks), blocks[0].shape
         if value.shape != size:
@@ -203,7 +205,7 @@ class Power(KnownTransform):
             return (x + 1) / 2, (x - 1) * (x + 1) / 12
         if self.p == -1:
             mean = (digamma(x + 1) + np.euler_gamma) / x
-            second = (np.pi**2 / 6 - polygamma(1, x + 1)) / x
+            second = (np.pi**2 / 6 - zeta(2, x + 1)) / x
             return np.where(N == 1, 1.0, mean), np.where(N == 1, 0.0, second - mean**2)
         return super().null_moments(N)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, zeta
 
 from torchrankmetrics.definitions.sample import MOST_CANDIDATES, FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
@@ -81,7 +81,7 @@ def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
     near, at = T <= _TABLED, np.minimum(T, _TABLED)
     return (
         np.where(near, table[at], digamma(x + 1) + np.euler_gamma),
-        np.where(near, squares[at], np.pi**2 / 6 - polygamma(1, x + 1)),
+        np.where(near, squares[at], np.pi**2 / 6 - zeta(2, x + 1)),
     )
 
 
