@@ -34,7 +34,14 @@ from benchmarks.timing import parser_of, sizes, write_json
 from torch import Tensor
 
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores
-from torchrankmetrics.definitions import GEOMETRIC_MEAN_RANK, MEAN_RANK, MEAN_RECIPROCAL_RANK, RankDefinition, hits_at
+from torchrankmetrics.definitions import (
+    GEOMETRIC_MEAN_RANK,
+    MEAN_RANK,
+    MEAN_RECIPROCAL_RANK,
+    RankDefinition,
+    hits_at,
+    power_mean_rank,
+)
 from torchrankmetrics.inference import clustered_p_value
 from torchrankmetrics.null import log_p_value
 from torchrankmetrics.null.p_values import p_value, p_value_bracket
@@ -145,7 +152,7 @@ def seconds(random: np.random.Generator) -> Iterator[tuple[str, float]]:
         ("1.2M tasks, 19,500 N", random.choice(far, 1_200_000), None),
         ("1.2M random weights, 19,500 N", random.choice(far, 1_200_000), random.exponential(size=1_200_000)),
     ):
-        for definition in (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(10)):
+        for definition in (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(10), power_mean_rank(2)):
             ranks = np.ceil(N * random.random(len(N)) ** 1.2)
             mean = np.average(definition.f(torch.from_numpy(ranks)).numpy(), weights=weight)
             value = float(definition.g(torch.tensor(mean, dtype=torch.float64)))

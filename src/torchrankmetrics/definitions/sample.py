@@ -118,7 +118,7 @@ def by_power_of_two(weight: FloatArray, largest: npt.ArrayLike) -> FloatArray:
 def sum_by_value(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, FloatArray]:
     """Find the distinct values, ascending, and the mass of each, added in the order given."""
     if len(values) and values.max() <= _TABLE_PER_VALUE * len(values):
-        table = np.bincount(values, mass)  # cheaper than a sort, and the same sums
+        table: npt.NDArray[Any] = np.bincount(values, mass)  # cheaper than a sort, and the same sums
         distinct = np.flatnonzero(table > 0).astype(np.int64)
         return distinct, table[distinct]
     distinct, index = np.unique(values, return_inverse=True)

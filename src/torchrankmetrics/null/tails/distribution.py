@@ -33,14 +33,15 @@ _TAPS = 12  # points of a grid over which an atom is spread: the error of a tran
 _BLOCK = 1 << 12  # atoms that are spread at a time
 _SINGLE = 128  # ranks that are cells of their own
 _NODES = 4  # of the Gauss rule in a cell
+MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _PLACES = 256, 1 << 11  # distinct weights, and transforms; more are condensed
-_KEPT = 128  # groups of the largest weights, which are not
+_KEPT = 128  # groups of the widest values, which are not; of many groups, only their ranges are narrowed
 _SMALL, _FEW_JUMPS = 32, 8  # N up to which all are nodes; jumps of f at which nodes are separate
 _NODES_OF_V, _NODES_OF_N = 16, 10  # of interpolation, the latter for each factor e
 _CELLS = 1 << 16  # atoms of all groups that need no condensing
 _FEW = 20  # tasks with narrower cells
-_NARROWED, _ROUNDS = 128, 6  # groups whose ranges are narrowed in any case, and how often
+_LOWS, _ROUNDS = 32, 6  # distinct lower ends of ranges of many groups, and how often ranges are narrowed
 
 
 class RankValues:
@@ -59,7 +60,9 @@ class RankValues:
             change = np.diff(self.table)
             self.jumps = np.flatnonzero(change) + 1
             self.is_step = len(self.jumps) <= _STEPS
-            self.is_monotone, self.steps = bool((change <= 0).all() or (change >= 0).all()), np.abs(change)
+            self.is_monotone = bool((change <= 0).all() or (change >= 0).all())
+            if len(np.unique(np.abs(change[: 2 * MOST_STEPS]))) <= MOST_STEPS:
+                self.steps = np.unique(np.abs(change))
             if not self.is_step:
                 self.jumps = np.argpartition(-np.abs(change), _ROWS)[:_ROWS] + 1
 
@@ -83,9 +86,9 @@ class RankValues:
         stop = self.stops(ends, ratio)
         if self.table is None or self.is_step:
             nodes, weights, number = panel_rule(stop[:-1] + 1, np.diff(stop), 1 if self.is_step else _NODES)
-        else:
-            nodes, weights, number = np.arange(1.0, stop[-1] + 1), np.ones(stop[-1]), np.diff(stop)
-        return stop, _cells(self(nodes), weights, np.cumsum(number) - number)
+            return stop, _cells(self(nodes), weights, np.cumsum(number) - number)
+        values = np.pad(self.table, (0, max(stop[-1] - len(self.table), 0)), "edge")[: stop[-1]]
+        return stop, _cells(values, np.ones(stop[-1]), stop[:-1])
 
 
 def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
@@ -291,7 +294,7 @@ class RankSummands(Summands):
         f, N, low, ratio = self.f, self.N, self.first, RATIO if self.num <= _FEW else 2 * RATIO
         if (
             self.doubt is None
-            and len(N) > (12 if f.is_step else 4) * _KEPT
+            and len(N) > (32 if f.is_step else 4) * _KEPT
             and (self.range[0] > self.range[1]).sum() > _KEPT
         ):
             condensed = self._condensed()
@@ -327,15 +330,19 @@ class RankSummands(Summands):
     def _condensed(self) -> Summands | None:
         """Groups in place of many between which those are interpolated; None if there are few weights and N."""
         f, sign, levels, counts = self.f, self.sign, len(np.unique(self.given)), len(np.unique(self.N))
-        if levels <= _ROWS and levels * counts <= _PLACES:
+        narrow = (self.first > 0) & (len(np.unique(self.first)) > _LOWS)
+        if (levels <= _ROWS and levels * counts <= _PLACES) or narrow.sum() > _KEPT:
             return None
         middle = np.array([np.median(self.N)]).astype(np.int64)
         one = RankSummands(f, sign, 0 * middle, middle, np.ones(1), np.ones(1)).few
         spread = np.subtract(*self.range)
-        large = np.zeros(len(spread), dtype=bool)
+        large = narrow
         large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
         between = ~large & (spread > 0)
-        reach = (self.given * spread.max())[between].max() / math.sqrt(self.total(self.given**2) * one.at_zero[2])
+        widths = self.given * np.where(between, spread, 0.0)
+        largest, deviation = widths.max(), math.sqrt(self.total(widths**2))
+        reach = largest / deviation * (one.top - one.bottom) / math.sqrt(one.at_zero[2])
+        offset = largest / spread[between].max()
         ends = self.N[between].min(), self.N.max()
         most = math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0]))
         small = _SINGLE if f.is_step else _SMALL
@@ -343,15 +350,17 @@ class RankSummands(Summands):
         jumps = f.jumps if f.is_step and len(f.jumps) <= _FEW_JUMPS else f.jumps[:0]
         kind = self.first * (_FEW_JUMPS + 1) + np.searchsorted(jumps, self.N)  # transforms are smooth in N within one
         parts = []
-        for one_kind in np.unique(kind[between]).tolist():
+        kinds = np.unique(kind[between]).tolist()
+        for one_kind in kinds:
             at = between & (kind == one_kind)
             low, v, N, c = int(self.first[at][0]), self.given[at], self.N[at], self.c[at]
             sizes, size = np.unique(N, return_inverse=True)
             nodes = np.r_[sizes[0], shared[(shared > sizes[0]) & (shared < sizes[-1])], sizes[-1:]]
             nodes, weights = sizes if len(sizes) <= len(nodes) else nodes, np.unique(v)
-            most = (1 - weights[0] / weights[-1]) * max(_NODES_OF_V * (2 + reach), _ROWS * 8 / len(nodes))
+            least, last = weights[0] + offset, weights[-1] + offset
+            most = math.log(last / least) * max(2 * _NODES_OF_V * (1 + reach), _ROWS * 8 / len(nodes))
             if len(weights) > max(most, 10):
-                weights = np.linspace(weights[0], weights[-1], int(np.clip(most, 10, _ROWS)))
+                weights = np.geomspace(least, last, int(np.clip(most, 10, max(_ROWS / len(kinds), 10)))) - offset
             y, each = np.log(sizes - low), np.arange(len(sizes))
             numbers, less = np.zeros((2, len(nodes), len(weights)))
             for order, found in ((8, numbers), (6, less)):
@@ -360,8 +369,6 @@ class RankSummands(Summands):
             i, j = np.nonzero(numbers)
             parts.append(np.stack([np.full(len(i), low), nodes[i], weights[j], numbers[i, j], (numbers - less)[i, j]]))
         lows, N, v, c, doubt = np.concatenate(parts, axis=1)
-        if len(np.unique(v)) * len(np.unique(N)) > 16 * _PLACES:  # more transforms than without interpolation
-            return None
         nearby = RankSummands(f, sign, lows.astype(np.int64), N.astype(np.int64), v, c)
         nearby.doubt = doubt
         few, alone = nearby.few, np.flatnonzero(large)
@@ -392,7 +399,8 @@ class RankSummands(Summands):
         P(S >= s) is exp(first) + exp(second) P(third >= s).
         """
         log_reached, log_open, rest = -math.inf, 0.0, self
-        for turn in range(_ROUNDS):
+        widths = self.given * np.subtract(*self.range)
+        for _ in range(_ROUNDS):
             largest = (self.given * np.subtract(*rest.range)).max()
             short, over = rest.top + slack - s, s - slack - rest.bottom
             if short < 0 or over <= 0 or largest < min(short, over):
@@ -407,7 +415,10 @@ class RankSummands(Summands):
                 np.clip(stop[np.searchsorted(-values, (total + slack - s) / self.given - end, side="right")], low, high)
                 for values, end, total in zip(x, rest.range, (rest.top, rest.bottom), strict=True)
             )
-            if (possible - alone >= (high - low) * (0.9 if turn and len(low) > _NARROWED else 1.0)).all():
+            if len(low) > 8 * _KEPT and len(np.unique(alone if rest.falls else possible)) > _LOWS:
+                others = widths <= np.partition(widths, -_KEPT)[-_KEPT]
+                alone[others], possible[others] = low[others], high[others]
+            if (possible - alone >= high - low).all():
                 break
             left = float(self.c @ np.log1p(-(alone - low) / (high - low)))
             log_reached = float(np.logaddexp(log_reached, log_open + log_complement(left)))
@@ -416,8 +427,6 @@ class RankSummands(Summands):
                 return log_reached, log_open, self
             low, high = (alone, possible) if rest.falls else (last - possible, last - alone)
             rest = RankSummands(self.f, self.sign, low, high, self.given, self.c)
-        if len(self.c) > _NARROWED and rest.top - rest.bottom > 0.5 * (self.top - self.bottom):
-            return -math.inf, 0.0, self
         return log_reached, log_open, rest
 
 

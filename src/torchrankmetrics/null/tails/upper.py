@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import i0e
 
 from torchrankmetrics.definitions.sample import FloatArray
-from torchrankmetrics.null.tails.distribution import Atoms, Summands, log_complement, merged
+from torchrankmetrics.null.tails.distribution import MOST_STEPS, Atoms, Summands, log_complement, merged
 
 Bracket = tuple[float, float]  # lower and upper end of log p
 _GOAL = 1e-3  # relative error of p
@@ -21,7 +21,6 @@ _FAR = 16  # multiple of the frequencies in use up to which transforms are check
 _SAMPLE = 32  # groups that are looked at
 _LAST = 3e-8  # highest frequencies that matter little
 _UNSEEN = 1e-5  # error of p, before it is tilted back, because of higher frequencies
-_MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
 _NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
 _ROUNDING, _KERNEL, _DENSITY = 1e-10, 2e-12, 3e-6  # relative error of a series on a lattice, for each task, of others
 
@@ -59,7 +58,7 @@ def _on_lattice(sums: Summands, s: float, slack: float) -> tuple[float | None, f
     if not len(steps) and few.is_listed and few.low is None and few.doubt is None:
         weights, steps = np.ones(1), np.unique(np.abs(np.delete(np.diff(few.x), few.starts[1:] - 1)))
     steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if len(steps) else steps
-    if not 0 < len(steps) * len(weights) <= _MOST_STEPS or not math.isfinite(s):
+    if not 0 < len(steps) * len(weights) <= MOST_STEPS or not math.isfinite(s):
         return None, s, slack
     products = np.unique(np.multiply.outer(steps, weights))[::-1]
     span, *others = products.tolist()
@@ -164,7 +163,7 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
     low, high = _window(sums, t, exact)
     high += 0.02 * (high - low)  # away from the largest sum
     length = high - low
-    work = _WORK * (1 if sums.num <= 100 else 24 if sums.is_listed else 12)  # the transforms of few atoms decay slowly
+    work = _WORK * (1 if sums.num <= 100 else 20 if sums.is_listed else 12)  # the transforms of few atoms decay slowly
     most = min(_MOST_TERMS, max(work // sums.places, 128))
     number = most
     if span:  # an odd number of points of the lattice, whose coefficients determine all
