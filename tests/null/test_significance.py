@@ -424,14 +424,15 @@ def test_a_value_next_to_the_worst_has_the_probability_of_being_reached(N, n):
     assert (1 - missed) * (1 - 1e-9) <= got <= 1
 
 
-def test_thousand_weights_among_a_million_candidates_by_simulation():
+@pytest.mark.parametrize(("definition", "power", "n", "least"), [(MRR, -1, 1000, 500_000), (SQUARES, 2, 5000, 20)])
+def test_thousands_of_weights_by_simulation(definition, power, n, least):
     rng = np.random.default_rng(0)
-    N, weights = rng.integers(500_000, 1_500_000, 1000), rng.random(1000) + 0.5
-    weights /= weights.sum()
-    means = np.concatenate([(1 / np.ceil(rng.random((500, 1000)) * N)) @ weights for _ in range(20)])
+    N, weights = np.exp(rng.uniform(np.log(least), np.log(1_500_000), n)).astype(int), rng.lognormal(size=n)
+    means = np.concatenate([np.ceil(rng.random((500, n)) * N) ** power @ (weights / weights.sum()) for _ in range(20)])
     for share in (0.9, 0.1):
+        value = np.quantile(means, 1 - share if definition.higher_is_better else share) ** (1 / abs(power))
         error = math.sqrt(share * (1 - share) / len(means))
-        assert share - 4 * error <= p_value(MRR, np.quantile(means, 1 - share), N, weights) <= 1.03 * share + 4 * error
+        assert share - 4 * error <= p_value(definition, value, N, weights) <= 1.03 * share + 4 * error
 
 
 @pytest.mark.parametrize("ranks", [(200, 1500, 1800), (300, 1000, 1500), (400, 1000, 1000)])

@@ -330,13 +330,12 @@ class RankSummands(Summands):
     def _condensed(self) -> Summands | None:
         """Groups in place of many between which those are interpolated; None if there are few weights and N."""
         f, sign, levels, counts = self.f, self.sign, len(np.unique(self.given)), len(np.unique(self.N))
-        narrow = (self.first > 0) & (len(np.unique(self.first)) > _LOWS)
-        if (levels <= _ROWS and levels * counts <= _PLACES) or narrow.sum() > _KEPT:
+        large = (self.first > 0) & (len(np.unique(self.first)) > _LOWS)
+        if (levels <= _ROWS and levels * counts <= _PLACES) or large.sum() > _KEPT:
             return None
         middle = np.array([np.median(self.N)]).astype(np.int64)
         one = RankSummands(f, sign, 0 * middle, middle, np.ones(1), np.ones(1)).few
         spread = np.subtract(*self.range)
-        large = narrow
         large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
         between = ~large & (spread > 0)
         widths = self.given * np.where(between, spread, 0.0)
