@@ -115,12 +115,10 @@ def known_triples(*sources: Source) -> KnownTriples:
     """
     factories: list[Any] = []
     for source in sources:
+        parts: Any = source.factory_dict.values() if isinstance(source, Dataset) else [source]
         if isinstance(source, InductiveDataset):
-            parts: Any = source.inductive_inference, source.inductive_validation, source.inductive_testing
-            parts = [part for part in parts if part is not None]
-        else:
-            parts = source.factory_dict.values() if isinstance(source, Dataset) else [source]
-        factories += parts
+            parts = source.inductive_inference, source.inductive_validation, source.inductive_testing
+        factories += [part for part in parts if part is not None]
     if wrong := [type(part).__name__ for part in factories if not isinstance(part, CoreTriplesFactory)]:
         raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {wrong[0]}")
     if not factories:

@@ -235,8 +235,7 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
         raise ValueError(f"{name} is not a regular file, and only regular files can be mapped into memory")
     with open(path, "rb") as file:
         try:
-            head = file.read(_HEADER)
-            num_entities, sides = _read_header(head, os.fstat(file.fileno()).st_size)
+            num_entities, sides = _read_header(head := file.read(_HEADER), os.fstat(file.fileno()).st_size)
         except ValueError as error:
             raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
         except (KeyError, TypeError, AttributeError):

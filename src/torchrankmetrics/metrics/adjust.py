@@ -135,8 +135,7 @@ def adjust(
         values = _ordered(math.exp(logs[x]) for x in points)
         rounded = Rounded(*values, log10_p=_ordered(logs[x] / math.log(10) for x in points))
     else:
-        moments = measure.expectation.moments(definition, counts)
-        in_view, slope = affine_view(definition, view, moments)
+        in_view, slope = affine_view(definition, view, measure.expectation.moments(definition, counts))
         rounded = Rounded(*_ordered(map(in_view, points)))
         if isinstance(value, str) and not is_one and definition.is_mean_of_f:
             # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):

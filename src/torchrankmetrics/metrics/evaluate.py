@@ -130,8 +130,7 @@ def evaluate(
         unknown = has_unknown((given.ranks if isinstance(given, RankTable) else given).num_candidates)
     if metrics is None and unknown and not is_scored:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
-    selection = Selection(views, rank_types, sides, expectation, average, relevance_threshold)
-    measures = selection.measures(metrics)
+    measures = Selection(views, rank_types, sides, expectation, average, relevance_threshold).measures(metrics)
     requested = sorted({measure.side for measure in measures.values()} - {"both"})
     if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
         raise ValueError(

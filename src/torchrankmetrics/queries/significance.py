@@ -139,8 +139,7 @@ def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> In
         np.put_along_axis(chosen, random_subsets(random, N, N - m, rows) - 1, False, axis=1)
         return (np.nonzero(chosen)[1] + 1).reshape(rows, m)
     if m * m > 4 * N:  # draws with replacement would rarely be distinct
-        keys = random.random((rows, N))
-        return np.sort(np.argpartition(keys, m, axis=1)[:, :m], axis=1) + 1
+        return np.sort(np.argpartition(random.random((rows, N)), m, axis=1)[:, :m], axis=1) + 1
     ranks = np.empty((rows, m), dtype=np.int64)
     repeated = np.arange(rows)
     while len(repeated):

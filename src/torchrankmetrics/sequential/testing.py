@@ -254,8 +254,7 @@ class SequentialTest:
 
     def gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
-        gathered = self._communicator.gather(rows)
-        found = without_flag(gathered.cpu().numpy(), fault.REPEATED)
+        found = without_flag(self._communicator.gather(rows).cpu().numpy(), fault.REPEATED)
         raise_faults(Columns(found).flags)
         task, first = np.unique(self.ranked.index(found, "sample_id"), return_index=True)
         self.hypothesis.values(found[first])  # raises for invalid values

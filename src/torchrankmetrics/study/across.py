@@ -7,7 +7,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from scipy.stats import chi2, rankdata, studentized_range, t as student
+from scipy.stats import chi2, rankdata, sem, studentized_range, t as student
 
 from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.inference.standard_errors import student_interval
@@ -93,8 +93,7 @@ class Averages(Rendered):
 def averages(table: StudyTable) -> Averages:
     """Average a table over its datasets; ValueError without any, and for a metric without a direction."""
     rows: dict[tuple[str, str], Average] = {}
-    rate = f"{100 * (1 - table.confidence_level):.3g}%"
-    notes = [f"{_LEGEND} (Holm's method, family-wise error rate {rate})."]
+    notes = [f"{_LEGEND} (Holm's method, family-wise error rate {100 * (1 - table.confidence_level):.3g}%)."]
     for one in table.measures:
         chosen, values, left_out = _complete(table, one)
         falling = -values if one.higher_is_better else values
@@ -103,9 +102,7 @@ def averages(table: StudyTable) -> Averages:
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            mean, error = float(values[:, i].mean()), math.nan
-            if len(chosen) > 1:
-                error = float(values[:, i].std(ddof=1)) / math.sqrt(len(chosen))
+            mean, error = float(values[:, i].mean()), float(sem(values[:, i])) if len(chosen) > 1 else math.nan
             low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
             ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
             best, won = int(leading[:, i].sum()), sum(c.rank == (1, 1) for c in cells)
@@ -207,8 +204,7 @@ def ranking(table: StudyTable) -> Ranking:
     mean, middle = ranks.mean(0), (k + 1) / 2
     spread = float(((ranks - middle) ** 2).sum()) / (n * (k - 1))  # k (k + 1) / 12 without ties
     statistic = n * float(((mean - middle) ** 2).sum()) / spread if spread > 0 else 0.0
-    quantile = float(studentized_range.ppf(level, k, np.inf))
-    critical = quantile / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
+    critical = float(studentized_range.ppf(level, k, np.inf)) * math.sqrt(k * (k + 1) / (12 * n))
     order = np.argsort(mean, kind="stable")
     cliques: list[tuple[int, ...]] = []
     for start in range(k):

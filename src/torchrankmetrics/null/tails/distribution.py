@@ -343,9 +343,8 @@ class RankSummands(Summands):
         reach = largest / deviation * (one.top - one.bottom) / math.sqrt(one.at_zero[2])
         offset = largest / spread[between].max()
         ends = self.N[between].min(), self.N.max()
-        most = math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0]))
-        small = _SINGLE if f.is_step else _SMALL
-        shared = np.unique(np.r_[ends[0] : small, np.rint(np.geomspace(*ends, most)).astype(np.int64)])
+        spaced = np.geomspace(*ends, math.ceil(10 + _NODES_OF_N * math.log(ends[1] / ends[0])))
+        shared = np.unique(np.r_[ends[0] : _SINGLE if f.is_step else _SMALL, np.rint(spaced).astype(np.int64)])
         jumps = f.jumps if f.is_step and len(f.jumps) <= _FEW_JUMPS else f.jumps[:0]
         kind = self.first * (_FEW_JUMPS + 1) + np.searchsorted(jumps, self.N)  # transforms are smooth in N within one
         parts = []

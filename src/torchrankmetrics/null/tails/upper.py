@@ -171,16 +171,14 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
         length, high = span * (2 * number + 1), s + span * math.floor((high - s) / span + 0.5)
         if number >= most:
             return None
-    tiny, phi, off, decayed, unseen = 0.1 * _ROUNDING, np.empty(0), np.empty(0), False, 0.0
+    tiny, decayed, unseen = 0.1 * _ROUNDING, False, 0.0
     on_grid = span is not None and sums.is_listed
-    sizes = {number}
-    if not on_grid and number * sums.places > 4 * len(sums.x):  # a small number takes less time
-        sizes |= {min(number, 47)} | ({767} if number > 1500 else set())
-    for size in sorted(sizes):
+    starts = number * sums.places > 4 * len(sums.x) and not on_grid  # a small number takes less time
+    for size in sorted({number, *(few for few in (47, 767) if starts and 2 * few < number)}):
         theta = 2 * math.pi / length * np.arange(size + 1)
         logs, doubt = sums.log_transform(t, 2 * math.pi / length, size + 1, on_grid=on_grid).T
-        phi, off = (np.r_[old, new[len(old) :]] for old, new in ((phi, np.exp(logs - 1j * theta * s)), (off, doubt)))
-        errors = np.abs(phi) * np.expm1(np.minimum(np.abs(off), 30.0))
+        phi = np.exp(logs - 1j * theta * s)
+        errors = np.abs(phi) * np.expm1(np.minimum(np.abs(doubt), 30.0))
         if (errors > _DOUBTED).any():  # no frequencies at which interpolation fails
             number = int(np.argmax(errors > _DOUBTED)) - 1
             phi, errors = phi[: number + 1], errors[: number + 1]
