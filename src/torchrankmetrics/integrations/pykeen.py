@@ -118,7 +118,8 @@ def known_triples(*sources: Source) -> KnownTriples:
         parts: Any = source.factory_dict.values() if isinstance(source, Dataset) else [source]
         if isinstance(source, InductiveDataset):
             parts = source.inductive_inference, source.inductive_validation, source.inductive_testing
-        factories += [part for part in parts if part is not None]
+            parts = [part for part in parts if part is not None]
+        factories += parts
     if wrong := [type(part).__name__ for part in factories if not isinstance(part, CoreTriplesFactory)]:
         raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {wrong[0]}")
     if not factories:
