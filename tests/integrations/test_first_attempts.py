@@ -70,10 +70,7 @@ ATTEMPTS = {
     "dict of targets": (lambda: updated(SCORES, {0: 1}), r"one entry per row .*pass \[target\[row\] for row in rows\]"),
     "dict of excluded": (lambda: updated(SCORES, TARGET, exclude={0: [2]}), r"pass \[exclude\[row\] for row in rows\]"),
     "scores": (lambda: updated(scores=SCORES, target=TARGET), "did you mean 'preds' instead of 'scores'"),
-    "direction": (
-        lambda: updated(-SCORES, TARGET, higher_is_better=False),
-        "better: pass the negative of distances",
-    ),
+    "direction": (lambda: updated(-SCORES, TARGET, higher_is_better=False), "better: pass the negative of distances"),
     "metric of alignment": (lambda: rank_alignment(PAIRS, POINTS, POINTS, metric="l2"), "did you mean 'similarity'"),
     "distance": (lambda: rank_embeddings(POINTS, POINTS, PAIRS[:, 0], distance="l2"), "did you mean 'similarity'"),
     "metrics": (lambda: compare(A, B, metrics=["mrr"]), r"compare\(\).*'metrics'; did you mean 'metric'"),

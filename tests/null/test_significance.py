@@ -19,13 +19,14 @@ from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import CandidateCounts
 from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value, p_value_bracket
 
+MRR, GMR, SQUARES = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
 DCG_AT_2 = d.RankDefinition("dcg_at_2", f=lambda r: torch.where(r <= 2, 1 / torch.log2(1 + r), 0.0))
 WAVES = d.RankDefinition("waves", f=lambda r: torch.sin(2 * r), optimum=1.0, higher_is_better=True)
 SQUASHED = d.RankDefinition("squashed", f=lambda r: -r.log(), g=lambda x: torch.tanh(x / 4))
 STEPS = d.RankDefinition("steps", f=lambda r: 1.0 * (r <= 1) + 0.5 * (r <= 10) + 0.3 * (r <= 100))
-MEANS = [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(1), d.hits_at(2), d.INVERSE_MEAN_RANK, d.HARMONIC_MEAN_RANK]
-MEANS += [d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK, d.power_mean_rank(2), d.power_mean_rank(-0.5), DCG]
+MEANS = [d.MEAN_RANK, MRR, d.hits_at(1), d.hits_at(2), d.INVERSE_MEAN_RANK, d.HARMONIC_MEAN_RANK]
+MEANS += [GMR, d.INVERSE_GEOMETRIC_MEAN_RANK, SQUARES, d.power_mean_rank(-0.5), DCG]
 MEANS += [DCG_AT_2, WAVES, SQUASHED]
 EXTREMES = [d.power_mean_rank(math.inf), d.power_mean_rank(-math.inf)]
 WITHOUT = [d.MEDIAN_RANK, d.RANK_VARIANCE, d.RANK_STANDARD_DEVIATION, d.RANK_COUNT, d.TIE_RATE]
@@ -109,7 +110,7 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
         r = np.arange(1, N + 1.0)
         mean, deviation = (1 / r).mean(), math.sqrt((1 / r).var() / n)
         value = mean + z * deviation
-        p = p_value(d.MEAN_RECIPROCAL_RANK, value, [N] * n)
+        p = p_value(MRR, value, [N] * n)
         assert p == pytest.approx(law[math.ceil(value * n * size / span) :].sum(), rel=3e-3)
         normal[z] = math.erfc(z / math.sqrt(2)) / 2 / p
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
@@ -129,13 +130,11 @@ def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
         mean, variance = mean + len(counts) * x.mean(), variance + len(counts) * x.var()
     value = mean + z * math.sqrt(variance)
     exact = np.fft.irfft(spectrum, size)[round(value * size / span) :].sum()
-    got = p_value(d.MEAN_RECIPROCAL_RANK, value / 3000, N.ravel(), np.repeat([1.0, 2.0], 1000))
+    got = p_value(MRR, value / 3000, N.ravel(), np.repeat([1.0, 2.0], 1000))
     assert exact * (1 - 1e-3) <= got <= exact * (1 + 1e-2)
 
 
-@pytest.mark.parametrize(
-    "definition", [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(3), d.GEOMETRIC_MEAN_RANK], ids=name
-)
+@pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(3), GMR], ids=name)
 def test_order_and_splitting_of_tasks_do_not_matter(definition):
     counts = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
     weights = np.repeat([1.0, 2.0, 3.0], 77)
@@ -148,7 +147,7 @@ def test_order_and_splitting_of_tasks_do_not_matter(definition):
     assert log_p_value(definition, value, split) == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.parametrize("definition", [d.MEAN_RECIPROCAL_RANK, d.hits_at(1), d.MEAN_RANK], ids=name)
+@pytest.mark.parametrize("definition", [MRR, d.hits_at(1), d.MEAN_RANK], ids=name)
 def test_an_observed_value_counts_in_any_order_of_summation(definition):
     rng = np.random.default_rng(0)
     weights = 1 / np.repeat([3.0, 7.0, 50.0], [3, 7, 50])
@@ -161,7 +160,7 @@ def test_an_observed_value_counts_in_any_order_of_summation(definition):
     assert np.ptp(found) < 1e-6
 
 
-@pytest.mark.parametrize("definition", [d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)], ids=name)
+@pytest.mark.parametrize("definition", [MRR, GMR, SQUARES], ids=name)
 def test_better_values_are_rarer(definition):
     N = np.r_[[1000] * 300, [977] * 100]
     grid = np.geomspace(0.004, 0.9, 8) if definition.higher_is_better else np.linspace(900, 2, 8)
@@ -197,17 +196,19 @@ def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
 
 
 @pytest.mark.parametrize(
-    ("definition", "n", "most"), [(DCG, 200, 14_541), (STEPS, 2000, 1000), (d.hits_at(10), 2000, 1000)]
+    ("definition", "n", "least", "most"),
+    [(DCG, 200, 5, 14_541), (STEPS, 2000, 5, 1000), (MRR, 1000, 500_000, 1_500_000), (SQUARES, 5000, 20, 1_500_000)],
 )
-def test_many_random_weights_by_simulation(definition, n, most):
-    random = np.random.default_rng(n)
-    N, weights = random.integers(5, most + 1, n), random.exponential(size=n)
+def test_many_random_weights_by_simulation(definition, n, least, most):
+    rng = np.random.default_rng(n)
+    N, weights = np.exp(rng.uniform(np.log(least), np.log(most), n)).astype(int), rng.lognormal(size=n)
     f = definition.f(torch.arange(1, most + 1, dtype=torch.float64)).double().numpy()
-    means = np.array([f[(random.random(n) * N).astype(int)] @ weights / weights.sum() for _ in range(2000)])
+    means = np.array([f[(rng.random(n) * N).astype(int)] @ weights / weights.sum() for _ in range(2000)])
     for share in (0.7, 0.3, 0.02):
         error = math.sqrt(share * (1 - share) / len(means))
-        got = p_value(definition, float(np.quantile(means, 1 - share)), N, weights)
-        assert abs(got - share) < 4 * error + 0.01 * share
+        mean = np.quantile(means, 1 - share if definition.higher_is_better else share)
+        got = p_value(definition, float(definition.g(torch.tensor(mean))), N, weights)
+        assert share - 4 * error <= got <= 1.03 * share + 4 * error
 
 
 def test_many_weights_far_in_the_tail_by_the_saddlepoint():
@@ -223,7 +224,7 @@ def test_many_weights_far_in_the_tail_by_the_saddlepoint():
     K = 20 * (t * v + np.log(e.mean(axis=1))).sum()
     variance = 20 * v**2 @ ((e @ x**2) / e.sum(axis=1) - mean**2)
     want = K - t * value - math.log(t * math.sqrt(2 * math.pi * variance))
-    got = log_p_value(d.MEAN_RECIPROCAL_RANK, value, [1000] * 40_000, np.repeat(weights, 20))
+    got = log_p_value(MRR, value, [1000] * 40_000, np.repeat(weights, 20))
     assert got == pytest.approx(want, abs=2e-2)
     assert want < -100
 
@@ -261,7 +262,6 @@ def test_hits_of_many_weights_by_the_saddlepoint(k, N, n):
     assert high - low < 1e-3
 
 
-MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
 # a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
 EXACT = {
     "mr": (d.MEAN_RANK, lambda r: Fraction(r), False),
@@ -269,7 +269,7 @@ EXACT = {
     "mrr": (MRR, lambda r: Fraction(1, r), True),
     "hmr": (d.HARMONIC_MEAN_RANK, lambda r: Fraction(1, r), True),
     "hits": (d.hits_at(3), lambda r: Fraction(r <= 3), True),
-    "quadratic": (d.power_mean_rank(2), lambda r: Fraction(r**2), False),
+    "quadratic": (SQUARES, lambda r: Fraction(r**2), False),
     "cubic": (d.power_mean_rank(3), lambda r: Fraction(r**3), False),
     "p_minus_2": (d.power_mean_rank(-2), lambda r: Fraction(1, r**2), True),
 }
@@ -348,7 +348,7 @@ def test_a_constant_has_p_one(weighted):
     assert math.isnan(values["z_hits_at_10"])
 
 
-@pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(2), d.power_mean_rank(2)], ids=name)
+@pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(2), SQUARES], ids=name)
 @pytest.mark.parametrize("n", [8, 30])
 def test_nearly_equal_weights_are_equal(definition, n):
     rng = np.random.default_rng(n)
@@ -380,7 +380,7 @@ def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
                 new[total + square] = new.get(total + square, 0) + number
         ways = new
     exact = math.log(sum(ways.values())) - n * math.log(N)
-    assert log_p_value(d.power_mean_rank(2), value, [N] * n) == pytest.approx(exact, abs=1e-6)
+    assert log_p_value(SQUARES, value, [N] * n) == pytest.approx(exact, abs=1e-6)
 
 
 @pytest.mark.parametrize("definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=name)
@@ -397,7 +397,6 @@ def test_a_perfect_model_has_the_probability_of_its_ranks(definition, counts, we
     assert log_p == pytest.approx(-sum(math.log(n / best) for n in counts), rel=1e-12)
 
 
-SQUARES = d.power_mean_rank(2)
 SIZES = [65_536, 10**6, 10**9]
 SHARES = [1e-6, 0.02, 0.5, 0.9, 0.999]
 
@@ -420,19 +419,24 @@ def test_a_value_next_to_the_worst_has_the_probability_of_being_reached(N, n):
     k = N // 1000
     value = (n - 1) / n / N + 1 / n / (N - k)
     missed = math.comb(k - 1 + n, n) / N**n
-    got = p_value(MRR, value, [N] * n)
-    assert (1 - missed) * (1 - 1e-9) <= got <= 1
+    assert (1 - missed) * (1 - 1e-9) <= p_value(MRR, value, [N] * n) <= 1
 
 
-@pytest.mark.parametrize(("definition", "power", "n", "least"), [(MRR, -1, 1000, 500_000), (SQUARES, 2, 5000, 20)])
-def test_thousands_of_weights_by_simulation(definition, power, n, least):
+@pytest.mark.parametrize(
+    ("definition", "low", "high", "n", "tiny", "power"),
+    [(d.hits_at(10), 2, 10, 2000, 1, 1), (MRR, 1, 2, 150, 1, 0.01), (STEPS, 2, 90, 2000, 1e-17, 1)],
+)
+def test_interpolated_groups_agree_with_all_groups(definition, low, high, n, tiny, power, monkeypatch):
+    # most N leave no choice; few groups have a range, and a value near the worst; weights of one kind vanish
     rng = np.random.default_rng(0)
-    N, weights = np.exp(rng.uniform(np.log(least), np.log(1_500_000), n)).astype(int), rng.lognormal(size=n)
-    means = np.concatenate([np.ceil(rng.random((500, n)) * N) ** power @ (weights / weights.sum()) for _ in range(20)])
-    for share in (0.9, 0.1):
-        value = np.quantile(means, 1 - share if definition.higher_is_better else share) ** (1 / abs(power))
-        error = math.sqrt(share * (1 - share) / len(means))
-        assert share - 4 * error <= p_value(definition, value, N, weights) <= 1.03 * share + 4 * error
+    N, scale = np.r_[rng.integers(low, high, 2500), rng.integers(101, 60_000, n)], np.repeat([tiny, 1.0], [2500, n])
+    weights, ranks = scale * rng.lognormal(size=len(N)), np.ceil(rng.random(len(N)) ** power * N)
+    value = np.average(definition.f(torch.from_numpy(ranks)).numpy(), weights=weights)
+    low, high = p_value_bracket(definition, value, N, weights)
+    monkeypatch.setattr("torchrankmetrics.null.tails.distribution._MANY", (1 << 20, 1 << 20))
+    other = p_value_bracket(definition, value, N, weights)
+    assert max(low, other[0]) <= min(high, other[1]) + 1e-9
+    assert high - low < 0.1
 
 
 @pytest.mark.parametrize("ranks", [(200, 1500, 1800), (300, 1000, 1500), (400, 1000, 1000)])

@@ -252,8 +252,7 @@ def _first_places(N: int, m: int, last: int, most: int) -> Atoms:
     x = np.arange(1, near + 1)
     if near < last:
         x = np.unique(np.r_[x, np.geomspace(near, last, most - near).astype(np.int64)])
-    edges = np.r_[x, last + 1]
-    log_beyond = log_miss(N, m, edges - 1)
+    log_beyond = log_miss(N, m, np.r_[x - 1, last])
     probability = np.exp(log_beyond[:-1]) * -np.expm1(np.diff(log_beyond))
     possible = probability > 0
     return x[possible].astype(np.float64), probability[possible]

@@ -259,8 +259,7 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
     first, last = max(low, math.floor(center - width)), min(high, math.ceil(center + width))
     j = np.arange(first, last, dtype=np.float64)
     # ratios P(j + 1) / P(j) are exact to rounding for any size
-    log_ratio = np.log((k - j) * (m - j)) - np.log((j + 1) * (N - k - m + j + 1))
-    log_p = np.r_[0.0, np.cumsum(log_ratio)]
+    log_p = np.r_[0.0, np.cumsum(np.log((k - j) * (m - j)) - np.log((j + 1) * (N - k - m + j + 1)))]
     probability = np.exp(log_p - log_p.max())
     probability /= probability.sum()
     hits = np.arange(first, last + 1)

@@ -33,15 +33,18 @@ _TAPS = 12  # points of a grid over which an atom is spread: the error of a tran
 _BLOCK = 1 << 12  # atoms that are spread at a time
 _SINGLE = 128  # ranks that are cells of their own
 _NODES = 4  # of the Gauss rule in a cell
-MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor
+MOST_STEPS = 1 << 12  # products of steps and weights that may have a common divisor; distinct steps of f
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _ROWS, _PLACES = 256, 1 << 11  # distinct weights, and transforms; more are condensed
-_KEPT = 128  # groups of the widest values, which are not; of many groups, only their ranges are narrowed
+_KEPT = 128  # groups with the largest weight x range, which are not condensed
+_MANY = 512, 4096  # groups up to which none is condensed, and those of steps, whose transforms are cheap
 _SMALL, _FEW_JUMPS = 32, 8  # N up to which all are nodes; jumps of f at which nodes are separate
 _NODES_OF_V, _NODES_OF_N = 16, 10  # of interpolation, the latter for each factor e
 _CELLS = 1 << 16  # atoms of all groups that need no condensing
 _FEW = 20  # tasks with narrower cells
-_LOWS, _ROUNDS = 32, 6  # distinct lower ends of ranges of many groups, and how often ranges are narrowed
+_ALL_NARROWED, _LOWS = 1024, 32  # of more groups only _KEPT are narrowed, if more lower ends of ranges would differ
+_ROUNDS = 6  # how often ranges are narrowed
+_DOUBT = 32  # times the difference of two orders: an error was up to 26 times as large, at strong tilts
 
 
 class RankValues:
@@ -61,7 +64,7 @@ class RankValues:
             self.jumps = np.flatnonzero(change) + 1
             self.is_step = len(self.jumps) <= _STEPS
             self.is_monotone = bool((change <= 0).all() or (change >= 0).all())
-            if len(np.unique(np.abs(change[: 2 * MOST_STEPS]))) <= MOST_STEPS:
+            if len(np.unique(np.abs(change[: 2 * MOST_STEPS]))) <= MOST_STEPS:  # else the sort of all is slow
                 self.steps = np.unique(np.abs(change))
             if not self.is_step:
                 self.jumps = np.argpartition(-np.abs(change), _ROWS)[:_ROWS] + 1
@@ -215,7 +218,7 @@ class Summands:
         logs = np.log(k[0] / self._sums(mass)[row, self.segment]) + t * v * anchor[row]
         parts = logs, v * (anchor[row] + k1), v**2 * np.maximum(k2 - k1**2, 0.0), v**3 * (k3 - 3 * k1 * k2 + 2 * k1**3)
         sums, doubt = (self._totals(np.array(parts)) + np.multiply.outer([t, 1, 0, 0], self.shift)).T
-        all_sums = np.append(sums, (np.abs(self.c) * (off[row, self.segment] / k[0])).sum() + abs(doubt[0]))
+        all_sums = np.append(sums, (np.abs(self.c) * (off[row, self.segment] / k[0])).sum() + _DOUBT * abs(doubt[0]))
         return all_sums if self.other is None else all_sums + self.other.cumulants(t)
 
     def log_transform(self, t: float, step: float, number: int, *, on_grid: bool = False) -> npt.NDArray[Any]:
@@ -258,7 +261,7 @@ class Summands:
         """The t > 0 with K'(t) = s, by Newton steps within a bracket; the result is approximate."""
         mean, var = self.at_zero[1:3]
         low, high = 1e-6 / math.sqrt(var) if var > 0 else 1.0, math.inf
-        if s <= mean or var == 0:
+        if s <= mean or var == 0 or mean <= self.bottom:  # the interpolated mean may be off
             return low
         t = 0.0
         for _ in range(100):
@@ -267,8 +270,8 @@ class Summands:
             far, limit = above * math.log((s - self.bottom) / above), min(high, 4 * t or math.inf)
             step = t + far / var if abs(far) < limit * var else math.inf  # the quotient may overflow
             t = step if low < step < limit else max(low, min(2 * t, (low + high) / 2))
-            mean, var = self.cumulants(t)[1:3]
-            if abs(mean - s) < 0.2 * math.sqrt(var):
+            log_mean, mean, var, _, error = self.cumulants(t)
+            if abs(mean - s) < 0.2 * math.sqrt(var) or error > max(t * s - log_mean, 1.0):  # nothing is known beyond
                 break
             low, high = (t, high) if mean < s else (low, t)
         return float(t)
@@ -292,11 +295,7 @@ class RankSummands(Summands):
     def few(self) -> Summands:  # type: ignore[override]
         """The groups whose cumulants and transforms are evaluated: near N and near weights as one, if they are many."""
         f, N, low, ratio = self.f, self.N, self.first, RATIO if self.num <= _FEW else 2 * RATIO
-        if (
-            self.doubt is None
-            and len(N) > (32 if f.is_step else 4) * _KEPT
-            and (self.range[0] > self.range[1]).sum() > _KEPT
-        ):
+        if self.doubt is None and len(N) > _MANY[f.is_step]:
             condensed = self._condensed()
             if condensed is not None:
                 return condensed
@@ -333,11 +332,13 @@ class RankSummands(Summands):
         large = (self.first > 0) & (len(np.unique(self.first)) > _LOWS)
         if (levels <= _ROWS and levels * counts <= _PLACES) or large.sum() > _KEPT:
             return None
-        middle = np.array([np.median(self.N)]).astype(np.int64)
-        one = RankSummands(f, sign, 0 * middle, middle, np.ones(1), np.ones(1)).few
         spread = np.subtract(*self.range)
         large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
         between = ~large & (spread > 0)
+        if not between.any():
+            return None
+        middle = np.array([np.median(self.N[between])]).astype(np.int64)
+        one = RankSummands(f, sign, 0 * middle, middle, np.ones(1), np.ones(1)).few
         widths = self.given * np.where(between, spread, 0.0)
         largest, deviation = widths.max(), math.sqrt(self.total(widths**2))
         reach = largest / deviation * (one.top - one.bottom) / math.sqrt(one.at_zero[2])
@@ -355,10 +356,12 @@ class RankSummands(Summands):
             sizes, size = np.unique(N, return_inverse=True)
             nodes = np.r_[sizes[0], shared[(shared > sizes[0]) & (shared < sizes[-1])], sizes[-1:]]
             nodes, weights = sizes if len(sizes) <= len(nodes) else nodes, np.unique(v)
-            least, last = weights[0] + offset, weights[-1] + offset
-            most = math.log(last / least) * max(2 * _NODES_OF_V * (1 + reach), _ROWS * 8 / len(nodes))
+            least = weights[0] + offset
+            extent = math.log1p((weights[-1] - weights[0]) / least)
+            most = extent * max(2 * _NODES_OF_V * (1 + reach), _ROWS * 8 / len(nodes))
             if len(weights) > max(most, 10):
-                weights = np.geomspace(least, last, int(np.clip(most, 10, max(_ROWS / len(kinds), 10)))) - offset
+                share = np.linspace(0, 1, int(np.clip(most, 10, max(_ROWS / len(kinds), 10))))
+                weights = weights[0] + least * np.expm1(extent * share)
             y, each = np.log(sizes - low), np.arange(len(sizes))
             numbers, less = np.zeros((2, len(nodes), len(weights)))
             for order, found in ((8, numbers), (6, less)):
@@ -413,7 +416,7 @@ class RankSummands(Summands):
                 np.clip(stop[np.searchsorted(-values, (total + slack - s) / self.given - end, side="right")], low, high)
                 for values, end, total in zip(x, rest.range, (rest.top, rest.bottom), strict=True)
             )
-            if len(low) > 8 * _KEPT and len(np.unique(alone if rest.falls else possible)) > _LOWS:
+            if len(low) > _ALL_NARROWED and len(np.unique(alone if rest.falls else possible)) > _LOWS:
                 others = widths <= np.partition(widths, -_KEPT)[-_KEPT]
                 alone[others], possible[others] = low[others], high[others]
             if (possible - alone >= high - low).all():

@@ -90,10 +90,10 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
 
 def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     few = sums.few
-    t = few.saddlepoint(s)
+    t = few.saddlepoint(s if span else s - slack)
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
     exact = few.cumulants(t)
-    if found is None and not exact[2] > 0:
+    if found is None and (not exact[2] > 0 or exact[4] > max(t * s - exact[0], 1.0)):
         return -math.inf, 0.0
     if span and found is None:
         found = _by_series(few, s, t, span, exact)
