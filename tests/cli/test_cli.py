@@ -176,3 +176,9 @@ def test_a_terminal_breaks_wide_tables_and_shortens_no_name(width, number, monke
             assert re.search(rf"(?m)^{name} +test +both +all +train\+valid\+test", block)
     for head in ("dataset", "entities_known", "relations", "tasks", "distinct", "min", "mean", "max"):
         assert re.search(rf"\b{head}\b", text)
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_ends_well_if_its_reader_has_exited(option):
+    script = f"set -o pipefail; {sys.executable} -m torchrankmetrics {option} | true"
+    assert subprocess.run(["bash", "-c", script], check=False).returncode == 0

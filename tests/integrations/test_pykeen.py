@@ -60,8 +60,7 @@ def test_every_key_has_the_value_of_pykeen_and_the_tables_the_same_ranks(dataset
     for side in ("head", "tail"):
         part = table.select(side=side)
         assert part.sample_id.tolist() == list(range(len(test)))
-        expected = known_triples(dataset).num_candidates(test, side)
-        assert part.ranks.num_candidates.equal(expected)
+        assert part.ranks.num_candidates.equal(known_triples(dataset).num_candidates(test, side))
         assert part.group.equal(test[:, 1])
 
 

@@ -26,8 +26,7 @@ def test_tasks_without_weight_are_left_out_of_pairs_with_their_cluster_keys():
     a = RankTable.from_ranks(Ranks([1, 4, 2, 3, 9], None, 50), weight=weight, sample_id=ids)
     b = RankTable.from_ranks(Ranks([9, 1, 2, 1, 3], None, 50), weight=weight, sample_id=ids)
     with_them = compare(a, b, "mr", cluster=[9, 0, 0, 1, 2])
-    kept = [RankTable(table.rows[1:]) for table in (a, b)]
-    assert with_them == compare(*kept, "mr", cluster=[0, 0, 1, 2])
+    assert with_them == compare(*[RankTable(table.rows[1:]) for table in (a, b)], "mr", cluster=[0, 0, 1, 2])
 
 
 def test_ranks_near_the_limit_are_added_exactly():

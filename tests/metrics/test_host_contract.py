@@ -31,8 +31,7 @@ def test_before_any_update_the_value_is_nan_with_a_warning(make: Callable[..., A
 def test_forward_is_update_and_compute_of_the_batch(make: Callable[..., Any]) -> None:
     metric = make()
     for seed in (1, 2):
-        value = metric(*scores(seed))
-        assert list(bits(value).items()) == list(expected(make, seed).items())
+        assert list(bits(metric(*scores(seed))).items()) == list(expected(make, seed).items())
     assert bits(metric) == expected(make, 1, 2)
     members = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
     assert [bits(member._forward_cache)[""] for member in members] == list(expected(make, 2).values())

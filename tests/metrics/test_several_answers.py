@@ -353,5 +353,4 @@ def test_parts_of_a_query_are_found_after_merge_and_files(tmp_path):
     first.merge_state(second)
     assert len(warnings_of(first.compute)) == 1
     first.table().save(tmp_path / "ranks.npz")
-    loaded = RankTable.load(tmp_path / "ranks.npz")
-    assert len(warnings_of(lambda: evaluate(loaded, metrics=["mrr"]))) == 1
+    assert len(warnings_of(lambda: evaluate(RankTable.load(tmp_path / "ranks.npz"), metrics=["mrr"]))) == 1

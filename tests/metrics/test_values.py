@@ -180,8 +180,7 @@ def test_own_metrics_and_expectations_are_accepted():
             exact = super().moments(definition, counts, weight)
             return Moments(exact.mean, 4 * exact.variance)
 
-    doubled = adjust(0.4, "mrr", COUNTS, view="z_score", expectation=Doubled())
-    assert doubled == pytest.approx(plain / 2)
+    assert adjust(0.4, "mrr", COUNTS, view="z_score", expectation=Doubled()) == pytest.approx(plain / 2)
 
 
 def test_zero_variance_under_the_null_is_nan_with_a_warning():

@@ -172,8 +172,7 @@ def test_groups_show_the_largest_in_their_order(models: dict[str, RankCollection
 def test_forest_names_the_models_and_the_better_side(models: dict[str, RankCollection]) -> None:
     third = {**models, "c": models["a"]}
     _, ax = plots.forest(compare(third, ["mrr", "hits@3"]))
-    labels = [text.get_text() for text in ax.get_yticklabels()]
-    assert labels[:3] == ["MRR a − b", "MRR a − c", "MRR b − c"]
+    assert [text.get_text() for text in ax.get_yticklabels()][:3] == ["MRR a − b", "MRR a − c", "MRR b − c"]
     assert ax.get_xlabel() == "difference, 95% interval, p by max-T\nright is better for the first"
     named = {"ours": models["a"], "theirs": models["b"]}
     _, ax = plots.forest(compare(named, ["gmr"]))
@@ -262,8 +261,7 @@ def test_the_critical_difference_names_all_models_and_joins_the_cliques() -> Non
     for model, mean in zip(ranking.models, ranking.mean, strict=True):
         assert model in texts
         assert f"{mean:.2f}" in texts
-    thick = [line for line in ax.lines if line.get_linewidth() == 4]
-    assert len(thick) == len(ranking.cliques)
+    assert len([line for line in ax.lines if line.get_linewidth() == 4]) == len(ranking.cliques)
 
 
 def test_results_of_a_study_draw_themselves() -> None:

@@ -198,8 +198,7 @@ def test_p_of_first_hits_far_down_is_a_little_larger_never_smaller(places):
     with np.errstate(divide="ignore"):
         last = np.where(needed > 0, np.minimum(np.floor(1 / needed * (1 + 1e-9)), N - m + 1), N - m + 1).astype(int)
     want = float((distribution * within[last]).sum())
-    got = math.exp(query_p_value(d.first_reciprocal_rank(), sample)[0])
-    assert want * (1 - 1e-8) <= got <= want * 1.05
+    assert want * (1 - 1e-8) <= math.exp(query_p_value(d.first_reciprocal_rank(), sample)[0]) <= want * 1.05
 
 
 def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
@@ -212,8 +211,7 @@ def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
         assert few[1].sum() == pytest.approx(1, rel=1e-12)
         upper = [np.cumsum(probability[::-1])[::-1] for _, probability in (few, all_)]
         above = np.searchsorted(few[0], all_[0])
-        at_least = np.where(above < len(few[0]), np.r_[upper[0], 0.0][above], 0.0)
-        assert (at_least >= upper[1] * (1 - 1e-10)).all()
+        assert (np.where(above < len(few[0]), np.r_[upper[0], 0.0][above], 0.0) >= upper[1] * (1 - 1e-10)).all()
 
 
 BINARY = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])

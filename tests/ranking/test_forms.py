@@ -138,8 +138,7 @@ def test_labels_are_gains_of_the_tasks(point, form):
 
 
 def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
-    ranks = rank_scores(torch.rand(2, N), [{1: 1.0}, {2: 1}])
-    assert ranks.gain is None
+    assert rank_scores(torch.rand(2, N), [{1: 1.0}, {2: 1}]).gain is None
     grades = csr_array(np.array([[0, -3, 0, 0, 0]]))
     assert rank_scores(torch.rand(1, N), [0], exclude=grades).num_candidates.tolist() == [4]
     with pytest.raises(ValueError, match=r"target must hold finite labels of at least 0, got -3\.0"):

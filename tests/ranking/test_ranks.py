@@ -71,8 +71,7 @@ def test_the_estimate_of_the_full_rank_is_unbiased(scores, m):
     full = Ranks.from_negatives(torch.tensor(scores[:1]), torch.tensor([scores[1:]], dtype=torch.float32))
     sampled = samples(scores, m)
     assert len(sampled) == math.comb(6, m)
-    mean = sampled.full_rank_estimate(7).mean().item()
-    assert mean == pytest.approx(full.realistic.item(), rel=1e-14)
+    assert sampled.full_rank_estimate(7).mean().item() == pytest.approx(full.realistic.item(), rel=1e-14)
     values = evaluate(sampled, metrics=["amri"])
     assert values["amri"] == pytest.approx(evaluate(full, metrics=["amri"])["amri"], rel=1e-13, abs=1e-14)
 

@@ -99,8 +99,7 @@ def test_against_a_sample_without_its_scorer_it_ends_undecided_where_the_sample_
     assert found.num_tasks == len(best)
     assert "not decided" in str(found)
     assert found.low < 0 < found.high
-    clear = decide(Model(0.0, seed=6), baseline=best)
-    assert clear.answer is False
+    assert decide(Model(0.0, seed=6), baseline=best).answer is False
 
 
 def test_at_least_and_within():

@@ -196,8 +196,7 @@ def test_missing_cells_are_shown_and_counted() -> None:
     assert table.cell("d", "large") is None
     line = next(line for line in table.to_text().splitlines() if line.startswith("d "))
     assert line.split()[-2:] == ["-", "-"]
-    empty = next(row for row in table.to_csv().splitlines() if row.startswith("d,large,mrr"))
-    assert ",,,,,,,,," in empty
+    assert ",,,,,,,,," in next(row for row in table.to_csv().splitlines() if row.startswith("d,large,mrr"))
 
 
 def test_metrics_that_need_unknown_numbers_of_candidates_are_missing() -> None:
@@ -328,8 +327,7 @@ def test_tied_scores_are_not_beyond_chance() -> None:
         study.add(RankTable.from_ranks(ranks, sample_id=ids), model=model, dataset="large")
     averages = study.summary(["hits@10", "expected_hits@1"])
     for metric in ("hits_at_10", "expected_hits_at_1"):
-        found = [averages[metric, model].beyond_chance for model in study.models]
-        assert found == [0, 1, 0], metric
+        assert [averages[metric, model].beyond_chance for model in study.models] == [0, 1, 0], metric
 
 
 def mean_ranks_of(rows: Sequence[Sequence[float]], metric: str) -> Ranking:

@@ -50,8 +50,7 @@ def test_files_have_any_order_of_columns_and_ignore_others_with_one_notice(tmp_p
 def test_frames_and_files_of_all_columns_come_back():
     flagged = Ranks([1, 2], None, 5, filtered=True)
     for table in (FULL, RankTable.from_ranks(flagged, query=[1, 1]), RankTable.from_ranks(Ranks([3, 1]))):
-        frame = table.to_pandas()
-        assert torch.equal(RankTable.from_pandas(frame).rows, table.rows)
+        assert torch.equal(RankTable.from_pandas(table.to_pandas()).rows, table.rows)
     assert FULL.to_pandas()["side"].tolist() == ["head", "tail", "none"]
     assert FULL.to_pandas()["group"].isna().tolist() == [False, True, False]
 

@@ -143,8 +143,7 @@ def test_equal_ids_of_two_data_sets_are_no_repeats_once_they_are_moved_apart():
     assert evaluate(joined, metrics="macro_mrr") == {"macro_mrr": (0.75 + 0.25) / 2}
     assert b.sample_id.tolist() == [-3, 1]  # what was given stays
     plain = RankTable.from_ranks(Ranks([3], None, 20))
-    mixed = RankTable.concatenate([plain, a], offset_ids=True)
-    assert mixed.sample_id.tolist() == [ABSENT, 0, 1, 7]
+    assert RankTable.concatenate([plain, a], offset_ids=True).sample_id.tolist() == [ABSENT, 0, 1, 7]
     assert len(RankTable.concatenate([], offset_ids=True)) == 0
     sides = RankTable.concatenate([tail([1, 2], [5, 6]), tail([3, 4], [5, 6], side="head")])
     joined = RankTable.concatenate([sides, sides], offset_ids=True)  # both sides of a triple keep their common id

@@ -34,13 +34,13 @@ def _command(function: Callable[..., int]) -> click.Command:
 
     The command returns a call of the function: click would print a line for Ctrl-C inside a command.
     """
-    options = []
+    params = []
     for name, one in inspect.signature(function).parameters.items():
         annotation, (declare, names, settings) = get_args(one.annotation)
         presence = {"required": True} if one.default is one.empty else {"default": one.default}
         names = names or ["--" + name.replace("_", "-")] * (declare is click.Option)
-        options.append(declare([*names, name], **{"type": _type(annotation), **presence, **settings}))
-    return click.Command(function.__name__, callback=partial(partial, function), params=options, help=_help(function))
+        params.append(declare([*names, name], **{"type": _type(annotation), **presence, **settings}))
+    return click.Command(function.__name__, callback=partial(partial, function), params=params, help=_help(function))
 
 
 def _main() -> None:

@@ -119,7 +119,7 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     """
     if not isinstance(dataset, str):
         raise TypeError(f"dataset must be a str such as 'fb15k237', got {type(dataset).__name__}")
-    word, by_word = _word(dataset), {_word(name): name for name in dataset_names()}
+    word, by_word = _word(dataset), _names_by_word()
     if word not in by_word:  # only then are all files read
         by_word = by_word | {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
@@ -128,6 +128,11 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         known = f"dataset_names() lists {len(dataset_names())} datasets, `KnownTriples.num_candidates` counts others"
         raise ValueError(f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}{known}")
     return _load(by_word[word])
+
+
+@cache
+def _names_by_word() -> dict[str, str]:
+    return {_word(name): name for name in dataset_names()}
 
 
 @cache

@@ -159,8 +159,7 @@ def _has_order(run: Evaluation, rows: Rows) -> bool:
     """Whether rows without sample ids are in input order: as compact() and table() sort them, they have lost it."""
     if isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows):
         return False
-    is_counts = isinstance(run, Collected) and run.storage == "counts"
-    return not is_counts and bool((Columns(rows).count == 1).all())
+    return not (isinstance(run, Collected) and run.storage == "counts") and bool((Columns(rows).count == 1).all())
 
 
 def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:

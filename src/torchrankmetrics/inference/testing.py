@@ -46,8 +46,7 @@ def clopper_pearson(hits: float, size: float, level: float) -> tuple[float, floa
     """Exact interval of a share: each end has a tail probability of (1 - level) / 2."""
     tail = (1 - level) / 2
     low = float(stats.beta.ppf(tail, hits, size - hits + 1)) if hits > 0 else 0.0
-    high = float(stats.beta.ppf(1 - tail, hits + 1, size - hits)) if hits < size else 1.0
-    return low, high
+    return low, float(stats.beta.ppf(1 - tail, hits + 1, size - hits)) if hits < size else 1.0
 
 
 def tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, float]:

@@ -63,8 +63,7 @@ class _IndependentRanks:
 
     def beyond(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) > x) for each x, (len(x),), to a small relative error where it is below 1/2."""
-        least = self.total - j + 1
-        return np.concatenate([_tail(q, p, self.count, least) for p, q, _ in self._shares(x, x)])
+        return np.concatenate([_tail(q, p, self.count, self.total - j + 1) for p, q, _ in self._shares(x, x)])
 
     def joint(self, x: FloatArray, y: FloatArray, j: int) -> FloatArray:
         """P(B_x = j = B_y), (len(x),): no rank in (x, y], and j at most x."""

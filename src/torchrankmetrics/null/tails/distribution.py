@@ -270,8 +270,9 @@ class Summands:
             far, limit = above * math.log((s - self.bottom) / above), min(high, 4 * t or math.inf)
             step = t + far / var if abs(far) < limit * var else math.inf  # the quotient may overflow
             t = step if low < step < limit else max(low, min(2 * t, (low + high) / 2))
-            log_mean, mean, var, _, error = self.cumulants(t)
-            if abs(mean - s) < 0.2 * math.sqrt(var) or error > max(t * s - log_mean, 1.0):  # nothing is known beyond
+            found = self.cumulants(t)
+            mean, var = found[1:3]
+            if abs(mean - s) < 0.2 * math.sqrt(var) or is_unknown(t, s, found):
                 break
             low, high = (t, high) if mean < s else (low, t)
         return float(t)
@@ -295,10 +296,8 @@ class RankSummands(Summands):
     def few(self) -> Summands:  # type: ignore[override]
         """The groups whose cumulants and transforms are evaluated: near N and near weights as one, if they are many."""
         f, N, low, ratio = self.f, self.N, self.first, RATIO if self.num <= _FEW else 2 * RATIO
-        if self.doubt is None and len(N) > _MANY[f.is_step]:
-            condensed = self._condensed()
-            if condensed is not None:
-                return condensed
+        if self.doubt is None and len(N) > _MANY[f.is_step] and (condensed := self._condensed()) is not None:
+            return condensed
         for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
             levels, stops = len(np.unique(self.given)), len(np.unique(np.searchsorted(stop, N)))
@@ -334,6 +333,7 @@ class RankSummands(Summands):
             return None
         spread = np.subtract(*self.range)
         large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
+        large &= spread > 0
         between = ~large & (spread > 0)
         if not between.any():
             return None
@@ -495,6 +495,11 @@ def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: F
         functions = dict.fromkeys(np.unique(N).tolist(), shared)
     lists = {n: merged(sign * values(np.arange(1, n + 1)), np.full(n, 1 / n)) for n, values in functions.items()}
     return Summands([lists[n] for n in N.tolist()], v, c)
+
+
+def is_unknown(t: float, s: float, cumulants: FloatArray) -> bool:
+    """Whether the possible error of K(t) exceeds the exponent of the bound exp(K(t) - t s) of P(S >= s)."""
+    return bool(cumulants[4] > max(t * s - cumulants[0], 1.0))
 
 
 def log_complement(log_q: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import i0e
 
 from torchrankmetrics.definitions.sample import FloatArray
-from torchrankmetrics.null.tails.distribution import MOST_STEPS, Atoms, Summands, log_complement, merged
+from torchrankmetrics.null.tails.distribution import MOST_STEPS, Atoms, Summands, is_unknown, log_complement, merged
 
 Bracket = tuple[float, float]  # lower and upper end of log p
 _GOAL = 1e-3  # relative error of p
@@ -54,7 +54,7 @@ def _on_lattice(sums: Summands, s: float, slack: float) -> tuple[float | None, f
 
     The step is the common divisor of the steps of all summands, by Euclid; values may be rounded to float32.
     """
-    few, weights, steps = sums.few, np.unique(sums.given), np.unique(sums.steps)
+    few, weights, steps = sums.few, np.unique(sums.given), sums.steps
     if not len(steps) and few.is_listed and few.low is None and few.doubt is None:
         weights, steps = np.ones(1), np.unique(np.abs(np.delete(np.diff(few.x), few.starts[1:] - 1)))
     steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if len(steps) else steps
@@ -93,7 +93,7 @@ def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None)
     t = few.saddlepoint(s if span else s - slack)
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
     exact = few.cumulants(t)
-    if found is None and (not exact[2] > 0 or exact[4] > max(t * s - exact[0], 1.0)):
+    if found is None and (not exact[2] > 0 or is_unknown(t, s, exact)):
         return -math.inf, 0.0
     if span and found is None:
         found = _by_series(few, s, t, span, exact)
@@ -173,8 +173,8 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
             return None
     tiny, decayed, unseen = 0.1 * _ROUNDING, False, 0.0
     on_grid = span is not None and sums.is_listed
-    starts = number * sums.places > 4 * len(sums.x) and not on_grid  # a small number takes less time
-    for size in sorted({number, *(few for few in (47, 767) if starts and 2 * few < number)}):
+    first = () if on_grid or number * sums.places <= 4 * len(sums.x) else (47, 767)  # which take less time
+    for size in sorted({number, *(size for size in first if 2 * size < number)}):
         theta = 2 * math.pi / length * np.arange(size + 1)
         logs, doubt = sums.log_transform(t, 2 * math.pi / length, size + 1, on_grid=on_grid).T
         phi = np.exp(logs - 1j * theta * s)

@@ -118,8 +118,7 @@ NOTHING = Excluded()
 
 def num_excluded(matrix: Tensor) -> Tensor:
     """Count the excluded columns of each row of a matrix, bool (B, N): int64 (B,)."""
-    height = max(1, _CELLS // max(1, matrix.shape[1]))
-    return torch.cat([rows.sum(1) for rows in torch.split(matrix, height)])
+    return torch.cat([rows.sum(1) for rows in torch.split(matrix, max(1, _CELLS // max(1, matrix.shape[1])))])
 
 
 def count(

@@ -120,8 +120,7 @@ def _quantized(vectors: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
     from torchrankmetrics.ranking.exact.kernels import quantized  # Numba is optional
 
     matrix, scale, error = quantized(vectors.float())
-    terms = vectors.shape[1] + 8
-    error = error.double() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
+    error = error.double() * (1 + (vectors.shape[1] + 8) * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
     return matrix, scale.double(), error
 
 
