@@ -75,14 +75,18 @@ class CandidateCounts:
             got = f"the least {c.min()} and the sum {total:.4g}"
             raise ValueError(f"count must sum to less than 2^63, without negative numbers; got {got}")
         used = c > 0 if w is None else (c > 0) & (w > 0)
-        if not used.any():
+        return cls.compressed(N[used], c[used], None if w is None else w[used])
+
+    @classmethod
+    def compressed(cls, N: IntArray, count: IntArray, weight: FloatArray | None) -> Self:
+        """Compress counts (m,) that are known to be valid, with positive weights."""
+        if not len(N):
             raise ValueError("num_candidates is empty: no task has a positive weight")
-        N, c = N[used], c[used]
-        if w is None or (w := w[used]).min() == w.max():
-            unique, tallied = sum_by_value(N, c)
+        if weight is None or weight[weight.argmin()] == weight[weight.argmax()]:
+            unique, tallied = sum_by_value(N, count)
             c = tallied.astype(np.int64)
             return cls(unique, np.full(unique.size, 1.0 / int(c.sum())), c)
-        (unique, w), c = distinct_rows((N, in_range(w)), c)
+        (unique, w), c = distinct_rows((N, in_range(weight)), count)
         return cls(unique, w / (w * c).sum(), c)
 
     def at_least(self, min_candidates: int) -> "CandidateCounts":
@@ -290,7 +294,7 @@ class RankSample(Sample):
     @cached_property
     def candidate_counts(self) -> CandidateCounts:
         """The candidate counts of the tasks, for expectations."""
-        return CandidateCounts.of(self.known_candidates, self.weight, self.count)
+        return CandidateCounts.compressed(self.known_candidates, self.count, self.weight)
 
     @property
     def known_candidates(self) -> IntArray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
@@ -16,9 +17,8 @@ from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, MetricLike, Metrics, Selection, all_names, parse_name
-from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner
+from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner, as_values
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.table.blocks import TaskFacts
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ class RankCollection(RowOwner, MetricCollection):
         self._selection = Selection(views, rank_types, sides, expectation, average, relevance_threshold)
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
-        self.is_released = False  # whether other collections may have taken the members, to update them
         self._persistent = {KEY: False}
         self.rows = RowBuffer(merges=storage == "counts")
         chosen: Any = DEFAULT_METRICS if metrics is None else metrics
@@ -161,18 +160,28 @@ class RankCollection(RowOwner, MetricCollection):
         self.rows.owner = ref(self)
         self.is_released = False
 
-    update = RankMetric.update  # it calls the next two methods
-
-    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
-        super()._validate(preds, facts)
-        if self.is_released:
-            self._share()
+    update = RankMetric.update  # it calls methods of RowOwner
 
     def _replace(self, rows: Tensor) -> None:
         updates = max(self._first.update_count, 1)
         self.reset()
         self._share()
         self._append(rows.to(self._first.device), updates)
+
+    @eager
+    def compute(self) -> dict[str, Tensor]:
+        """Value of each metric by its key, 0-d float64, over all tasks so far; NaN without tasks or where undefined."""
+        first, members = self._first, self._members()
+        usual = RankMetric.compute, _OPTIONS(first)
+        # torchmetrics synchronizes, copies and caches once per metric, which takes longer than most values
+        if not first.update_called or any(
+            one.rows is not first.rows or (type(one).compute, _OPTIONS(one)) != usual for one in members
+        ):
+            return super().compute()
+        analysis = self._synced_analysis()
+        values = as_values([one.measure.value(analysis) for one in members], first.device)
+        analysis.warn_of_input()
+        return dict(zip(map(str, self.keys()), values, strict=True))
 
     @torch.jit.unused
     @eager
@@ -325,3 +334,7 @@ class RankCollection(RowOwner, MetricCollection):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if not self.is_released:
             self.rows.owner = ref(self)  # a copy owns its buffer
+
+
+# what the values of members that are computed together must share
+_OPTIONS = attrgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_should_unsync")

@@ -146,6 +146,7 @@ class RowOwner(nn.Module):
 
     rows: RowBuffer
     compute_on_cpu: bool
+    is_released = False  # whether other collections may have taken the members of this one, to update them
     _persistent: dict[str, bool]
 
     @property
@@ -200,6 +201,11 @@ class RowOwner(nn.Module):
                 "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
                 "group the same weight"
             )
+        if self.is_released:
+            self._share()
+
+    def _share(self) -> None:
+        raise NotImplementedError
 
     def _replace(self, rows: Tensor) -> None:
         raise NotImplementedError

@@ -57,8 +57,10 @@ def upper_norms(vectors: Tensor, length: Tensor | None = None) -> Tensor:
     d = vectors.shape[1]
     # the rounding of the sum, and squares that vanish
     bound: Tensor = norm * (1 + (d + 4) * 2.0**-50) + 2.0**-510 * d**0.5
+    if bool(norm.all()):
+        return bound
     zeros = (norm == 0).nonzero()[:, 0]
-    return bound.index_fill_(0, zeros[~(vectors[zeros] != 0).any(1)], 0.0) if len(zeros) else bound
+    return bound.index_fill_(0, zeros[~(vectors[zeros] != 0).any(1)], 0.0)
 
 
 def rounding_norms(vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ Only certain comparisons are counted, so the ranks do not depend on precisions, 
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,10 +78,12 @@ class Cascade:
     def _count_tile(self, tile: Tile) -> None:
         task = self._ordinary
         for place, level in enumerate(self._levels):
-            begins = self._start[task] <= place
+            if not len(task):
+                return
+            begins = self._start.index_select(0, task) <= place
             if not bool(begins.any()):
                 continue
-            ready = begins & level.ready(tile)[task]
+            ready = begins & level.ready(tile).index_select(0, task)
             left = [task[~ready]]
             # where many may be equal to the true one, all that is open is listed, which takes twice the memory
             listed = not level.is_coarse and (self._targets.group is not None or level.dtype == FLOAT64)
@@ -95,19 +98,28 @@ class Cascade:
             column = (~cells[0]).nonzero()[:, 0]
             self._pairs.decide(tile, one.expand(len(column)), column)
 
-    def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
+    def _chunks(self, task: Tensor, width: int, limit: int) -> Iterable[Tensor]:
         """Tasks in ascending order, at once as many as the buffer of scores and the lists of open cells hold."""
+        height, most = max(1, sizes.CELLS // width), max(1, _LISTED // max(limit, 1))
+        if len(task) <= min(height, most):
+            return (task,) if len(task) else ()
         place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)[1]
-        for some in torch.split(task, torch.bincount(place // max(1, sizes.CELLS // width)).tolist()):
-            yield from torch.split(some, max(1, _LISTED // max(limit, 1)))
+        parts = torch.split(task, torch.bincount(place // height).tolist())
+        return chain.from_iterable(torch.split(some, most) for some in parts)
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Tensor:
         """Count some tasks in one precision, and their few open candidates as pairs; tasks with more are returned."""
         limit = self._limit(tile)
         most = len(tile) if listed else _LONG * limit if level.is_coarse else limit
-        rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
+        rows, place = torch.unique_consecutive(self._problem.row.index_select(0, task), return_inverse=True)
         above, inside, entry, column = level.count(self._blocks(tile, rows, level), tile, task, place, most)
-        own, tied, many = task[entry], torch.zeros_like(entry, dtype=torch.bool), inside > limit
+        many = inside > limit
+        exact = level.is_coarse or self._targets.bounds(tile, level.dtype)[0].index_select(0, task) == 0
+        if not (listed or level.is_coarse or bool((many | exact).any())):
+            self._counts.above.index_add_(0, task, above)
+            self._pairs.decide(tile, task.index_select(0, entry), column)
+            return task[:0]
+        own, tied = task[entry], torch.zeros_like(entry, dtype=torch.bool)
         remaining = ~tied
         if level.is_coarse:
             hard = inside > len(tile) * self._in_pairs / 2  # their pairs cost most of what int8 saves
@@ -117,7 +129,6 @@ class Cascade:
             elif int(inside[many].sum()) <= _FEW * limit:
                 many = inside > most
         else:
-            exact = self._targets.bounds(tile, level.dtype)[0][task] == 0
             if not self._targets.looked and bool((many & ~exact).any()):
                 self._targets.look()  # there may be a reason for so many
                 return self._count_some(tile, task, level, listed)
@@ -224,9 +235,10 @@ class Pairs:
 
     def decide(self, tile: Tile, task: Tensor, column: Tensor) -> None:
         """Compare candidates of a tile, by their place in it, with the targets of tasks, which are not counted."""
-        scores = scores_of_pairs(self._problem, tile, self._problem.row[task], column)
-        low, high = (end[task] for end in self._targets.bounds(tile, FLOAT64)[1:])
-        other = column != (self._problem.column - tile.left)[task]
+        row, true = (of_all.index_select(0, task) for of_all in (self._problem.row, self._problem.column))
+        scores = scores_of_pairs(self._problem, tile, row, column)
+        low, high = (end.index_select(0, task) for end in self._targets.bounds(tile, FLOAT64)[1:])
+        other = column != true - tile.left
         above = other & (scores > high)
         self._counts.above.index_add_(0, task, above.long())
         open_ = (other & ~above & ~(scores < low)).nonzero()[:, 0]

@@ -28,6 +28,8 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < torch.finfo(dtype).max / 16) & (bound < torch.inf)
     safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish or are inexact
+    if not lattice_step and bool((safe & (norm > 0)).all()):  # most calls
+        return bound
     # a query of zeros; a bias may have vanished
     exact = (norm == 0) & (error == 0) & (sizes.bias == 0) & (sizes.bias_error == 0)
     if lattice_step > tiny:
@@ -129,7 +131,7 @@ class TargetScores:
 
     def _error_of(self, row: Tensor, sizes: Sizes) -> Tensor:
         """Bound of the errors in float64 of the scores of rows with one candidate each."""
-        norm, error = (part[row] for part in self._problem.queries.sizes(FLOAT64))
+        norm, error = (part.index_select(0, row) for part in self._problem.queries.sizes(FLOAT64))
         return error_bound(FLOAT64, self._problem.width, sizes, norm, error, self._lattice_step)
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile]]:
@@ -146,7 +148,7 @@ class TargetScores:
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step)
-            bound = bound[self._problem.row] + self.errors
+            bound = bound.index_select(0, self._problem.row) + self.errors
             self._bounds[dtype] = bound, *interval(dtype, self.scores, bound)
         return self._bounds[dtype]
 
