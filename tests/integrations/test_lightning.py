@@ -178,7 +178,7 @@ def test_any_name_stops_in_its_direction(name: str, key: str, tmp_path: Path) ->
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_wrong_name_or_mode_is_an_error_before_training(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="write one of val/mrr, val/mr, val/hits_at_1"):
+    with pytest.raises(ValueError, match="use one of val/mrr, val/mr, val/hits_at_1"):
         fit(tmp_path, EarlyStopping(monitor="val/hist@1"))
     with pytest.raises(ValueError, match="mode must be 'min' for 'val/mr'"):
         fit(tmp_path, EarlyStopping(monitor="mr", mode="max"))

@@ -53,7 +53,7 @@ def long(**change):
 
 
 VALUES = [
-    (lambda: KnownAnswers(ZEROS(2, 0).long(), [0, 1]), r"queries must be \(n, k\), k >="),
+    (lambda: KnownAnswers(ZEROS(2, 0).long(), [0, 1]), r"queries must be \(n, k > 0\)"),
     (lambda: KnownAnswers([[0, 1]], [1])(ZEROS(2, 3).long()), r"queries.*\(B, 2\)"),
     (lambda: KnownTriples(ZEROS(2, 2).long()), r"triples\[0\].*\(n, 3\)"),
     (lambda: tasks("left"), "side.*left"),
@@ -137,7 +137,7 @@ TYPES = [
     (lambda: triples(max, known=KnownFacts(FACT)), "must be KnownTriples or None, got"),
     (lambda: rank_facts(max, None, FACT, KnownTriples()), "must be KnownFacts or None, got KnownTr"),
     (lambda: aligned(left=[[0.0] * D] * 9), "left must be a torch.Tensor or an array .* got list"),
-    (lambda: aligned(left=ZEROS(9, D).long()), "queries and candidates must share a floating dtype"),
+    (lambda: aligned(left=ZEROS(9, D).long()), "queries and candidates must share a float dtype"),
     (lambda: long(true=[0, 0, 2, 1, 0]), "true must hold booleans, or 0 and 1; got int64"),
     (lambda: long(score=[1j] * 5), "score must hold real numbers"),
     (lambda: triples(SCORES, batchsize=1), r"rank_triples\(\) .*'batchsize'; did you mean 'batch_size'"),

@@ -87,7 +87,7 @@ BAD_UPDATES = [  # arguments, keywords and the message
     ((SCORES, PAIRS), {"gain": [1.0]}, r"gain must be \(tasks,\) = \(2,\)"),
     ((SCORES, PAIRS.new_zeros(5, 2)), {}, "target.T"),
     ((SCORES, RELEVANT[:, :3]), {}, r"target as labels must be \(B, N\)"),
-    ((SCORES, [[0], [1]]), {}, "one entry for each of 3 rows"),
+    ((SCORES, [[0], [1]]), {}, "one entry per row of scores, 3;"),
     ((SCORES, [[[0]], [[1]], [[2]]]), {}, r"target\[0\] must be"),
     ((SCORES[0], RELEVANT[0]), {}, "need indexes"),
     ((SCORES[0], RELEVANT[0]), {"indexes": [0, 1]}, r"indexes must be \(T,\)"),

@@ -86,7 +86,7 @@ BAD = {
     "no candidates": (embed(candidates=Candidates(E[:0])), ValueError, r"candidates \(N, d\) with N >= 1, got"),
     "integers": (embed(Q.int(), E.int()), TypeError, "int32"),
     "integers stored": (lambda: Candidates(E.long()), TypeError, "candidates must be floats, got torch.int64"),
-    "dtypes": (embed(candidates=Candidates(E.double())), TypeError, "share a floating dtype"),
+    "dtypes": (embed(candidates=Candidates(E.double())), TypeError, "share a float dtype"),
     "similarity": (embed(similarity="euclid"), ValueError, "similarity.*l2.*euclid"),
     "chunk": (embed(chunk_size=0), ValueError, "chunk_size"),
     "bias shape": (lambda: Candidates(E, torch.ones(3)), ValueError, r"bias must be \(N,\) = \(4,\), got \(3,\)"),

@@ -110,7 +110,7 @@ def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
         ([1] * B, TypeError, "exclude as a mask must be bool"),
         (torch.zeros(B, N), TypeError, "exclude as a mask must be bool"),
         ([[True, False]] * B, TypeError, r"columns of every row, got \[True.*torch.tensor\(exclude\)"),
-        ([[1]] * (B + 1), ValueError, f"exclude as a list must have one entry for each of {B} rows"),
+        ([[1]] * (B + 1), ValueError, f"exclude as a list must have one entry per row of scores, {B};"),
         (([0], [1], [2]), ValueError, r"exclude as a tuple must be \(rows, columns\)"),
         (csr_array((B, N + 1)), ValueError, "exclude as a sparse matrix must be"),
     ):

@@ -122,7 +122,7 @@ def test_arrays_series_and_frames_are_compared():
     named = {"a": a, "b": np.array(b), "c": [3] * 20}
     assert compare(named, "mrr")["mrr", "a", "b"].difference == expected["mrr"].difference
     assert evaluate(frames[0], metrics="mr") == evaluate(a, metrics="mr") == evaluate(pandas.Series(a), metrics="mr")
-    with pytest.raises(TypeError, match=r"a must hold integers, got torch.float64; for ties pass Ranks\(optimi"):
+    with pytest.raises(TypeError, match=r"a must be integers, got torch.float64; for ties pass Ranks\(optimi"):
         compare(np.array([1.5, 2]), [1, 2])
     with pytest.raises(ValueError, match="a and b differ in num_candidates"):
         compare(Ranks(a, None, 50), b)

@@ -116,9 +116,7 @@ class RankDefinition(MetricDefinition):
                     "torch.where(r <= 10, 1 / r, 0.0)"
                 ) from error
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
-                raise ValueError(
-                    f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"
-                )
+                raise ValueError(f"f and g must give a finite tensor of their input's shape; at ranks 1, 2**20: {ends}")
             at_one, far = ends.tolist()
             if self.uses_candidates:
                 near = self.g(f.at(f.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu")))
@@ -128,9 +126,7 @@ class RankDefinition(MetricDefinition):
                         "scale it by its best value, or pass optimum=None"
                     )
             if self.higher_is_better is None and at_one == far:
-                raise ValueError(
-                    f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
-                )
+                raise ValueError(f"higher_is_better must be passed for {shorten(self.name)}, as f(1) == f(2**20)")
             vars(self).update(
                 optimum=at_one if math.isnan(self.optimum) else self.optimum,
                 higher_is_better=at_one > far if self.higher_is_better is None else self.higher_is_better,

@@ -220,9 +220,7 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         own = [one for one in known if one.definition == name.definition] or known
         found = as_measure(name, own[0].expectation if own else None)
     if not found.is_estimate:
-        raise ValueError(
-            f"{shorten(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
-        )
+        raise ValueError(f"{shorten(found.key)} cannot be compared; base, normalized, adjusted_index or z_score can")
     return found
 
 

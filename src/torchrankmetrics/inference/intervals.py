@@ -126,9 +126,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
         raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}")
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
     if (keys == ABSENT).any():
-        raise ValueError(
-            f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to every update (to a file, a column)"
-        )
+        raise ValueError(f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to update (or a column)")
     return keys
 
 

@@ -79,9 +79,7 @@ def as_evaluation(given: object, name: str, instead: str = "") -> Evaluation:
     if isinstance(given, HasArray) or is_list_of_ranks(given):
         ranks = as_tensor(cast("Any", given), name)
         if ranks.is_floating_point():
-            raise TypeError(
-                f"{name} must hold integers, got {ranks.dtype}; for ties pass Ranks(optimistic, pessimistic)"
-            )
+            raise TypeError(f"{name} must be integers, got {ranks.dtype}; for ties pass Ranks(optimistic, pessimistic)")
         return Ranks(ranks)
     check_evaluation(given, name, instead)
     return cast("Evaluation", given)

@@ -34,9 +34,7 @@ class EarlyStopping(lightning.EarlyStopping):
                     found[watched["monitor"]] = watched["mode"]
         if len(found) != 1:
             there = ", ".join(found or keys)
-            raise ValueError(
-                f"monitor must be a metric of one RankCollection, got {self.monitor!r}; write one of {there}"
-            )
+            raise ValueError(f"monitor must be a metric of a RankCollection, got {self.monitor!r}; use one of {there}")
         ((key, mode),) = found.items()
         if self._options.get("mode", mode) != mode:
             raise ValueError(f"mode must be {mode!r} for {key!r}, got {self.mode!r}; leave it out")

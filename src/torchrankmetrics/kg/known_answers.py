@@ -182,7 +182,7 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     queries = queries[:, None] if queries.ndim == 1 else queries
     if queries.ndim != 2 or not queries.shape[1] or answers.shape != queries.shape[:1]:
         raise ValueError(
-            f"queries must be (n, k), k >= 1, and answers (n,), got {tuple(queries.shape)} and {tuple(answers.shape)}"
+            f"queries must be (n, k > 0), answers (n,); got {tuple(queries.shape)}, {tuple(answers.shape)}"
         )
     columns = [*queries.unbind(1), answers]
     # without dim, aminmax copies a column of a matrix

@@ -100,9 +100,7 @@ def adjust(
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
-            raise ValueError(
-                f"num_candidates must be an int, integers or a dataset, got {shorten(num_candidates)}: pass an int"
-            )
+            raise ValueError(f"num_candidates must be ints or a dataset, got {shorten(num_candidates)}: pass an int")
         num_candidates = candidate_counts(num_candidates)
     is_one = is_int(num_candidates) or getattr(num_candidates, "ndim", 1) == 0
     if is_one and (view in ("z_score", "p_value") or not definition.is_mean_of_f):
@@ -162,9 +160,7 @@ def _read(value: object) -> tuple[float, float]:
         except InvalidOperation:
             digits = Decimal("nan")
         if not digits.is_finite():
-            raise ValueError(
-                f'value must be a number or its digits, such as "0.355" (not in percent); got {shorten(value)}'
-            )
+            raise ValueError(f'value must be a number or its digits, as "0.355", not in percent; got {shorten(value)}')
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
     number = one_number(value)
     if number is None:

@@ -192,7 +192,10 @@ class RankCollection(RowOwner, MetricCollection):
 
     def reset(self) -> None:
         """Remove all ranking tasks."""
-        super().reset()
+        for one in self._members():  # most have no state but the rows, and torch sets attributes slowly
+            own = one._is_synced or one._forward_cache is not None or len(one._defaults) > 1
+            if own or one.rows is not self.rows or type(one).reset is not RankMetric.reset:
+                one.reset()
         self.rows.clear()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:

@@ -100,9 +100,7 @@ def evaluate(
     given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks  # a result of integrations.ogb
     if isinstance(given, Mapping):
         if given and all(isinstance(part, Mapping) for part in given.values()):
-            raise TypeError(
-                "dicts of dicts are qrels and a run: write integrations.trec.evaluate_run(qrels, run, metrics)"
-            )
+            raise TypeError("for dicts of qrels and a run use integrations.trec.evaluate_run(qrels, run, metrics)")
         given, exclude = Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend), None
     elif hasattr(given, "columns") and hasattr(given, "__array__"):
         given = RankTable.from_pandas(given)
@@ -113,9 +111,7 @@ def evaluate(
     unknown = num_candidates is None
     if is_scored:
         if num_candidates is not None and target is not None:
-            raise ValueError(
-                "num_candidates must not be given with scores: pass exclude for columns that are not candidates"
-            )
+            raise ValueError("num_candidates must not be given with scores: exclude= has what is not a candidate")
         target = num_candidates if target is None else target
         if target is None or isinstance(target, int):
             raise ValueError(
@@ -133,9 +129,7 @@ def evaluate(
     measures = Selection(views, rank_types, sides, expectation, average, relevance_threshold).measures(metrics)
     requested = sorted({measure.side for measure in measures.values()} - {"both"})
     if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
-        raise ValueError(
-            f"sides {requested} are requested, but the side of the tasks is unknown; pass side= or a table with sides"
-        )
+        raise ValueError(f"sides {requested} need the side of every task: pass side= or a table with sides")
     if not (is_complete or is_scored):
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)

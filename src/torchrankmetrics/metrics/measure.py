@@ -344,9 +344,7 @@ class Measure:
         if self.expectation is None:
             object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
         elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow
-            raise TypeError(
-                f"expectation must have a method moments(definition, counts, weight), got {shorten(self.expectation)}"
-            )
+            raise TypeError(f"expectation needs moments(definition, counts, weight), got {shorten(self.expectation)}")
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)

@@ -195,9 +195,7 @@ def as_measure(
     for one, value in qualifiers.items():
         if (own := getattr(name, one)) not in (None, value):
             key = metric if isinstance(metric, str) else as_measure(metric).key
-            raise ValueError(
-                f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one of them"
-            )
+            raise ValueError(f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one")
     if isinstance(name, MetricName):
         return name.measure(**qualifiers, expectation=expectation)
     return name if expectation is None else replace(name, expectation=expectation)  # type: ignore[no-any-return]
@@ -210,9 +208,7 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     if name != MetricName(definition):
         raise ValueError(f"metric must be a base metric, such as {shorten(definition.name)}; got {shorten(metric)}")
     if (of_tasks := definition.of_tasks) is None:
-        raise ValueError(
-            f"metric must be a metric of ranking tasks, such as 'mrr'; {shorten(definition.name)} is a query metric"
-        )
+        raise ValueError(f"metric must be of ranking tasks, as 'mrr'; {shorten(definition.name)} is a query metric")
     return of_tasks
 
 

@@ -57,9 +57,7 @@ class QuerySample(Sample):
         """Queries of which only N, m and the weight are known, (Q,) each: input of null moments."""
         N, m = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.int64)) for x in (num_candidates, num_answers)))
         if (bad := (m < 1) | (m > N) | (N > MOST_CANDIDATES)).any():
-            raise ValueError(
-                f"num_answers must be in 1..num_candidates, below 2^62; got {m[bad][0]} of {N[bad][0]} candidates"
-            )
+            raise ValueError(f"num_answers must be in 1..num_candidates < 2^62; got {m[bad][0]} of {N[bad][0]}")
         weights = np.broadcast_to(weights_of(1.0 if weight is None else weight), N.shape)
         return replace(cls.tied(N, m, N), weight=weights)
 

@@ -266,7 +266,5 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
     # Candidates store float8 as bfloat16
     dtypes = {torch.bfloat16 if x.dtype.itemsize == 1 else x.dtype for x in (queries, candidates)}
     if not queries.is_floating_point() or len(dtypes) > 1:
-        raise TypeError(
-            f"queries and candidates must share a floating dtype, got {queries.dtype} and {candidates.dtype}"
-        )
+        raise TypeError(f"queries and candidates must share a float dtype, got {queries.dtype} and {candidates.dtype}")
     check_device(candidates, "candidates", queries.device, "queries")

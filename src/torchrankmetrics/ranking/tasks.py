@@ -86,9 +86,7 @@ def read_tasks(
             faults.append(outside * fault.TARGET_EXCLUDED)
         elif outside.any():
             first = int(outside.nonzero()[0])
-            raise ValueError(
-                f"target must be a candidate, but column {int(column[first])} of task {first} is excluded for all"
-            )
+            raise ValueError(f"target must be a candidate; column {int(column[first])} of task {first} is excluded")
     if excluded.bad_pairs is not None:
         faults.append((excluded.bad_pairs * fault.EXCLUDE_RANGE).expand(len(column)))
     rows = None
@@ -108,9 +106,7 @@ def _read_target(
     if isinstance(form, Tensor) and form.ndim != 2:
         column = as_ids(form, "target")
         if column.shape != (B,):
-            raise ValueError(
-                f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}"
-            )
+            raise ValueError(f"target must be ({B},), one column per row of scores {shape}; got {tuple(column.shape)}")
         check_device(column, "target", device, "scores")
         return None, column, None
     if isinstance(form, Tensor):
@@ -177,9 +173,7 @@ def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: to
         if len(exclude) != B:
             raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
         if exclude.num_columns > N:
-            raise IndexError(
-                f"exclude holds columns up to {exclude.num_columns - 1}, but scores ({B}, {N}) have columns [0, {N})"
-            )
+            raise IndexError(f"exclude has columns up to {exclude.num_columns - 1}; scores ({B}, {N}) have [0, {N})")
         check_device(exclude.start, "exclude", device, "scores")
         return Excluded(exclude)
     form = _read_form(exclude, "exclude", shape, device)
@@ -282,9 +276,7 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
     if values and all(is_int(part) for part in values):
         return as_tensor(np.asarray(values, dtype=np.int64), name).to(device)
     if len(values) != num_rows:
-        raise ValueError(
-            f"{name} as a list must have one entry for each of {num_rows} rows of scores, got {len(values)}"
-        )
+        raise ValueError(f"{name} as a list must have one entry per row of scores, {num_rows}; got {len(values)}")
     has_labels = name == "target" and bool(values) and all(isinstance(part, Mapping) for part in values)
     parts = []
     for i, part in enumerate(values):

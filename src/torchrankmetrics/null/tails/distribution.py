@@ -90,7 +90,9 @@ class RankValues:
         if self.table is None or self.is_step:
             nodes, weights, number = panel_rule(stop[:-1] + 1, np.diff(stop), 1 if self.is_step else _NODES)
             return stop, _cells(self(nodes), weights, np.cumsum(number) - number)
-        values = np.pad(self.table, (0, max(stop[-1] - len(self.table), 0)), "edge")[: stop[-1]]
+        values = self.table[: stop[-1]]
+        if len(values) < stop[-1]:
+            values = np.pad(values, (0, stop[-1] - len(values)), "edge")
         return stop, _cells(values, np.ones(stop[-1]), stop[:-1])
 
 
@@ -98,7 +100,8 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
     """Size, mean and standard deviation of cells that begin at some of the values, (3, cells)."""
     first, size = values[begin], np.add.reduceat(mass, begin)
     apart = values - np.repeat(first, np.diff(np.r_[begin, len(values)]))
-    mean, square = (np.add.reduceat(mass * apart**k, begin) / size for k in (1, 2))
+    shifted = mass * apart
+    mean, square = (np.add.reduceat(terms, begin) / size for terms in (shifted, shifted * apart))
     return np.stack([size, first + mean, np.sqrt(np.maximum(square - mean**2, 0.0))])
 
 
@@ -327,7 +330,7 @@ class RankSummands(Summands):
 
     def _condensed(self) -> Summands | None:
         """Groups in place of many between which those are interpolated; None if there are few weights and N."""
-        f, sign, levels, counts = self.f, self.sign, len(np.unique(self.given)), len(np.unique(self.N))
+        levels, counts = len(np.unique(self.given)), len(np.unique(self.N))
         large = (self.first > 0) & (len(np.unique(self.first)) > _LOWS)
         if (levels <= _ROWS and levels * counts <= _PLACES) or large.sum() > _KEPT:
             return None
@@ -335,8 +338,20 @@ class RankSummands(Summands):
         large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
         large &= spread > 0
         between = ~large & (spread > 0)
-        if not between.any():
+        if not large.any():
             return None
+        if not between.any():
+            few = self.part(np.flatnonzero(large))
+        else:
+            few = self._interpolated(between, spread)
+            few.other, few.places = self.part(np.flatnonzero(large)), few.places + _KEPT
+        few.top, few.bottom = self.top, self.bottom
+        few.shift[0] += float((self.given * self.range[0] * self.c)[spread == 0].sum())
+        return few
+
+    def _interpolated(self, between: npt.NDArray[np.bool_], spread: FloatArray) -> Summands:
+        """Groups that are drawn in place of others, each a number of times that need not be an integer."""
+        f, sign = self.f, self.sign
         middle = np.array([np.median(self.N[between])]).astype(np.int64)
         one = RankSummands(f, sign, 0 * middle, middle, np.ones(1), np.ones(1)).few
         widths = self.given * np.where(between, spread, 0.0)
@@ -372,10 +387,7 @@ class RankSummands(Summands):
         lows, N, v, c, doubt = np.concatenate(parts, axis=1)
         nearby = RankSummands(f, sign, lows.astype(np.int64), N.astype(np.int64), v, c)
         nearby.doubt = doubt
-        few, alone = nearby.few, np.flatnonzero(large)
-        few.other, few.top, few.bottom, few.places = self.part(alone), self.top, self.bottom, few.places + _KEPT
-        few.shift[0] += float((self.given * self.range[0] * self.c)[spread == 0].sum())
-        return few
+        return nearby.few
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""

@@ -93,8 +93,8 @@ class Level:
 
     def count(self, blocks: Blocks, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         """As ``exact.counting.count_intervals`` for the scores of tasks, whose rows among the scores are given."""
-        _, low, high = self._targets.bounds(tile, self.dtype)
-        return self._problem.intervals.count_intervals(blocks, (place, low.index_select(0, task), high.index_select(0, task)), limit)
+        ends = (end.index_select(0, task) for end in self._targets.bounds(tile, self.dtype)[1:])
+        return self._problem.intervals.count_intervals(blocks, (place, *ends), limit)
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if len(self._buffer) < rows * columns:

@@ -113,13 +113,7 @@ class Cascade:
         most = len(tile) if listed else _LONG * limit if level.is_coarse else limit
         rows, place = torch.unique_consecutive(self._problem.row.index_select(0, task), return_inverse=True)
         above, inside, entry, column = level.count(self._blocks(tile, rows, level), tile, task, place, most)
-        many = inside > limit
-        exact = level.is_coarse or self._targets.bounds(tile, level.dtype)[0].index_select(0, task) == 0
-        if not (listed or level.is_coarse or bool((many | exact).any())):
-            self._counts.above.index_add_(0, task, above)
-            self._pairs.decide(tile, task.index_select(0, entry), column)
-            return task[:0]
-        own, tied = task[entry], torch.zeros_like(entry, dtype=torch.bool)
+        own, many, tied = task.index_select(0, entry), inside > limit, torch.zeros_like(entry, dtype=torch.bool)
         remaining = ~tied
         if level.is_coarse:
             hard = inside > len(tile) * self._in_pairs / 2  # their pairs cost most of what int8 saves
@@ -129,6 +123,11 @@ class Cascade:
             elif int(inside[many].sum()) <= _FEW * limit:
                 many = inside > most
         else:
+            exact = self._targets.bounds(tile, level.dtype)[0].index_select(0, task) == 0
+            if not (listed or bool((many | exact).any())):  # most calls: all that is left is a few pairs
+                self._counts.above.index_add_(0, task, above)
+                self._pairs.decide(tile, own, column)
+                return task[:0]
             if not self._targets.looked and bool((many & ~exact).any()):
                 self._targets.look()  # there may be a reason for so many
                 return self._count_some(tile, task, level, listed)
