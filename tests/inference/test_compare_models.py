@@ -136,7 +136,7 @@ def test_names_of_the_models_are_in_every_text():
         (lambda m: compare({**m, "x": Ranks([1], None, 3)}), ValueError, "'x' has 1 tasks, 'ours' has 200"),
         (lambda m: compare(m, "p_mrr"), ValueError, "'p_mrr' cannot be compared"),
         (lambda m: compare(m)["mr"], KeyError, "no result for 'mr'; available: mrr"),
-        (lambda m: compare(m)["mrr", "ours", "x"], KeyError, "are not both in ours, theirs, old"),
+        (lambda m: compare(m)["mrr", "ours", "x"], KeyError, "are not both among ours, theirs, old"),
     ],
 )
 def test_models_that_cannot_be_compared_raise(call, error, message):

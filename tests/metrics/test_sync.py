@@ -25,12 +25,14 @@ from worker_pool import WorkerPool
 COLLECTIVES = ("barrier", "all_gather", "all_reduce", "all_gather_into_tensor", "all_gather_object", "broadcast")
 
 
-def job_values(shard: Shard, storage: str, macro: bool) -> list[dict[str, str]]:
+def job_values(shard: Shard, storage: str, taken: bool) -> list[dict[str, str]]:
     """Values of the collection, of its members one by one, and of a plain collection, on this process."""
-    metrics, plain = collection(storage, macro=macro), MetricCollection({"mr": MeanRank(), "mrr": MeanReciprocalRank()})
+    metrics, plain = collection(storage), MetricCollection({"mr": MeanRank(), "mrr": MeanReciprocalRank()})
     with sharding.quiet():
         update(metrics, *shard)
         update(plain, *shard)
+        if taken:
+            metrics.items()  # as another collection that takes the members
         together, alone = bits(metrics.compute()), sharding.one_by_one(metrics)
         assert together == bits(metrics.compute())
         assert metrics.table().num_tasks == 5
@@ -40,9 +42,10 @@ def job_values(shard: Shard, storage: str, macro: bool) -> list[dict[str, str]]:
 @pytest.mark.parametrize("storage", STORAGES)
 def test_any_sharding_has_the_bits_of_one_process(pool: WorkerPool, storage: str) -> None:
     """Processes without data gather as often; drawn shardings have a replaced gather below."""
-    for shards in ([[HEAD], [TAIL]], [[], [], [], [HEAD, TAIL]], [[TAIL], [], [HEAD]]):
+    some = [[TAIL], [], [HEAD]]
+    for shards, taken in (([[HEAD], [TAIL]], False), (some, False), (some, True), ([[], [], [], [HEAD, TAIL]], False)):
         expected = of_one_process([HEAD, TAIL])
-        for found in pool.run(job_values, [(shard, storage, False) for shard in shards]):
+        for found in pool.run(job_values, [(shard, storage, taken) for shard in shards]):
             assert found == [expected] * 3
 
 

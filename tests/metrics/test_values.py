@@ -196,7 +196,7 @@ def test_zero_variance_under_the_null_is_nan_with_a_warning():
         ((0.9, "amri", 40), {}, "must be a base metric, such as 'mr'"),
         ((0.3, "mrr", 40), {"view": "z_score"}, "one count per task for 'mrr' with view='z_score'"),
         ((0.3, "mmr", 40), {}, "did you mean"),
-        (("a third", "mrr", 40), {}, "its digits"),
+        (("a third", "mrr", 40), {}, "digits such as"),
         ((math.nan, "mrr", 40), {}, "finite"),
         ((2.0, "rank_std", COUNTS), {}, "no meaning"),
         ((0.3, "mrr", []), {}, "num_candidates is empty"),

@@ -194,17 +194,15 @@ def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
         assert first == second
 
 
-@pytest.mark.parametrize(
-    ("definition", "n", "most"), [(DCG, 200, 14_541), (STEPS, 2000, 1000), (d.hits_at(10), 2000, 1000)]
-)
-def test_many_random_weights_by_simulation(definition, n, most):
+@pytest.mark.parametrize(("metric", "n", "top"), [(DCG, 200, 14_541), (STEPS, 2000, 1000), (d.hits_at(10), 2000, 1000)])
+def test_many_random_weights_by_simulation(metric, n, top):
     random = np.random.default_rng(n)
-    N, weights = random.integers(5, most + 1, n), random.exponential(size=n)
-    f = definition.f(torch.arange(1, most + 1, dtype=torch.float64)).double().numpy()
+    N, weights = random.integers(5, top + 1, n), random.exponential(size=n)
+    f = metric.f(torch.arange(1, top + 1, dtype=torch.float64)).double().numpy()
     means = np.array([f[(random.random(n) * N).astype(int)] @ weights / weights.sum() for _ in range(2000)])
     for share in (0.7, 0.3, 0.02):
         error = math.sqrt(share * (1 - share) / len(means))
-        got = p_value(definition, float(np.quantile(means, 1 - share)), N, weights)
+        got = p_value(metric, float(np.quantile(means, 1 - share)), N, weights)
         assert abs(got - share) < 4 * error + 0.01 * share
 
 
@@ -444,10 +442,13 @@ def test_interpolated_weights_by_simulation(definition, N, tiny):
         assert share - 4 * error <= p_value(definition, float(value), N, weights) <= 1.03 * share + 4 * error
 
 
-def test_a_value_near_the_worst_if_few_tasks_have_a_choice():
+def test_values_near_the_ends_if_few_tasks_have_a_choice():
     rng = np.random.default_rng(0)
     N, weights = np.r_[[1] * 900, rng.integers(2000, 60_000, 150)], rng.lognormal(size=1050)
     assert p_value(MRR, np.average(1 / np.maximum(N - 2, 1), weights=weights), N, weights) == pytest.approx(1)
+    N, weights = np.arange(200, 5300), np.r_[np.arange(1.0, 5081.0), [1e-17] * 20]  # the last are below the rounding
+    low, high = p_value_bracket(d.hits_at(100), 1.0, N, weights)
+    assert np.log(100 / N).sum() - 1e-6 <= low <= high <= np.log(100 / N[:-20]).sum() + 0.02
 
 
 @pytest.mark.parametrize("ranks", [(200, 1500, 1800), (300, 1000, 1500), (400, 1000, 1000)])
@@ -474,9 +475,7 @@ def test_few_values_by_counting_how_often_each_is_drawn(f, share):
     sums, reached = sums[order], np.append(np.cumsum(masses[order][::-1])[::-1] / masses.sum(), 0.0)
     value = sums[np.searchsorted(-reached, -share)] + sums[len(sums) // 2]
     exact = -np.diff(reached) @ reached[np.searchsorted(sums, value - 1e-11 - sums)]
-    low, high = p_value_bracket(
-        d.RankDefinition("few", f=f, higher_is_better=True, optimum=1.0), value / 100, [5] * 100
-    )
+    low, high = p_value_bracket(d.RankDefinition("x", f=f, higher_is_better=True, optimum=1.0), value / 100, [5] * 100)
     assert low - 1e-6 <= math.log(exact) <= high + 1e-6
     assert high - low < 3e-3
 

@@ -75,18 +75,18 @@ class CandidateCounts:
             got = f"the least {c.min()} and the sum {total:.4g}"
             raise ValueError(f"count must sum to less than 2^63, without negative numbers; got {got}")
         used = c > 0 if w is None else (c > 0) & (w > 0)
-        return cls.compressed(N[used], c[used], None if w is None else w[used])
+        return cls.compressed(N[used], None if w is None else w[used], c[used])
 
     @classmethod
-    def compressed(cls, N: IntArray, count: IntArray, weight: FloatArray | None) -> Self:
-        """Compress counts (m,) that are known to be valid, with positive weights."""
-        if not len(N):
+    def compressed(cls, num_candidates: IntArray, weight: FloatArray | None, count: IntArray) -> Self:
+        """Compress as ``of`` what is known to be valid, with positive weights and counts, (m,) each."""
+        if not len(num_candidates):
             raise ValueError("num_candidates is empty: no task has a positive weight")
         if weight is None or weight[weight.argmin()] == weight[weight.argmax()]:
-            unique, tallied = sum_by_value(N, count)
+            unique, tallied = sum_by_value(num_candidates, count)
             c = tallied.astype(np.int64)
             return cls(unique, np.full(unique.size, 1.0 / int(c.sum())), c)
-        (unique, w), c = distinct_rows((N, in_range(weight)), count)
+        (unique, w), c = distinct_rows((num_candidates, in_range(weight)), count)
         return cls(unique, w / (w * c).sum(), c)
 
     def at_least(self, min_candidates: int) -> "CandidateCounts":
@@ -294,7 +294,7 @@ class RankSample(Sample):
     @cached_property
     def candidate_counts(self) -> CandidateCounts:
         """The candidate counts of the tasks, for expectations."""
-        return CandidateCounts.compressed(self.known_candidates, self.count, self.weight)
+        return CandidateCounts.compressed(self.known_candidates, self.weight, self.count)
 
     @property
     def known_candidates(self) -> IntArray:

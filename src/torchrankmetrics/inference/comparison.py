@@ -189,7 +189,7 @@ class PairwiseComparisons(_ComparisonTable):
         for row in rows:
             if set(row.models or ()) == set(pair):
                 return row if row.models == tuple(pair) else turned(row)
-        raise KeyError(f"{' and '.join(map(shorten, pair))} are not both in {', '.join(map(truncate, self.models))}")
+        raise KeyError(f"{' and '.join(map(shorten, pair))} are not both among {', '.join(map(truncate, self.models))}")
 
 
 @dataclass(frozen=True, kw_only=True)

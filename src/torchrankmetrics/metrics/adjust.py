@@ -160,7 +160,7 @@ def _read(value: object) -> tuple[float, float]:
         except InvalidOperation:
             digits = Decimal("nan")
         if not digits.is_finite():
-            raise ValueError(f'value must be a number or its digits, as "0.355", not in percent; got {shorten(value)}')
+            raise ValueError(f'value must be a number or digits such as "0.355" (not in percent); got {shorten(value)}')
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
     number = one_number(value)
     if number is None:

@@ -14,6 +14,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, Side, View
 from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, MetricLike, Metrics, Selection, all_names, parse_name
@@ -174,10 +175,10 @@ class RankCollection(RowOwner, MetricCollection):
         first, members = self._first, self._members()
         usual = RankMetric.compute, _OPTIONS(first)
         # torchmetrics synchronizes, copies and caches once per metric, which takes longer than most values
-        if not first.update_called or any(
-            one.rows is not first.rows or (type(one).compute, _OPTIONS(one)) != usual for one in members
-        ):
+        if any(one.rows is not first.rows or (type(one).compute, _OPTIONS(one)) != usual for one in members):
             return super().compute()
+        if not first.update_called:  # a process without data synchronizes as often as the others
+            warn("compute was called before the ``update`` method: without ranking tasks values are NaN")
         analysis = self._synced_analysis()
         values = as_values([one.measure.value(analysis) for one in members], first.device)
         analysis.warn_of_input()

@@ -111,7 +111,7 @@ def evaluate(
     unknown = num_candidates is None
     if is_scored:
         if num_candidates is not None and target is not None:
-            raise ValueError("num_candidates must not be given with scores: exclude= has what is not a candidate")
+            raise ValueError("num_candidates must not be given with scores: pass non-candidates as exclude")
         target = num_candidates if target is None else target
         if target is None or isinstance(target, int):
             raise ValueError(

@@ -208,7 +208,7 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     if name != MetricName(definition):
         raise ValueError(f"metric must be a base metric, such as {shorten(definition.name)}; got {shorten(metric)}")
     if (of_tasks := definition.of_tasks) is None:
-        raise ValueError(f"metric must be of ranking tasks, as 'mrr'; {shorten(definition.name)} is a query metric")
+        raise ValueError(f"metric must be of tasks, such as 'mrr'; {shorten(definition.name)} is a query metric")
     return of_tasks
 
 

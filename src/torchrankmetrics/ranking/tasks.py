@@ -173,7 +173,7 @@ def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: to
         if len(exclude) != B:
             raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
         if exclude.num_columns > N:
-            raise IndexError(f"exclude has columns up to {exclude.num_columns - 1}; scores ({B}, {N}) have [0, {N})")
+            raise IndexError(f"exclude has columns up to {exclude.num_columns - 1}; scores ({B}, {N}) end at {N - 1}")
         check_device(exclude.start, "exclude", device, "scores")
         return Excluded(exclude)
     form = _read_form(exclude, "exclude", shape, device)
