@@ -338,13 +338,12 @@ class RankSummands(Summands):
         large[np.argpartition(self.given * spread, -_KEPT)[-_KEPT:]] = True
         large &= spread > 0
         between = ~large & (spread > 0)
-        if not large.any():
+        if not large.any():  # all ranges are single ranks
             return None
-        if not between.any():
-            few = self.part(np.flatnonzero(large))
-        else:
+        few = alone = self.part(np.flatnonzero(large))
+        if between.any():
             few = self._interpolated(between, spread)
-            few.other, few.places = self.part(np.flatnonzero(large)), few.places + _KEPT
+            few.other, few.places = alone, few.places + _KEPT
         few.top, few.bottom = self.top, self.bottom
         few.shift[0] += float((self.given * self.range[0] * self.c)[spread == 0].sum())
         return few
