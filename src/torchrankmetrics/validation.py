@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Literal, SupportsIndex, TypeGuard, TypeVar, cast, get_args
 
 Choice = TypeVar("Choice")
+MOST_CANDIDATES = (1 << 62) - 1  # of a ranking task: sums of two ranks, and of a rank and one, stay inside int64
 
 
 def truncate(text: str, most: int = 80) -> str:

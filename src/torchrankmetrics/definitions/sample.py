@@ -10,11 +10,10 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.validation import MOST_CANDIDATES, shorten
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-MOST_CANDIDATES = (1 << 62) - 1  # sums of two ranks, and of a rank and one, stay inside int64
 _TABLE_PER_VALUE = 16
 _FAINT = 2.0**-500
 

@@ -110,10 +110,8 @@ def adjust(
         )
     counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
-        raise ValueError(
-            f"num_candidates must hold a count of at least {definition.min_candidates}: with fewer candidates a task "
-            f"has no {shorten(definition.name)}"
-        )
+        least = definition.min_candidates
+        raise ValueError(f"num_candidates must hold a count of at least {least} for {shorten(definition.name)}")
     center, half = _read(value)
     N = counts.num_candidates
     low, high = 0.0, math.inf

@@ -83,10 +83,7 @@ class Analysis:
                 "RankCollection.confidence_intervals"
             )
         if len(rows) and not len(self._tasks):
-            warn(
-                "every ranking task has the weight 0 or the gain 0, and values are NaN: pass numbers above 0 for tasks "
-                "that count"
-            )
+            warn("every ranking task has the weight 0 or the gain 0, so values are NaN: pass numbers above 0")
         if self._differing:
             # equal repeats that storage="counts" merged are not counted
             lost = int(Columns(rows).count[weights(rows) > 0].sum() - Columns(self.table_rows).count.sum())

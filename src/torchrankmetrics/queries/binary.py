@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma, zeta
 
-from torchrankmetrics.definitions.sample import MOST_CANDIDATES, FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.kind import QueryKind, hit_distribution, moments_by_candidates, place_means, up_to
 from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.validation import MOST_CANDIDATES
 
 _TABLED = 1 << 10
 _NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is negligible relative to P(X <= x)

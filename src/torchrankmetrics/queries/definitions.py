@@ -54,10 +54,7 @@ class QueryDefinition(MetricDefinition):
         check_key("name", self.name)
         kind = self.kind if self.f is None else SumOf(known(self.f))
         if kind is None or self.kind not in (None, kind):
-            raise ValueError(
-                f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is, or another "
-                "kind=, and not both"
-            )
+            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not both")
         higher_is_better, is_mean = self.higher_is_better, self.aggregation == "mean"
         if higher_is_better is None:
             higher_is_better = self.f is None or RankDefinition(self.name, known(self.f).at(1 << 20)).higher_is_better

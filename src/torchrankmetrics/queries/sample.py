@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.sample import (
-    MOST_CANDIDATES,
     NEVER,
     FloatArray,
     IntArray,
@@ -18,7 +17,7 @@ from torchrankmetrics.definitions.sample import (
     changes,
     weights_of,
 )
-from torchrankmetrics.validation import check_choice
+from torchrankmetrics.validation import MOST_CANDIDATES, check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 _OF_QUERIES = ("num_candidates", "weight", "count", "side", "group", "row")

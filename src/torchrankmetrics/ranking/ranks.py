@@ -21,12 +21,10 @@ from torchrankmetrics.ranking.arrays import (
 )
 from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.ranking.tasks import Exclude, Target, read_gain, read_tasks, warn_of_empty_queries
-from torchrankmetrics.validation import is_int, shorten
+from torchrankmetrics.validation import MOST_CANDIDATES, is_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.negatives import Negatives, Predictions
-
-_MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 
 
 class Ranks:
@@ -72,7 +70,7 @@ class Ranks:
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
         N = torch.full_like(low, fault.UNKNOWN) if num_candidates is None else _num_candidates(num_candidates, low)
         self.columns = torch.stack((low, high, N))
-        self.flags = self._faults(torch.full_like(low, _MOST) if num_candidates is None else N)
+        self.flags = self._faults(torch.full_like(low, MOST_CANDIDATES) if num_candidates is None else N)
         if filtered is not None:
             mark = torch.full_like(low, fault.FILTERED if filtered else fault.RAW)
             self.flags = mark if self.flags is None else self.flags + mark
@@ -185,7 +183,7 @@ class Ranks:
     def _faults(self, N: Tensor) -> Tensor | None:
         """Raise an error for values out of range, or flag their tasks on an accelerator."""
         faults = (
-            ((N < 1) | (N > _MOST), fault.NO_CANDIDATES),
+            ((N < 1) | (N > MOST_CANDIDATES), fault.NO_CANDIDATES),
             ((self.optimistic < 1) | (self.pessimistic > N), fault.RANK_RANGE),
             (self.optimistic > self.pessimistic, fault.RANK_ORDER),
         )
@@ -196,7 +194,7 @@ class Ranks:
                 first = int(wrong.nonzero()[0])
                 error, text = fault.ERRORS[kind]
                 o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
-                among = "unknown" if n == _MOST else n
+                among = "unknown" if n == MOST_CANDIDATES else n
                 raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={among}")
         return None
 
@@ -247,7 +245,7 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
         given = as_ids(given, "num_candidates").expand(len(like))
     if not is_int(given):
         return _integer_vector(given, "num_candidates", like)
-    if not 1 <= given <= _MOST:
+    if not 1 <= given <= MOST_CANDIDATES:
         error, text = fault.ERRORS[fault.NO_CANDIDATES]
         raise error(f"{text}; got {given}")
     return torch.full_like(like, int(given))
@@ -337,10 +335,7 @@ def rank_flat(
         if excluded.dtype != torch.bool:
             raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
         if (excluded & (label != 0)).any():
-            raise ValueError(
-                "exclude must not contain relevant items of target: among flat scores it marks entries that are not "
-                "candidates"
-            )
+            raise ValueError("exclude must not contain relevant items of target; it marks other entries")
     ranks, place = rank_listed(preds.detach(), label != 0, owner, excluded, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)

@@ -23,7 +23,7 @@ from torchrankmetrics.table.columns import (
     raise_faults,
     refuse,
 )
-from torchrankmetrics.validation import shorten, truncate
+from torchrankmetrics.validation import MOST_CANDIDATES, shorten, truncate
 
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
@@ -42,7 +42,6 @@ _NAMES = (*_STORED, *_FLAGS)
 _OPTIONAL = ("side", "group", "sample_id", "query", *_FLAGS)  # columns of text that may have missing values
 _MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _EXACT = 2.0**53  # larger floats are not exact integers
-_MOST = (1 << 62) - 1  # candidates
 
 
 def to_arrays(rows: Tensor) -> dict[str, Array]:
@@ -80,7 +79,10 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             column = as_ids(given[name], name).numpy()
         setattr(table, _COLUMNS.get(name, name), column)
     known = table.num_candidates != fault.UNKNOWN
-    Ranks(table.optimistic, table.pessimistic, np.where(known, table.num_candidates, _MOST))  # checks the values
+    # checks the values
+    Ranks(
+        table.optimistic, table.pessimistic, np.where(known, table.num_candidates, MOST_CANDIDATES)
+    )  # checks the values
     side, count = table.side_and_flags, table.count
     check_side_codes(side)
     refuse(count < 1, count, "count must be at least 1")

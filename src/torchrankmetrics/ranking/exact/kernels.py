@@ -43,7 +43,13 @@ def count_intervals(
 def _scan_some(cells, tasks, columns, left, limit, totals, first, last):
     """Scan the tasks [first, last), and return the cells that it lists."""
     listed = np.empty((2, (last - first) * min(limit, cells.shape[1]) + 8), np.int32)
-    return listed[:, : _scan(cells, tasks, columns, (left, limit, first, last), totals, listed)].copy()
+    places = left, limit, first, last
+    n = (
+        _scan_int8(cells, tasks, columns, places, totals, listed)
+        if columns
+        else _scan(cells, tasks, places, totals, listed)
+    )
+    return listed[:, :n].copy()
 
 
 def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
@@ -58,8 +64,28 @@ def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan(tile, tasks, columns, limits, totals, entries):
-    left, limit, first, last = limits
+def _scan(tile, tasks, places, totals, entries):
+    left, limit, first, last = places
+    n = 0
+    for task in range(first, last):
+        cells, least, most = tile[tasks[0][task]], tasks[1][task], tasks[2][task]
+        above, reached = np.int32(0), np.int32(0)  # vectorized, unlike int64
+        for j in range(cells.shape[0]):
+            above = np.int32(above + np.int32(cells[j] > most))
+            reached = np.int32(reached + np.int32(cells[j] >= least))
+        totals[0, task] += above
+        totals[1, task] += reached - above
+        if reached > above and totals[1, task] <= limit:
+            for j in range(cells.shape[0]):
+                # written always, overwritten if it is not inside: a branch would be guessed wrong
+                entries[0, n], entries[1, n] = task, left + j
+                n += (cells[j] >= least) & (cells[j] <= most)
+    return n
+
+
+@numba.njit(nogil=True, cache=True)
+def _scan_int8(tile, tasks, columns, places, totals, entries):
+    left, limit, first, last = places
     flags, n = np.zeros((2, _BLOCK), np.uint8), 0
     flag_above, flag_inside, above, inside = flags[0], flags[1], flags[0].view(np.uint64), flags[1].view(np.uint64)
     for task in range(first, last):
@@ -68,10 +94,7 @@ def _scan(tile, tasks, columns, limits, totals, entries):
             end = min(begin + _BLOCK, tile.shape[1])
             if end - begin < _BLOCK:
                 flags[:] = 0
-            if len(tasks) == 3:  # decided when it is compiled
-                _mark_interval(tile, begin, end, task, tasks, flag_above, flag_inside)
-            else:
-                _mark_int8(tile, begin, end, task, tasks, columns, flag_above, flag_inside)
+            _mark_int8(tile, begin, end, task, tasks, columns, flag_above, flag_inside)
             over += _ones(above)
             more = _ones(inside)
             between += more
@@ -82,18 +105,7 @@ def _scan(tile, tasks, columns, limits, totals, entries):
     return n
 
 
-# inlined, because a call for each block takes twice as long; loops over the cells do not vectorize
-
-
-@numba.njit(nogil=True, cache=True, inline="always")
-def _mark_interval(tile, begin, end, task, tasks, above, inside):
-    """Flag the cells [begin, end) that are above and inside."""
-    cells, least, most = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
-    for j in range(cells.shape[0]):
-        over = cells[j] > most
-        above[j], inside[j] = np.uint8(over), np.uint8((cells[j] >= least) & (not over))
-
-
+# inlined, because a call for each block takes twice as long; a loop over the cells here does not vectorize
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
 def _mark_int8(tile, begin, end, task, tasks, columns, above, inside):
     cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]

@@ -41,7 +41,7 @@ _AGAIN = 16  # tiles after which the first precision is tried again
 _WIDTH, _FIRST = 16384, 256  # candidates of a tile; of the first one, which shows whether int8 decides enough
 _FEW = 16  # queries whose product with a tile costs no less than that of one query, which reads the candidates
 _LONG = 4  # times the usual limit: listed in int8, in case only few queries have as many
-_BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
+_BLOCKS = 8  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
 _LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
 _PENDING = 1 << 20  # pairs that wait for the last level
@@ -151,7 +151,7 @@ class Cascade:
     def _blocks(self, tile: Tile, rows: Tensor, level: Level) -> Iterator[tuple[Tensor, int]]:
         """Scores block by block, counted while in the cache; what is not counted is filled with the least number."""
         queries, fill = level.queries(rows), self._excluded(tile, rows)
-        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // sizes.BLOCK)) * sizes.BLOCK
+        width = max(1, min(_BLOCKS, (sizes.CELLS << level.is_coarse) // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)
