@@ -80,9 +80,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         setattr(table, _COLUMNS.get(name, name), column)
     known = table.num_candidates != fault.UNKNOWN
     # checks the values
-    Ranks(
-        table.optimistic, table.pessimistic, np.where(known, table.num_candidates, MOST_CANDIDATES)
-    )  # checks the values
+    Ranks(table.optimistic, table.pessimistic, np.where(known, table.num_candidates, MOST_CANDIDATES))
     side, count = table.side_and_flags, table.count
     check_side_codes(side)
     refuse(count < 1, count, "count must be at least 1")
