@@ -205,11 +205,9 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
     if span and not (decayed or on_grid):  # cells are not on the lattice
         return None
     error = float(exact[4]) + (_ROUNDING + (not on_grid) * _KERNEL * sums.num if span else _DENSITY)
-    tiny += 2 / length * float((errors / np.abs(z)).sum())
-    scale = float(exact[0]) - t * s
-    tiny += unseen if decayed and len(phi) <= number else 0.0
-    log_low, log_high = (math.log(max(end, 1e-300)) for end in (lower - tiny, upper + tiny))
-    return scale + log_low - error, scale + log_high + error
+    tiny += 2 / length * float((errors / np.abs(z)).sum()) + (unseen if decayed and len(phi) <= number else 0.0)
+    low, high = (float(exact[0]) - t * s + math.log(max(end, 1e-300)) for end in (lower - tiny, upper + tiny))
+    return low - error, high + error
 
 
 def _square_beyond(sums: Summands, t: float, least: float) -> float:
