@@ -40,7 +40,7 @@ def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
     if isinstance(values, str):
         raise TypeError(f"{name} must hold numbers, got the str {values!r:.80}")
     if isinstance(values, np.ma.MaskedArray) and (masked := int(values.mask.sum())):
-        raise TypeError(f"{name} must not be masked, got {masked} masked values: exclude them, pass {name}.filled(...)")
+        raise TypeError(f"{name} must not be masked, got {masked} masked values: pass {name}.filled(...), exclude them")
     try:
         return np.asarray(values)
     except ValueError as error:

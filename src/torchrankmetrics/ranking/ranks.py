@@ -335,7 +335,7 @@ def rank_flat(
         if excluded.dtype != torch.bool:
             raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
         if (excluded & (label != 0)).any():
-            raise ValueError("exclude must not contain relevant items of target; it marks other entries")
+            raise ValueError("exclude must not contain relevant items of target: it marks what is not ranked")
     ranks, place = rank_listed(preds.detach(), label != 0, owner, excluded, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
