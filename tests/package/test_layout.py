@@ -190,7 +190,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SMOKE = """
 import torch, torchrankmetrics as trm
 collection = trm.RankCollection(["mrr", "amri", "p_mr"])
-collection.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]))
+scores, target = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2])
+collection.update(scores, target, backend="torch")  # Numba would compile for 20 s
 print({key: round(value.item(), 6) for key, value in collection.compute().items()})
 print(trm.adjust("0.355", "mrr", "fb15k237"))  # from a data file
 print(trm.__version__, trm.__file__)

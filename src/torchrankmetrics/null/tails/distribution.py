@@ -303,9 +303,10 @@ class RankSummands(Summands):
             return condensed
         for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
-            levels, stops = len(np.unique(self.given)), len(np.unique(np.searchsorted(stop, N)))
-            is_small = len(N) <= (4 if levels > 8 else 1) * _KEPT or len(N) * cells.shape[1] <= 2 * _CELLS
-            is_small |= levels * stops > 4 * len(N)  # shared cells would need more transforms
+            places = len(np.unique(self.given + 1j * low)) * len(np.unique(np.searchsorted(stop, N)))
+            # cells of each group are more atoms than shared ones, which may need more transforms
+            is_small = places > (4 if len(N) > 4 * _KEPT else 1) * len(N)
+            is_small |= not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS  # they may be on a lattice
             if is_small:
                 break
         cells[1] *= self.sign
