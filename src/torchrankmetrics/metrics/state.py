@@ -197,7 +197,7 @@ class RowOwner(nn.Module):
                 f"{self._needs_side!r} uses the ranking tasks of one side only"
             )
         if self._needs_group and facts.group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
-            raise ValueError("group must be passed to update, or be in every row of its RankTable: average is 'macro'")
+            raise ValueError("group must be passed to update, or be in every row of its RankTable, for average='macro'")
         if self.is_released:
             self._share()
 

@@ -304,9 +304,9 @@ class RankSummands(Summands):
         for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
             places = len(np.unique(self.given + 1j * low)) * len(np.unique(np.searchsorted(stop, N)))
-            # cells of each group are more atoms than shared ones, which may need more transforms
+            # cells of each group are more in number than shared ones, which may need more transforms
             is_small = places > (4 if len(N) > 4 * _KEPT else 1) * len(N)
-            is_small |= not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS  # they may be on a lattice
+            is_small |= not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS  # a lattice is found in these
             if is_small:
                 break
         cells[1] *= self.sign

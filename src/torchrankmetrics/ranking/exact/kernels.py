@@ -43,12 +43,8 @@ def count_intervals(
 def _scan_some(cells, tasks, columns, left, limit, totals, first, last):
     """Scan the tasks [first, last), and return the cells that it lists."""
     listed = np.empty((2, (last - first) * min(limit, cells.shape[1]) + 8), np.int32)
-    places = left, limit, first, last
-    n = (
-        _scan_int8(cells, tasks, columns, places, totals, listed)
-        if columns
-        else _scan(cells, tasks, places, totals, listed)
-    )
+    where = (left, limit, first, last), totals, listed
+    n = _scan_int8(cells, tasks, columns, *where) if columns else _scan(cells, tasks, *where)
     return listed[:, :n].copy()
 
 
@@ -69,7 +65,7 @@ def _scan(tile, tasks, places, totals, entries):
     n = 0
     for task in range(first, last):
         cells, least, most = tile[tasks[0][task]], tasks[1][task], tasks[2][task]
-        above, reached = np.int32(0), np.int32(0)  # vectorized, unlike int64
+        above, reached = np.int32(0), np.int32(0)  # sums of int64 are not vectorized
         for j in range(cells.shape[0]):
             above = np.int32(above + np.int32(cells[j] > most))
             reached = np.int32(reached + np.int32(cells[j] >= least))
@@ -105,7 +101,7 @@ def _scan_int8(tile, tasks, columns, places, totals, entries):
     return n
 
 
-# inlined, because a call for each block takes twice as long; a loop over the cells here does not vectorize
+# inlined, because a call for each block takes twice as long; its loop does not vectorize inside of _scan_int8
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
 def _mark_int8(tile, begin, end, task, tasks, columns, above, inside):
     cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]

@@ -151,7 +151,8 @@ class Cascade:
     def _blocks(self, tile: Tile, rows: Tensor, level: Level) -> Iterator[tuple[Tensor, int]]:
         """Scores block by block, counted while in the cache; what is not counted is filled with the least number."""
         queries, fill = level.queries(rows), self._excluded(tile, rows)
-        width = max(1, min(_BLOCKS, (sizes.CELLS << level.is_coarse) // len(rows) // sizes.BLOCK)) * sizes.BLOCK
+        cells = 2 * sizes.CELLS if level.is_coarse else sizes.CELLS  # each block of int8 takes less time
+        width = max(1, min(_BLOCKS, cells // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)
