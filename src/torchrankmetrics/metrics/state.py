@@ -160,15 +160,15 @@ class RowOwner(nn.Module):
         self._needs_side = next((one.key for one in measures if one.side != "both"), None)
         self._needs_group = any(one.average == "macro" for one in measures)
 
-    def _check(self, block: Tensor, of_scores: bool = False) -> Tensor:
-        if self._has_queries and block.is_cpu:  # compute checks the rows of an accelerator
+    def _check_queries(self, block: Tensor, of_scores: bool = False) -> None:
+        if block.is_cpu:  # compute checks the rows of an accelerator
             from torchrankmetrics.table.queries import check_queries
 
             check_queries(block.numpy(), of_scores)
-        return block
 
     def _append(self, block: Tensor, updates: int = 1, of_scores: bool = False) -> None:
-        self._check(block, of_scores)
+        if self._has_queries:
+            self._check_queries(block, of_scores)
         if self.compute_on_cpu and not block.is_cpu:
             with torch.inference_mode(False):  # rows outlive inference mode
                 block = block.cpu()
@@ -219,7 +219,9 @@ class RowOwner(nn.Module):
         # torchmetrics takes any object as a state, and loads the rows of one process on all
         if prefix + KEY in state_dict:
             try:
-                rows = self._check(validated(state_dict.pop(prefix + KEY)))
+                rows = validated(state_dict.pop(prefix + KEY))
+                if self._has_queries:
+                    self._check_queries(rows)
             except (TypeError, ValueError, IndexError) as error:
                 lists[-1].append(f"{prefix}{KEY}: {error}")
             else:

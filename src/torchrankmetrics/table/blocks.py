@@ -143,7 +143,7 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     flag_repeats = flag_repeats and sample_id is not None
     if on_cpu:  # NumPy's calls cost a fifth of torch's
         numbers = ranked.numpy()
-        columns = np.empty((WIDTH, numbers.shape[1]), dtype=np.int64)  # in memory by columns, as an analysis reads them
+        columns = np.empty((WIDTH, numbers.shape[1]), np.int64)  # in memory by columns, as an analysis reads them
         columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = numbers, _UNKNOWN[side]
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()

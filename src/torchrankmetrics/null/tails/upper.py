@@ -173,7 +173,7 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
             return None
     tiny, decayed, unseen = 0.1 * _ROUNDING, False, 0.0
     on_grid = span is not None and sums.is_listed
-    first = () if on_grid or number * sums.places <= 4 * len(sums.x) else (47, 767)  # which take less time
+    first = () if on_grid or number * sums.places <= 4 * len(sums.x) else (47, 191, 767)  # which take less time
     for size in sorted({number, *(size for size in first if 2 * size < number)}):
         theta = 2 * math.pi / length * np.arange(size + 1)
         logs, doubt = sums.log_transform(t, 2 * math.pi / length, size + 1, on_grid=on_grid).T
