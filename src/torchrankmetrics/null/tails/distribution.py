@@ -146,7 +146,7 @@ class Summands:
         self.low = None if low is None else np.r_[begin, len(cell)][low]
         self.level = np.unique(self.v, return_inverse=True)[1]
         self.is_listed = not deviation.any()
-        self.places = len(starts) * (1 if low is None else len(np.unique(low + 1j * self.level)))  # of transforms
+        self.places = len(starts) if low is None else len(np.unique([low, self.level, segment], axis=1).T)  # of transforms
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -232,23 +232,28 @@ class Summands:
         """
         row, weight, anchor, mass = self._rows(t)
         at, atom = np.nonzero(mass)
-        shape = len(anchor), len(self.starts)
-        place = at * shape[1] + (np.searchsorted(self.starts, atom, side="right") - 1)
+        # a place is a transform that groups need: of a row up to a segment, or of a segment alone
+        needed, group = np.unique(row * len(self.starts) + self.segment, return_inverse=True)
+        code = at * len(self.starts) + np.searchsorted(self.starts, atom, side="right") - 1
+        place = np.searchsorted(needed[:-1], code)
+        used = needed[place] == code if self.low is None else needed[place] // len(self.starts) == at
+        at, atom, place, places = at[used], atom[used], place[used], len(needed)
         x, apart = weight[at] * (self.x[atom] - anchor[at]), weight[at] * self.apart[atom]
         # a wide cell is the integral of exp(z x) instead of two atoms: its ends, divided by z
         z, half = t + 1j * step * np.arange(number), math.sqrt(3) * apart
         wide = abs(half) * abs(complex(t, step * number)) > _WIDE
         x = np.where(wide, x + half - apart, x)
         e = mass[at, atom] * np.exp(np.minimum(t * x, 600.0))  # atoms of other groups must not overflow
-        in_all = np.bincount(place, np.where(wide & (t * abs(half) > 1e-5), e / (t * half), e), math.prod(shape))
-        e, places = np.where(wide, e / half, e), math.prod(shape) * (1 + int(wide.any()))
-        found = _fourier_sums(step / (2 * math.pi) * x, e, place + wide * math.prod(shape), places, number, on_grid)
+        in_all = np.bincount(place, np.where(wide & (t * abs(half) > 1e-5), e / (t * half), e), places)
+        x, e, place = step / (2 * math.pi) * x, np.where(wide, e / half, e), place + places * wide
+        found = _fourier_sums(x, e, place, places * (1 + int(wide.any())), number, on_grid)
         if wide.any():
-            found = found[: math.prod(shape)] + found[math.prod(shape) :] / z
+            found = found[:places] + found[places:] / z
         found[:, 0] = in_all
-        found = found.reshape(*shape, number)
-        found = (found if self.low is None else found.cumsum(axis=1))[row, self.segment]
-        found /= found[:, :1]
+        if self.low is not None:
+            for of_row in np.split(found, np.flatnonzero(np.diff(needed // len(self.starts))) + 1):
+                np.cumsum(of_row, axis=0, out=of_row)
+        found = (found / found[:, :1])[group]
         theta, shift = z.imag[:, None], self.shift + self._totals(self.v * anchor[row])
         if self.doubt is None:  # the logarithm of a product takes as long as that of a number
             order = np.argsort(self.c, kind="stable")
@@ -303,10 +308,10 @@ class RankSummands(Summands):
             return condensed
         for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
-            places = len(np.unique(self.given + 1j * low)) * len(np.unique(np.searchsorted(stop, N)))
-            # cells of each group are more in number than shared ones, which may need more transforms
-            is_small = places > (4 if len(N) > 4 * _KEPT else 1) * len(N)
-            is_small |= not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS  # a lattice is found in these
+            first, last = np.searchsorted(stop, [low, N])
+            # cells of each group may be fewer than all for each weight and range; and a lattice is found in them
+            is_small = (last - first).sum() <= len(np.unique(self.given + 1j * low)) * len(np.union1d(stop, N))
+            is_small |= not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS
             if is_small:
                 break
         cells[1] *= self.sign
