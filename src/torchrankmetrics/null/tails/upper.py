@@ -90,15 +90,16 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
 
 def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
     few = sums.few
-    t = few.saddlepoint(s if span else s - slack)
+    t, exact = few.saddlepoint(s if span else s - slack)
     found = None if span and sums.num > _LISTED else _by_atoms(sums, sums.top - s + slack, t)
-    exact = few.cumulants(t)
-    if found is None and (not exact[2] > 0 or is_unknown(t, s, exact)):
+    if found:
+        return found
+    if not exact[2] > 0 or is_unknown(t, s, exact):
         return -math.inf, 0.0
-    if span and found is None:
-        found = _by_series(few, s, t, span, exact)
+    ends = _window(few, t, exact)
+    found = _by_series(few, s, t, span, exact, ends) if span else None
     s -= span / 2 if span else slack  # midway between two points of a lattice that is too long
-    return found or _by_series(few, s, t, None, exact) or (-math.inf, 0.0)
+    return found or _by_series(few, s, t, None, exact, ends) or (-math.inf, 0.0)
 
 
 def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
@@ -151,16 +152,18 @@ def _window(sums: Summands, t: float, exact: FloatArray) -> tuple[float, float]:
     return ends[0], ends[1]
 
 
-def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: FloatArray) -> Bracket | None:
+def _by_series(
+    sums: Summands, s: float, t: float, span: float | None, exact: FloatArray, ends: tuple[float, float]
+) -> Bracket | None:
     """Fourier series of the tilted distribution in a window.
 
     The series of a lattice is finite. The series of a density is complete when the transform has decayed. Else it is
     cut off: then the step at s is replaced by the best functions above and below it that need only these frequencies
     (Graham and Vaaler 1981, doi:10.1090/S0002-9947-1981-0607121-1). None if a lattice has too many points.
 
-    ``exact`` has the cumulants at t.
+    ``exact`` has the cumulants at t, and ``ends`` are those of the window.
     """
-    low, high = _window(sums, t, exact)
+    low, high = ends
     high += 0.02 * (high - low)  # away from the largest sum
     length = high - low
     work = _WORK * (1 if sums.num <= 100 else 20 if sums.is_listed else 12)  # the transforms of few atoms decay slowly
@@ -173,8 +176,11 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
             return None
     tiny, decayed, unseen = 0.1 * _ROUNDING, False, 0.0
     on_grid = span is not None and sums.is_listed
-    first = () if on_grid or number * sums.places <= 4 * len(sums.x) else (47, 191, 767)  # which take less time
-    for size in sorted({number, *(size for size in first if 2 * size < number)}):
+    goal = tiny if span else _LAST
+    # few frequencies take less time, or little less if atoms are many
+    size = number if on_grid else min(191 if number * sums.places <= 8 * len(sums.x) else 47, number)
+    last = seen = 0  # frequencies: the last at which the transform returns, of those that were looked at
+    while True:
         theta = 2 * math.pi / length * np.arange(size + 1)
         logs, doubt = sums.log_transform(t, 2 * math.pi / length, size + 1, on_grid=on_grid).T
         phi = np.exp(logs - 1j * theta * s)
@@ -186,11 +192,14 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
         weights = phi * np.where(z.imag == 0, 1, 2) / length
         beyond = np.exp(-z * (high - s + (span or 0.0)))
         inside = weights * -np.expm1(-z * (high - s + (span or 0.0)))
-        if not (span and size == number) and np.abs(phi[-8:]).max() < (tiny if span else _LAST):
-            unseen = 4 * np.abs(phi[-8:]).max() + math.sqrt(_square_beyond(sums, t, float(theta[-1])) / len(phi))
-            decayed = unseen < (tiny if span else _UNSEEN) and not (
-                sums.doubt is None and _revives(sums, t, 2 * math.pi / length, size + 1, number, _GONE[span is None])
-            )
+        end = float(np.abs(phi[-8:]).max())
+        if not (span and size == number) and end < goal:
+            unseen = 4 * end + math.sqrt(_square_beyond(sums, t, float(theta[-1])) / len(phi))
+            decayed = unseen < (tiny if span else _UNSEEN)
+            if decayed and size >= seen and sums.doubt is None:
+                seen = min(number, _FAR * size)
+                last = _last_return(sums, t, 2 * math.pi / length, size + 1, seen, _GONE[span is None])
+            decayed &= last <= size
         if span or decayed:
             upper = lower = float((inside * (span / -np.expm1(-z * span) if span else 1 / z)).real.sum())
         else:
@@ -202,6 +211,10 @@ def _by_series(sums: Summands, s: float, t: float, span: float | None, exact: Fl
             lower = step * float((inside * above - weights * rest).real.sum())
         if decayed or len(phi) > number or (not span and lower <= upper < (1 + _GOAL / 4) * lower):
             break
+        # about where it should have decayed, if its logarithm falls linearly, unless that takes as long as all
+        more = min(16, max(4, math.log(goal) / min(-0.1, math.log(end + 1e-99))))
+        following, limit = (1.1 * last, number / 1.2) if last > size else (more * size, number / 2)
+        size = int(following) if following < limit else number
     if span and not (decayed or on_grid):  # cells are not on the lattice
         return None
     error = float(exact[4]) + (_ROUNDING + (not on_grid) * _KERNEL * sums.num if span else _DENSITY)
@@ -231,8 +244,10 @@ def _square_beyond(sums: Summands, t: float, least: float) -> float:
     return math.exp(log_equal * (1.0 if every > 1 else 0.4))
 
 
-def _revives(sums: Summands, t: float, step: float, size: int, number: int, gone: float) -> bool:
-    """Whether the transform may return to 1 at higher frequencies, as it does near a lattice."""
-    number = min(number, _FAR * size)
+def _last_return(sums: Summands, t: float, step: float, first: int, number: int, gone: float) -> int:
+    """Last frequency, from the first to ``number``, at which the transform may be large, as it is near a lattice."""
+    if first > number:
+        return 0
     large = np.argsort(-sums.c * (sums.v * (sums.best - sums.worst)) ** 2)[: _LARGE + len(sums.c) // 16]
-    return size <= number and bool((sums.part(large).log_transform(t, step, number + 1)[size:, 0].real > -gone).any())
+    logs = sums.part(large).log_transform(t, step, number + 1)[:, 0].real
+    return int((np.arange(number + 1) * (logs > -gone)).max())
