@@ -85,7 +85,7 @@ class RankValues:
         return stop[stop <= most]
 
     def cells(self, ends: IntArray, ratio: float) -> tuple[IntArray, FloatArray]:
-        """Boundaries of cells of ranks; size, mean and standard deviation of each cell, (3, m)."""
+        """Boundaries of cells of ranks; size, mean, standard deviation and skewness of each cell, (4, m)."""
         stop = self.stops(ends, ratio)
         if self.table is None or self.is_step:
             nodes, weights, number = panel_rule(stop[:-1] + 1, np.diff(stop), 1 if self.is_step else _NODES)
@@ -97,12 +97,13 @@ class RankValues:
 
 
 def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
-    """Size, mean and standard deviation of cells that begin at some of the values, (3, cells)."""
+    """Size, mean, standard deviation and skewness of cells that begin at some of the values, (4, cells)."""
     first, size = values[begin], np.add.reduceat(mass, begin)
     apart = values - np.repeat(first, np.diff(np.r_[begin, len(values)]))
-    shifted = mass * apart
-    mean, square = (np.add.reduceat(terms, begin) / size for terms in (shifted, shifted * apart))
-    return np.stack([size, first + mean, np.sqrt(np.maximum(square - mean**2, 0.0))])
+    mean, square, cube = (np.add.reduceat(mass * apart**k, begin) / size for k in (1, 2, 3))
+    deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+    skewness = np.abs(cube - 3 * mean * square + 2 * mean**3) / np.maximum(deviation, 1e-99) ** 3
+    return np.stack([size, first + mean, deviation, skewness])
 
 
 class Summands:
@@ -116,7 +117,6 @@ class Summands:
     doubt: FloatArray | None = None  # possible error of c
     other: "Summands | None" = None  # further summands
     steps: FloatArray = np.empty(0)  # between values x, if they are known for all groups
-    skewness = 1.0  # bound of that of a cell
 
     def __init__(self, lists: Sequence[Atoms], v: FloatArray, c: FloatArray) -> None:
         self.lists, self.given, self.c, self.num = lists, v, c, float(c.sum())
@@ -131,7 +131,7 @@ class Summands:
         self.few: Summands = self  # whose cumulants and transforms are evaluated
 
     def _divide(self, cells: FloatArray, starts: IntArray, segment: IntArray, low: IntArray | None = None) -> None:
-        size, mean, deviation = cells
+        size, mean, deviation, skewness = cells
         self.segment, self.v, self.shift = segment, self.given, np.zeros(2)
         self.best, self.worst = self.range
         if low is None:  # v (x - best) is in the cells
@@ -143,10 +143,13 @@ class Summands:
         begin, cell = np.cumsum(atoms) - atoms, np.repeat(np.arange(len(atoms)), atoms)
         self.apart = deviation[cell] * (2 * (np.arange(len(cell)) - begin[cell]) - 1)
         self.x, self.mass, self.starts = mean[cell] + self.apart, (size / atoms)[cell], begin[starts]
+        self.skewness = skewness[cell]
         self.low = None if low is None else np.r_[begin, len(cell)][low]
         self.level = np.unique(self.v, return_inverse=True)[1]
         self.is_listed = not deviation.any()
-        self.places = len(starts) if low is None else len(np.unique([low, self.level, segment], axis=1).T)  # of transforms
+        self.places = len(
+            np.unique([0 * segment if low is None else low, self.level, segment], axis=1).T
+        )  # of transforms
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -235,9 +238,10 @@ class Summands:
         # a place is a transform that groups need: of a row up to a segment, or of a segment alone
         needed, group = np.unique(row * len(self.starts) + self.segment, return_inverse=True)
         code = at * len(self.starts) + np.searchsorted(self.starts, atom, side="right") - 1
-        place = np.searchsorted(needed[:-1], code)
-        used = needed[place] == code if self.low is None else needed[place] // len(self.starts) == at
-        at, atom, place, places = at[used], atom[used], place[used], len(needed)
+        place, places = np.searchsorted(needed, code), len(needed)
+        first = np.append(needed, -1)[place]
+        used = first == code if self.low is None else first // len(self.starts) == at
+        at, atom, place = at[used], atom[used], place[used]
         x, apart = weight[at] * (self.x[atom] - anchor[at]), weight[at] * self.apart[atom]
         # a wide cell is the integral of exp(z x) instead of two atoms: its ends, divided by z
         z, half = t + 1j * step * np.arange(number), math.sqrt(3) * apart
@@ -257,8 +261,8 @@ class Summands:
         theta, shift = z.imag[:, None], self.shift + self._totals(self.v * anchor[row])
         if self.doubt is None:  # the logarithm of a product takes as long as that of a number
             order = np.argsort(self.c, kind="stable")
-            number_of_each, begin = np.unique(self.c[order], return_index=True)
-            logs = (number_of_each[:, None] * _log(np.multiply.reduceat(found[group[order]], begin, axis=0))).sum(axis=0)
+            c, begin = np.unique(self.c[order], return_index=True)
+            logs = (c[:, None] * _log(np.multiply.reduceat(found[group[order]], begin, axis=0))).sum(axis=0)
             return np.asarray(np.stack([logs, 0.0 * z], axis=1) + 1j * theta * shift)
         logs = _log(found)[group]  # continuous, as numbers are not integers
         logs.imag[:, 1:] -= 2 * math.pi * np.rint(np.diff(logs.imag) / (2 * math.pi)).cumsum(axis=1)
@@ -288,8 +292,6 @@ class Summands:
 
 class RankSummands(Summands):
     """Summands v x with x = sign f(r), r uniform on {low + 1..N}, for a monotone f."""
-
-    skewness = RATIO
 
     def __init__(self, f: RankValues, sign: int, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
         self.f, self.sign, self.first, self.N, self.given, self.c = f, sign, low, N, v, c
@@ -495,7 +497,7 @@ def _onto_nodes(y: FloatArray, nodes: FloatArray, column: IntArray, c: FloatArra
 
 
 def _cells_of_values(x: FloatArray, mass: FloatArray, most: int) -> FloatArray:
-    """About so many cells of values at most, (3, cells); fewer values are cells of their own."""
+    """About so many cells of values at most, (4, cells); fewer values are cells of their own."""
     begin = np.arange(len(x))
     if len(x) > most:
         share = np.linspace(0, 1, most // 3)[:-1]
