@@ -141,11 +141,13 @@ def p_value_bracket(
 
 def _without_rounding(v: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weights with those that differ by rounding to float32 as one, and how far each was moved."""
-    distinct, index = np.unique(v, return_inverse=True)
+    distinct = np.unique(v)
     new = np.r_[True, np.diff(distinct) > _EQUAL * distinct[1:]]
-    group = (np.cumsum(new) - 1)[index.ravel()]
+    if new.all() or new.sum() >= _MOST_LEVELS:
+        return v, np.zeros_like(v)
+    group = (np.cumsum(new) - 1)[np.searchsorted(distinct, v)]
     merged = (np.bincount(group, v) / np.bincount(group))[group]
-    return (merged, np.abs(merged - v)) if not new.all() and new.sum() < _MOST_LEVELS else (v, np.zeros_like(v))
+    return merged, np.abs(merged - v)
 
 
 def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:

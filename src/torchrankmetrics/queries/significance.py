@@ -167,12 +167,10 @@ def tilted_tail(kind: QueryKind, terms: Terms, least: float) -> tuple[float, flo
         lists.append((values[order], weight[order]))
     sums = _sum(terms, lists)
     log_p = log_upper_tail(sums, least, 0.0)[1]
-    t, errors = sums.saddlepoint(least), 0.0  # log p moves by K(t) at the saddlepoint
+    (t, _), errors = sums.saddlepoint(least), 0.0  # log p moves by K(t) at the saddlepoint
     for shape, (x, w) in enumerate(lists):
-        moved = np.zeros(len(x))
-        for v, c in zip(
-            terms.weight[terms.of == shape].tolist(), terms.number[terms.of == shape].tolist(), strict=True
-        ):
+        moved, here = np.zeros(len(x)), terms.of == shape
+        for v, c in zip(terms.weight[here].tolist(), terms.number[here].tolist(), strict=True):
             tilted = np.exp(t * abs(v) * (x - x[-1]))
             moved += c * w * (tilted / np.average(tilted, weights=w) - 1)
         errors += (moved**2).mean() / len(moved) / w.mean() ** 2

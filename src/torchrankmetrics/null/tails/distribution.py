@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.fft import next_fast_len, rfft
+from scipy.sparse import csr_array
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_rule
@@ -142,11 +143,10 @@ class Summands:
         atoms = 1 + (deviation > 0)
         begin, cell = np.cumsum(atoms) - atoms, np.repeat(np.arange(len(atoms)), atoms)
         self.apart = deviation[cell] * (2 * (np.arange(len(cell)) - begin[cell]) - 1)
-        self.x, self.mass, self.starts = mean[cell] + self.apart, (size / atoms)[cell], begin[starts]
-        self.skewness = skewness[cell]
+        self.x, self.mass, self.skewness = mean[cell] + self.apart, (size / atoms)[cell], skewness[cell]
         self.low = None if low is None else np.r_[begin, len(cell)][low]
         self.level = np.unique(self.v, return_inverse=True)[1]
-        self.is_listed = not deviation.any()
+        self.starts, self.is_listed = begin[starts], not deviation.any()
         self.places = len(
             np.unique([0 * segment if low is None else low, self.level, segment], axis=1).T
         )  # of transforms
@@ -163,8 +163,8 @@ class Summands:
 
     def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
         """P(S >= s) is exp(first) + exp(second) P(third >= s)."""
-        short = self.top - s + slack
-        if any(len(x) > 1 and v * (x[-1] - x[-2]) <= short for (x, _), v in zip(self.lists, self.given, strict=True)):
+        others = [v * (x[-1] - x[-2]) for (x, _), v in zip(self.lists, self.given, strict=True) if len(x) > 1]
+        if min(others, default=math.inf) <= self.top - s + slack:
             return -math.inf, 0.0, self
         return self.total(np.log([mass[-1] / mass.sum() for _, mass in self.lists])), -math.inf, self
 
@@ -310,21 +310,18 @@ class RankSummands(Summands):
             return condensed
         for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
             stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
+            cells[1] *= self.sign
             first, last = np.searchsorted(stop, [low, N])
             # cells of each group may be fewer than all for each weight and range; and a lattice is found in them
-            is_small = (last - first).sum() <= len(np.unique(self.given + 1j * low)) * len(np.union1d(stop, N))
-            is_small |= not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS
-            if is_small:
-                break
-        cells[1] *= self.sign
-        if is_small:  # cells of each group
-            size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
-            group, cell = np.nonzero(size > 0)
-            cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
-            self._divide(cells, np.searchsorted(group, np.arange(len(N))), np.arange(len(N)))
-        else:
-            ends, segment = np.unique(np.searchsorted(stop, N), return_inverse=True)
-            self._divide(cells[:, : ends[-1]], np.r_[0, ends[:-1]], segment, np.searchsorted(stop, low))
+            is_few = (last - first).sum() <= len(np.unique(self.given + 1j * low)) * len(np.union1d(stop, N))
+            if is_few or (not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS):
+                size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
+                group, cell = np.nonzero(size > 0)
+                cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
+                self._divide(cells, np.searchsorted(group, np.arange(len(N))), np.arange(len(N)))
+                return self
+        ends, segment = np.unique(last, return_inverse=True)
+        self._divide(cells[:, : ends[-1]], np.r_[0, ends[:-1]], segment, first)
         return self
 
     def _ends(self) -> IntArray:
@@ -388,7 +385,7 @@ class RankSummands(Summands):
             numbers, less = np.zeros((2, len(nodes), len(weights)))
             for order, found in ((8, numbers), (6, less)):
                 of_size = _onto_nodes(y, np.log(nodes - low), each, np.ones(len(y)), order)
-                found += np.einsum("ij,kj->ik", of_size, _onto_nodes(v, weights, size, c, order))
+                found += np.asarray(csr_array(of_size) @ _onto_nodes(v, weights, size, c, order).T)
             i, j = np.nonzero(numbers)
             parts.append(np.stack([np.full(len(i), low), nodes[i], weights[j], numbers[i, j], (numbers - less)[i, j]]))
         lows, N, v, c, doubt = np.concatenate(parts, axis=1)
@@ -465,9 +462,8 @@ def _fourier_sums(
     grid, j = np.zeros((places + 1, size + taps)), np.arange(taps)[:, None]
     for i in range(0, len(x), _BLOCK):  # arrays in the cache
         kernel = apart[i : i + _BLOCK] + j * (2 / taps)
-        kernel = 2.3 * taps * (np.sqrt(np.abs(1 - kernel * kernel)) - 1)
-        spread = mass[i : i + _BLOCK] * (1.0 if on_grid else np.exp(kernel))
-        np.add.at(grid.ravel(), (start[i : i + _BLOCK] + j).ravel(), spread.ravel())
+        kernel = np.exp(2.3 * taps * (np.sqrt(np.abs(1 - kernel * kernel)) - 1)) if not on_grid else kernel**0
+        np.add.at(grid.ravel(), (start[i : i + _BLOCK] + j).ravel(), (mass[i : i + _BLOCK] * kernel).ravel())
     grid[:, :taps] += grid[:, size:]
     found = rfft(grid[:, :size], axis=1)[:, :number]
     return np.asarray(found[:-1] * (1 / found[-1].real))

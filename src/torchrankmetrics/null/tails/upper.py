@@ -8,7 +8,7 @@ from scipy.special import i0e
 from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.null.tails.distribution import MOST_STEPS, Atoms, Summands, is_unknown, log_complement, merged
 
-Bracket = tuple[float, float]  # lower and upper end of log p
+Bracket = tuple[float, float]  # lower and upper end
 _GOAL = 1e-3  # relative error of p
 _LISTED = 20  # summands whose sums are listed before the series of a lattice is tried
 _PAIRS, _MERGED = 1 << 20, 1 << 17  # sums of two values, and those that are sorted
@@ -142,18 +142,15 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
     return log_p, log_p
 
 
-def _window(sums: Summands, t: float, exact: FloatArray) -> tuple[float, float]:
+def _window(sums: Summands, t: float, exact: FloatArray) -> Bracket:
     """Ends between which the tilted distribution has all but exp(-30) of its mass, by Chernoff's bound."""
-    ends = []
-    for sign, end in ((-1, sums.bottom), (1, sums.top)):
-        u = sign / math.sqrt(exact[2]) * np.array([1.0, 5.0])
-        bounds = [(sums.cumulants(t + one)[0] - exact[0] + _NEGLIGIBLE) / one for one in u]
-        ends.append(sign * min(sign * end, *(sign * bound for bound in bounds)))
-    return ends[0], ends[1]
+    sides = np.array([[-1.0, -5.0], [1.0, 5.0]]) / math.sqrt(exact[2])
+    bounds = [[(sums.cumulants(t + u)[0] - exact[0] + _NEGLIGIBLE) / u for u in side] for side in sides]
+    return max(sums.bottom, *bounds[0]), min(sums.top, *bounds[1])
 
 
 def _by_series(
-    sums: Summands, s: float, t: float, span: float | None, exact: FloatArray, ends: tuple[float, float]
+    sums: Summands, s: float, t: float, span: float | None, exact: FloatArray, ends: Bracket
 ) -> Bracket | None:
     """Fourier series of the tilted distribution in a window.
 
@@ -167,28 +164,26 @@ def _by_series(
     high += 0.02 * (high - low)  # away from the largest sum
     length = high - low
     work = _WORK * (1 if sums.num <= 100 else 20 if sums.is_listed else 12)  # the transforms of few atoms decay slowly
-    most = min(_MOST_TERMS, max(work // sums.places, 128))
-    number = most
+    most = number = min(_MOST_TERMS, max(work // sums.places, 128))
     if span:  # an odd number of points of the lattice, whose coefficients determine all
         number = math.ceil(length / span / 2)
         length, high = span * (2 * number + 1), s + span * math.floor((high - s) / span + 0.5)
         if number >= most:
             return None
-    tiny, decayed, unseen = 0.1 * _ROUNDING, False, 0.0
-    on_grid = span is not None and sums.is_listed
-    goal = tiny if span else _LAST
+    tiny, decayed, unseen, on_grid = 0.1 * _ROUNDING, False, 0.0, span is not None and sums.is_listed
+    goal, step = tiny if span else _LAST, 2 * math.pi / length
     # few frequencies take less time, or little less if atoms are many
     size = number if on_grid else min(191 if number * sums.places <= 8 * len(sums.x) else 47, number)
     last = seen = 0  # frequencies: the last at which the transform returns, of those that were looked at
     while True:
-        theta = 2 * math.pi / length * np.arange(size + 1)
-        logs, doubt = sums.log_transform(t, 2 * math.pi / length, size + 1, on_grid=on_grid).T
+        theta = step * np.arange(size + 1)
+        logs, doubt = sums.log_transform(t, step, size + 1, on_grid=on_grid).T
         phi = np.exp(logs - 1j * theta * s)
         errors = np.abs(phi) * np.expm1(np.minimum(np.abs(doubt), 30.0))
         if (errors > _DOUBTED).any():  # no frequencies at which interpolation fails
             number = int(np.argmax(errors > _DOUBTED)) - 1
             phi, errors = phi[: number + 1], errors[: number + 1]
-        z = t + 2j * math.pi / length * np.arange(len(phi))
+        z = t + 1j * theta[: len(phi)]
         weights = phi * np.where(z.imag == 0, 1, 2) / length
         beyond = np.exp(-z * (high - s + (span or 0.0)))
         inside = weights * -np.expm1(-z * (high - s + (span or 0.0)))
@@ -196,24 +191,21 @@ def _by_series(
         if not (span and size == number) and end < goal:
             unseen = 4 * end + math.sqrt(_square_beyond(sums, t, float(theta[-1])) / len(phi))
             decayed = unseen < (tiny if span else _UNSEEN)
-            if decayed and size >= seen and sums.doubt is None:
+            if decayed and seen <= size < number and sums.doubt is None:
                 seen = min(number, _FAR * size)
-                last = _last_return(sums, t, 2 * math.pi / length, size + 1, seen, _GONE[span is None])
+                last = _last_return(sums, t, step, seen, _GONE[span is None])
             decayed &= last <= size
         if span or decayed:
             upper = lower = float((inside * (span / -np.expm1(-z * span) if span else 1 / z)).real.sum())
         else:
-            step, rest = length / len(z), 1 - np.arange(len(z)) / len(z)
-            inverse = -np.exp(-z * step) / np.expm1(-z * step)  # 1 / expm1(z step), which may overflow
-            slope = t * step * (inverse - inverse[0]) / (2j * math.pi)
-            above = rest / -np.expm1(-z * step) - slope
-            upper = step * float((inside * above + weights * beyond * rest).real.sum())
-            lower = step * float((inside * above - weights * rest).real.sum())
+            wide, rest = length / len(z), 1 - np.arange(len(z)) / len(z)
+            inverse = -np.exp(-z * wide) / np.expm1(-z * wide)  # 1 / expm1(z wide), which may overflow
+            above = rest / -np.expm1(-z * wide) - t * wide * (inverse - inverse[0]) / (2j * math.pi)
+            upper = wide * float((inside * above + weights * beyond * rest).real.sum())
+            lower = wide * float((inside * above - weights * rest).real.sum())
         if decayed or len(phi) > number or (not span and lower <= upper < (1 + _GOAL / 4) * lower):
             break
-        # about where it should have decayed, if its logarithm falls linearly, unless that takes as long as all
-        more = min(16, max(4, math.log(goal) / min(-0.1, math.log(end + 1e-99))))
-        following, limit = (1.1 * last, number / 1.2) if last > size else (more * size, number / 2)
+        following, limit = (1.1 * last, number / 1.2) if last > size else (4 * size, number / 2)
         size = int(following) if following < limit else number
     if span and not (decayed or on_grid):  # cells are not on the lattice
         return None
@@ -244,10 +236,8 @@ def _square_beyond(sums: Summands, t: float, least: float) -> float:
     return math.exp(log_equal * (1.0 if every > 1 else 0.4))
 
 
-def _last_return(sums: Summands, t: float, step: float, first: int, number: int, gone: float) -> int:
-    """Last frequency, from the first to ``number``, at which the transform may be large, as it is near a lattice."""
-    if first > number:
-        return 0
+def _last_return(sums: Summands, t: float, step: float, number: int, gone: float) -> int:
+    """Last frequency up to ``number`` at which the transform may be large, as it is near a lattice."""
     large = np.argsort(-sums.c * (sums.v * (sums.best - sums.worst)) ** 2)[: _LARGE + len(sums.c) // 16]
     logs = sums.part(large).log_transform(t, step, number + 1)[:, 0].real
     return int((np.arange(number + 1) * (logs > -gone)).max())
