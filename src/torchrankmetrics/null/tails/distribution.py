@@ -101,7 +101,9 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
     """Size, mean, standard deviation and skewness of cells that begin at some of the values, (4, cells)."""
     first, size = values[begin], np.add.reduceat(mass, begin)
     apart = values - np.repeat(first, np.diff(np.r_[begin, len(values)]))
-    mean, square, cube = (np.add.reduceat(mass * apart**k, begin) / size for k in (1, 2, 3))
+    shifted = mass * apart
+    terms = shifted, shifted * apart, shifted * apart * apart
+    mean, square, cube = (np.add.reduceat(one, begin) / size for one in terms)
     deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
     skewness = np.abs(cube - 3 * mean * square + 2 * mean**3) / np.maximum(deviation, 1e-99) ** 3
     return np.stack([size, first + mean, deviation, skewness])
@@ -208,6 +210,21 @@ class Summands:
         """Cumulants at 0."""
         return self.cumulants(0.0)
 
+    def expected(self, t: float) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
+        """Expected number of each atom, tilted by t, and its value, in units of groups that share atoms.
+
+        First atom of each unit, and unit of each group.
+        """
+        row, weight, anchor, mass = self._rows(t)
+        x = weight[:, None] * (self.x - anchor[:, None])
+        e, number = mass * np.exp(np.minimum(t * x, 0.0)), np.zeros((len(x), len(self.starts)))
+        np.add.at(number, (row, self.segment), np.maximum(self.c, 0.0) / self._sums(e)[row, self.segment])
+        if self.low is not None:  # groups have the atoms of the segments before theirs, too
+            number = number[:, ::-1].cumsum(axis=1)[:, ::-1]
+        e *= np.repeat(number, np.diff(np.r_[self.starts, len(self.x)]), axis=1)
+        starts, unit = (self.starts, self.segment) if self.low is None else (np.arange(len(x)) * len(self.x), row)
+        return e.ravel(), x.ravel(), starts, unit
+
     def cumulants(self, t: float) -> FloatArray:
         """K(t), its first three derivatives, and the possible error of K."""
         row, weight, anchor, mass = self._rows(t)
@@ -308,20 +325,18 @@ class RankSummands(Summands):
         f, N, low, ratio = self.f, self.N, self.first, RATIO if self.num <= _FEW else 4 * RATIO
         if self.doubt is None and len(N) > _MANY[f.is_step] and (condensed := self._condensed()) is not None:
             return condensed
-        for ends in (N.max(keepdims=True), np.r_[N, low]) if f.is_step else (self._ends(),):
-            stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
-            cells[1] *= self.sign
-            first, last = np.searchsorted(stop, [low, N])
-            # cells of each group may be fewer than all for each weight and range; and a lattice is found in them
-            is_few = (last - first).sum() <= len(np.unique(self.given + 1j * low)) * len(np.union1d(stop, N))
-            if is_few or (not cells[2].any() and len(N) * cells.shape[1] <= 2 * _CELLS):
-                size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
-                group, cell = np.nonzero(size > 0)
-                cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
-                self._divide(cells, np.searchsorted(group, np.arange(len(N))), np.arange(len(N)))
-                return self
-        ends, segment = np.unique(last, return_inverse=True)
-        self._divide(cells[:, : ends[-1]], np.r_[0, ends[:-1]], segment, first)
+        is_own = len(np.unique(self.given + 1j * low)) == len(N)
+        ends = self._ends() if not f.is_step else N.max(keepdims=True) if is_own else np.r_[N, low]
+        stop, cells = f.cells(np.unique(ends[ends > 0]), ratio)
+        cells[1] *= self.sign
+        if is_own:  # cells of each group, as groups share none
+            size = np.minimum(stop[1:], N[:, None]) - np.maximum(stop[:-1], low[:, None])
+            group, cell = np.nonzero(size > 0)
+            cells = np.stack([size[group, cell].astype(np.float64), *cells[1:, cell]])
+            self._divide(cells, np.searchsorted(group, np.arange(len(N))), np.arange(len(N)))
+        else:
+            ends, segment = np.unique(np.searchsorted(stop, N), return_inverse=True)
+            self._divide(cells[:, : ends[-1]], np.r_[0, ends[:-1]], segment, np.searchsorted(stop, low))
         return self
 
     def _ends(self) -> IntArray:

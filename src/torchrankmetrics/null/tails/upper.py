@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from scipy.special import i0e
+from scipy.special import gammaln, i0e
 
 from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.null.tails.distribution import MOST_STEPS, Atoms, Summands, is_unknown, log_complement, merged
@@ -55,8 +55,11 @@ def _on_lattice(sums: Summands, s: float, slack: float) -> tuple[float | None, f
     The step is the common divisor of the steps of all summands, by Euclid; values may be rounded to float32.
     """
     few, weights, steps = sums.few, np.unique(sums.given), sums.steps
-    if not len(steps) and few.is_listed and few.low is None and few.doubt is None:
-        weights, steps = np.ones(1), np.unique(np.abs(np.delete(np.diff(few.x), few.starts[1:] - 1)))
+    if not len(steps) and few.is_listed and few.doubt is None:
+        if few.low is None:
+            weights, steps = np.ones(1), np.unique(np.abs(np.delete(np.diff(few.x), few.starts[1:] - 1)))
+        else:
+            steps = np.unique(np.abs(np.diff(few.x[few.low.min() :])))
     steps = steps[(steps > 0) & np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if len(steps) else steps
     if not 0 < len(steps) * len(weights) <= MOST_STEPS or not math.isfinite(s):
         return None, s, slack
@@ -216,24 +219,35 @@ def _by_series(
 
 
 def _square_beyond(sums: Summands, t: float, least: float) -> float:
-    """Mean of the squares of the transform at high frequencies: the probability that two draws of S are equal.
+    """Mean of the squares of the transform at high frequencies: about the probability that two draws of S are equal.
 
-    They are if each value of each group is drawn equally often, numbers that are about Poisson. Sums of few groups are
-    equal more often, as 1/2 = 1/3 + 1/6 (hence the power), but not those of many weights.
+    They are if each value of each weight is drawn equally often. For n draws of values with probabilities q this has
+    at most the probability sum of q^2, and the probability n!^2 / (2 pi i) times the integral of
+    prod I_0(2 q sqrt u) / u^(n + 1) du, estimated at a saddlepoint u between n^2 and n / sum of q^2. Sums of few
+    weights are equal more often, as 1/2 = 1/3 + 1/6 (hence the power), but not those of many.
     """
-    width = sums.v * (sums.best - sums.worst)
-    # groups whose phases turn when those of the largest do, or have turned already
-    large = int(np.argmax(sums.c * width**2))
-    active, log_equal = np.flatnonzero(width >= min(2 * math.pi / least, width[large] / 2)), 0.0
-    every = math.ceil(len(active) / _SAMPLE)
-    for group in active[::every].tolist():
-        atoms, c = sums.atoms_of(group), max(sums.c[group], 0.0)
-        q = sums.mass[atoms] * np.exp(t * sums.v[group] * (sums.x[atoms] - sums.best[group]))
-        q, single = q / q.sum(), sums.apart[atoms] == 0
-        once = math.log((q[single] ** 2).sum() + 1e-99)
-        often = np.log(i0e(2 * c * q[single])).sum() - 2 * c * q[~single].sum() - math.log(i0e(2 * c))
-        log_equal += every * float(min(once, often))
-    return math.exp(log_equal * (1.0 if every > 1 else 0.4))
+    number, x, starts, unit = sums.expected(t)
+    n, width = np.add.reduceat(number, starts), np.zeros(len(starts))
+    np.maximum.at(width, unit, sums.v * (sums.best - sums.worst))
+    # units whose phases turn when those of the largest do, or have turned already; the others have not
+    large = int(np.argmax(n * width**2))
+    active = width >= min(2 * math.pi / least, width[large] / 2)
+    new = np.diff(x, prepend=np.inf) != 0  # equal values are one
+    new[starts] = True
+    values, starts = np.flatnonzero(new), (np.cumsum(new) - 1)[starts]
+    times = np.diff(np.r_[starts, len(values)])
+    q = np.add.reduceat(number, values) / np.repeat(np.maximum(n, 1e-99), times)
+    turned = q * np.exp(1j * max(least, 2 * math.pi / width[large]) * x[values])
+    damped = (n * np.log(np.abs(np.add.reduceat(turned, starts)) + 1e-99))[~active & (n > 0)].sum()
+    q *= np.resize(sums.apart == 0, len(x))[values]
+    square = np.add.reduceat(q * q, starts) + 1e-99
+    logs = [np.minimum(n, 1) * np.log(square)]
+    for root in (n, np.sqrt(n / square)):
+        y = 2 * q * np.repeat(root, times)
+        log_q = np.add.reduceat(y + np.log(i0e(y)), starts) - 2 * n * np.log(root) + 2 * gammaln(n + 1)
+        logs.append(log_q - np.log(np.maximum(math.pi * n, 1)) / 2)
+    log_equal = np.min(logs, axis=0)[active & (n > 0)]
+    return math.exp(min(2 * damped + log_equal.sum() * (1.0 if len(log_equal) > _SAMPLE else 0.4), 0.0))
 
 
 def _last_return(sums: Summands, t: float, step: float, number: int, gone: float) -> int:
