@@ -149,7 +149,7 @@ def callbacks(devices: int, folder: str) -> Any:
     from pytorch_lightning.loggers import CSVLogger
 
     model = lightning_model()
-    watched = {"monitor": "val/adjusted_mrr", "mode": model.ranks.mode("adjusted_mrr")}
+    watched = {"monitor": "val/adjusted_mrr", "mode": model.ranks.monitor("adjusted_mrr")["mode"]}
     best = ModelCheckpoint(folder, filename="{epoch}", auto_insert_metric_name=False, **watched)
     options = {"callbacks": [EarlyStopping(patience=2, **watched), best], "logger": CSVLogger(folder, "csv", "")}
     trainer, history = trainer_for(devices, folder, enable_checkpointing=True, **options)

@@ -11,7 +11,6 @@ import torch
 from torchrankmetrics import RankCollection, RankDefinition
 from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
 from torchrankmetrics.metrics.registry import all_names, parse_name
-from torchrankmetrics.null import has_p_value
 from torchrankmetrics.queries import QueryDefinition
 
 OWN = [
@@ -20,7 +19,7 @@ OWN = [
     RankDefinition("top_half", f=WithCandidates(lambda r, n: (r <= n / 2).double(), min_candidates=2)),
 ]
 NAMED = [parse_name(name.replace("<k>", k)).definition for name in all_names() for k in "13" if "<p>" not in name]
-NAMED = [definition for definition in dict.fromkeys(NAMED) if has_p_value(definition)]
+NAMED = [definition for definition in dict.fromkeys(NAMED) if definition.has_p_value]
 OF_TASKS = [
     *(definition for definition in NAMED if isinstance(definition, RankDefinition)),
     hits_at(10),

@@ -191,13 +191,12 @@ def test_monitor_is_the_key_and_the_direction_of_any_name():
         *(("tail.worst.gmr", "tail_pessimistic_gmr", "min"), ("p_mrr", "p_mrr", "min"), ("mine", "mine", "min")),
     ):
         assert collection.monitor(name) == {"monitor": f"val/{key}", "mode": mode}
-        assert collection.mode(name) == mode
         assert collection[name] is collection[key]
     for name in ("rank_std", "std", "tie_rate"):
         with pytest.raises(ValueError, match="no direction"):
-            collection.mode(name)
+            collection.monitor(name)
     for name, message in {"z_mrr": "'z_mrr' is not in the collection; it has", "nonsense": "unknown metric"}.items():
         with pytest.raises(ValueError, match=message):
-            collection.mode(name)
+            collection.monitor(name)
         with pytest.raises(KeyError, match=message):
             collection[name]

@@ -17,7 +17,7 @@ from fuzzing import cases
 from torchrankmetrics import evaluate
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import CandidateCounts
-from torchrankmetrics.null.p_values import has_p_value, log_p_value, p_value, p_value_bracket
+from torchrankmetrics.null.p_values import log_p_value, p_value, p_value_bracket
 
 MRR, GMR, SQUARES = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
@@ -169,12 +169,13 @@ def test_better_values_are_rarer(definition):
 
 
 def test_which_metrics_have_a_p_value():
-    assert all(has_p_value(definition) for definition in MEANS + EXTREMES)
+    assert all(definition.has_p_value for definition in MEANS + EXTREMES)
     for definition in WITHOUT:
-        assert not has_p_value(definition)
+        assert not definition.has_p_value
         with pytest.raises(ValueError, match=definition.name):
             log_p_value(definition, 1.0, [3, 4])
-    assert not has_p_value(d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False))
+    bent = d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False)
+    assert not bent.has_p_value
 
 
 def test_bad_input():

@@ -253,14 +253,6 @@ class RankCollection(RowOwner, MetricCollection):
             raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
-    def mode(self, metric: str) -> str:
-        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``.
-
-        Args:
-            metric (str): a key of the collection, with or without its prefix, or a synonym of one.
-        """
-        return str(self.monitor(metric)["mode"])
-
     def table(self) -> "RankTable":
         """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
         from torchrankmetrics.table.rank_table import RankTable

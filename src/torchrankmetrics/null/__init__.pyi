@@ -3,4 +3,4 @@ from .expectation.provider import (
     ExpectationProvider as ExpectationProvider,
     MonteCarloExpectation as MonteCarloExpectation,
 )
-from .p_values import has_p_value as has_p_value, log_p_value as log_p_value, p_value as p_value
+from .p_values import log_p_value as log_p_value, p_value as p_value

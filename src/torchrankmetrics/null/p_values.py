@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray
 from torchrankmetrics.definitions.transforms import AUC, IDENTITY, KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
@@ -19,22 +18,6 @@ if TYPE_CHECKING:
 _EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding to float32
 _TOLERANCE = 1e-9  # relative distance within which the mean of f reaches an atom, whatever the order of its sum
 _MOST_LEVELS = 1000  # distinct weights; more have no common divisor that matters, and would be merged in chains
-
-
-def has_p_value(definition: Definition) -> bool:
-    """Whether a task or query metric has a p-value: a mean of any f under a monotone g, or the extreme ranks.
-
-    Args:
-        definition (RankDefinition or QueryDefinition): the metric.
-
-    Returns:
-        True if ``view="p_value"`` is available.
-
-    >>> from torchrankmetrics.definitions.tasks import HARMONIC_MEAN_RANK, MEDIAN_RANK
-    >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
-    (True, False)
-    """
-    return definition.has_p_value
 
 
 def p_value(
@@ -114,12 +97,10 @@ def p_value_bracket(
     value = float(value)
     if math.isnan(value):
         raise ValueError(f"value of {shorten(definition.name)} must be a number, got nan")
-    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
+    least = definition.min_candidates
+    counts = CandidateCounts.of(counts, weight).at_least(least)
     if counts.num_tasks == 0:
-        raise ValueError(
-            f"{shorten(definition.name)} needs a task with at least {definition.min_candidates} candidates "
-            "to have a p-value"
-        )
+        raise ValueError(f"{shorten(definition.name)} has a p-value only with a task of at least {least} candidates")
     if definition.is_extreme:
         log_p = _log_extreme(definition, value, counts)
         return log_p, log_p

@@ -63,8 +63,7 @@ def count_negatives(
     if _is_ragged(negatives):
         if indexes is not None or len(negatives) != B:
             raise ValueError(
-                f"negatives as a list must have a vector for each of {B} positives, without indexes; "
-                f"got {len(negatives)}"
+                f"negatives must have a vector for each of {B} positives, without indexes; got {len(negatives)}"
             )
         parts = []
         for i, part in enumerate(negatives):
@@ -83,10 +82,8 @@ def count_negatives(
     if indexes is not None:
         owner = as_ids(indexes, "indexes").to(device)
         if negatives.ndim != 1 or owner.shape != negatives.shape:
-            raise ValueError(
-                "indexes must be (T,), the positive of each of the flat negatives (T,); "
-                f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
-            )
+            got = f"{tuple(owner.shape)} and {tuple(negatives.shape)}"
+            raise ValueError(f"indexes must be (T,), the positive of each of the flat negatives (T,); got {got}")
         # checked on every device: a wrong index would end the process on an accelerator
         wrong = (owner < 0) | (owner >= B)
         if bool(wrong.any()):
@@ -101,17 +98,13 @@ def count_negatives(
         else:  # sorting would wait for the device
             negatives = negatives[None]
     elif length is None and (negatives.ndim != 2 or len(negatives) != B):
-        raise ValueError(
-            "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
-            f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
-        )
+        got = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
+        raise ValueError(f"positive must be (B,) and negatives (B, M), shared (M,), or (T,) with indexes; got {got}")
     if exclude is not None:
         cells = as_tensor(exclude, "exclude")
         if cells.dtype != torch.bool or negatives.ndim != 2 or cells.shape != negatives.shape:
-            raise ValueError(
-                "exclude must be bool (B, M) with negatives (B, M), True where a negative is none (padding); "
-                f"got {cells.dtype} {tuple(cells.shape)} with negatives {tuple(negatives.shape)}"
-            )
+            got = f"{cells.dtype} {tuple(cells.shape)} with negatives {tuple(negatives.shape)}"
+            raise ValueError(f"exclude must be bool (B, M) with negatives (B, M), True for padding; got {got}")
         excluded = Excluded(cells=cells.to(device))
     borders = None if length is None else torch.nn.functional.pad(length.cumsum(0), (1, 0))
     return count(negatives, positive, row, None, excluded, borders, backend=backend)

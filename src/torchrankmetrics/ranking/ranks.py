@@ -163,11 +163,9 @@ class Ranks:
         wrong = (negatives < 1) | (full < self.num_candidates)
         if wrong.any():
             first = int(wrong.nonzero()[0])
-            raise ValueError(
-                "the estimate needs a sampled negative in every task, and num_candidates of all candidates, the "
-                f"sampled and the true one included; task {first} has {max(int(negatives[first]), 0)} negatives, "
-                f"num_candidates={int(full[first])}"
-            )
+            got = f"{max(int(negatives[first]), 0)} negatives, num_candidates={int(full[first])}"
+            needs = "the estimate needs a sampled negative in every task, and num_candidates of all candidates"
+            raise ValueError(f"{needs}; task {first} has {got}")
         return 1 + (self.realistic - 1) * (full - 1) / negatives
 
     def __len__(self) -> int:
@@ -252,13 +250,7 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
 
 
 @eager
-def rank_scores(
-    scores: Tensor | Array,
-    target: Target,
-    *,
-    exclude: Exclude = None,
-    backend: str = "auto",
-) -> Ranks:
+def rank_scores(scores: Tensor | Array, target: Target, *, exclude: Exclude = None, backend: str = "auto") -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
 
     optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The target is excluded by

@@ -148,8 +148,7 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()
         block = torch.from_numpy(columns.T)
-        if flag_repeats:
-            flag_repeats = has_repeats(columns[PLACES["sample_id"]])
+        flag_repeats = flag_repeats and has_repeats(columns[PLACES["sample_id"]])
     else:
         block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
         Columns(block).ranks = ranked.T

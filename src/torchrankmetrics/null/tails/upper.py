@@ -163,8 +163,7 @@ def _by_series(
 
     ``exact`` has the cumulants at t, and ``ends`` are those of the window.
     """
-    low, high = ends
-    high += 0.02 * (high - low)  # away from the largest sum
+    low, high = ends[0], ends[1] + 0.02 * (ends[1] - ends[0])  # away from the largest sum
     length = high - low
     work = _WORK * (1 if sums.num <= 100 else 20 if sums.is_listed else 12)  # the transforms of few atoms decay slowly
     most = number = min(_MOST_TERMS, max(work // sums.places, 128))
@@ -241,12 +240,11 @@ def _square_beyond(sums: Summands, t: float, least: float) -> float:
     damped = (n * np.log(np.abs(np.add.reduceat(turned, starts)) + 1e-99))[~active & (n > 0)].sum()
     q *= np.resize(sums.apart == 0, len(x))[values]
     square = np.add.reduceat(q * q, starts) + 1e-99
-    logs = [np.minimum(n, 1) * np.log(square)]
-    for root in (n, np.sqrt(n / square)):
-        y = 2 * q * np.repeat(root, times)
-        log_q = np.add.reduceat(y + np.log(i0e(y)), starts) - 2 * n * np.log(root) + 2 * gammaln(n + 1)
-        logs.append(log_q - np.log(np.maximum(math.pi * n, 1)) / 2)
-    log_equal = np.min(logs, axis=0)[active & (n > 0)]
+    root = np.maximum(n, np.sqrt(n / square))
+    y = 2 * q * np.repeat(root, times)
+    logs = np.add.reduceat(y + np.log(i0e(y)), starts) - 2 * n * np.log(root) + 2 * gammaln(n + 1)
+    logs -= np.log(np.maximum(math.pi * n, 1)) / 2
+    log_equal = np.minimum(np.minimum(n, 1) * np.log(square), logs)[active & (n > 0)]
     return math.exp(min(2 * damped + log_equal.sum() * (1.0 if len(log_equal) > _SAMPLE else 0.4), 0.0))
 
 
