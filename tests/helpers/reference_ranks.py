@@ -1,7 +1,4 @@
-"""Brute force for everything under ranking/: plain loops, written from the definitions, without the library.
-
-Scores of embeddings are rational numbers; what is no finite number follows IEEE arithmetic.
-"""
+"""Brute force for ranking/ by plain loops: scores are rational numbers; those that are not finite follow IEEE 754."""
 
 import math
 from fractions import Fraction
@@ -15,12 +12,6 @@ def rank(row, column, excluded=()):
     better = sum(1 for s in others if math.isnan(s) or math.isnan(true) or s > true)
     tied = sum(1 for s in others if s == true)
     return 1 + better, 1 + better + tied, 1 + len(others), touched
-
-
-def among(row, column, candidates):
-    """(optimistic, pessimistic, num_candidates) where the candidates are listed; the own column is one of them."""
-    assert column in candidates
-    return rank(row, column, set(range(len(row))).difference(candidates))[:3]
 
 
 def lines(ranks):

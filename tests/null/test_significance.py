@@ -5,6 +5,7 @@ import math
 import operator
 import warnings
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -116,6 +117,18 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
 
+@pytest.mark.parametrize("power", [2, 3, 4])
+def test_hits_of_two_weights(power):
+    rng = np.random.default_rng(1)  # the transform returns to nearly 1 at high frequencies
+    N, weight = rng.integers(20, 13000, 200), np.where(rng.random(200) < 0.3, 0.7310585, 1.0)
+    value = weight[np.ceil(N * rng.random(200) ** power) <= 3].sum()
+    laws = [reduce(np.convolve, [[1 - 3 / n, 3 / n] for n in N[weight == one]]) for one in (0.7310585, 1.0)]
+    sums = np.add.outer(0.7310585 * np.arange(len(laws[0])), np.arange(len(laws[1])))
+    exact = math.log(np.multiply.outer(*laws)[sums > value - 1e-9].sum())
+    low, high = p_value_bracket(d.hits_at(3), value / weight.sum(), N, weight)
+    assert low < exact < high < exact + 1e-3
+
+
 @pytest.mark.parametrize("z", [1.0, 3.0, 5.0])
 def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
     # many distinct N are condensed; up to second order in 1/N, the distribution of 1/r is that for their harmonic mean
@@ -174,8 +187,7 @@ def test_which_metrics_have_a_p_value():
         assert not definition.has_p_value
         with pytest.raises(ValueError, match=definition.name):
             log_p_value(definition, 1.0, [3, 4])
-    bent = d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False)
-    assert not bent.has_p_value
+    assert not d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False).has_p_value
 
 
 def test_bad_input():
