@@ -149,9 +149,8 @@ class Summands:
         self.low = None if low is None else np.r_[begin, len(cell)][low]
         self.level = np.unique(self.v, return_inverse=True)[1]
         self.starts, self.is_listed = begin[starts], not deviation.any()
-        self.places = len(
-            np.unique([0 * segment if low is None else low, self.level, segment], axis=1).T
-        )  # of transforms
+        row = self.level + (self.level.max() + 1) * (0 if low is None else low)
+        self.places = len(np.unique(row * len(starts) + segment))  # of transforms
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""
@@ -477,7 +476,7 @@ def _fourier_sums(
     grid, j = np.zeros((places + 1, size + taps)), np.arange(taps)[:, None]
     for i in range(0, len(x), _BLOCK):  # arrays in the cache
         kernel = apart[i : i + _BLOCK] + j * (2 / taps)
-        kernel = np.exp(2.3 * taps * (np.sqrt(np.abs(1 - kernel * kernel)) - 1)) if not on_grid else kernel**0
+        kernel = np.ones_like(kernel) if on_grid else np.exp(2.3 * taps * (np.sqrt(np.abs(1 - kernel * kernel)) - 1))
         np.add.at(grid.ravel(), (start[i : i + _BLOCK] + j).ravel(), (mass[i : i + _BLOCK] * kernel).ravel())
     grid[:, :taps] += grid[:, size:]
     found = rfft(grid[:, :size], axis=1)[:, :number]
