@@ -1,6 +1,7 @@
 """``adjust``, ``datasets`` and ``metrics``: published numbers, candidate counts, names of metrics."""
 
 import csv
+import os
 from importlib.resources import files
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
@@ -80,6 +81,7 @@ def datasets(
     `torchrankmetrics datasets`
     `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test --side both,head,tail`
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads, which take longer than this command
     from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 
     columns: tuple[str, ...] = ("entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
