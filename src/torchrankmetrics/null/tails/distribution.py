@@ -101,8 +101,7 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
     """Size, mean, standard deviation and skewness of cells that begin at some of the values, (4, cells)."""
     first, size = values[begin], np.add.reduceat(mass, begin)
     apart = values - np.repeat(first, np.diff(np.r_[begin, len(values)]))
-    shifted = mass * apart
-    terms = shifted, shifted * apart, shifted * apart * apart
+    terms = mass * apart, mass * apart * apart, mass * apart * apart * apart
     mean, square, cube = (np.add.reduceat(one, begin) / size for one in terms)
     deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
     skewness = np.abs(cube - 3 * mean * square + 2 * mean**3) / np.maximum(deviation, 1e-99) ** 3
@@ -149,8 +148,7 @@ class Summands:
         self.low = None if low is None else np.r_[begin, len(cell)][low]
         self.level = np.unique(self.v, return_inverse=True)[1]
         self.starts, self.is_listed = begin[starts], not deviation.any()
-        row = self.level + (self.level.max() + 1) * (0 if low is None else low)
-        self.places = len(np.unique(row * len(starts) + segment))  # of transforms
+        self.places = len({*zip(0 * segment if low is None else low, self.level, segment, strict=True)})  # transforms
 
     def atoms(self, group: int) -> Atoms:
         """Values of v (best - x) of a group and their masses."""

@@ -14,6 +14,7 @@ from torchrankmetrics.ranking.exact.counting import Blocks
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
 
 
+_GROUP = 64  # cells that are listed if one of them is inside
 _BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
 _PER_THREAD = 1 << 18  # cells that are worth a thread
 _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
@@ -72,10 +73,14 @@ def _scan(tile, tasks, places, totals, entries):
         totals[0, task] += above
         totals[1, task] += reached - above
         if reached > above and totals[1, task] <= limit:
-            for j in range(cells.shape[0]):
-                # written always, overwritten if it is not inside: a branch would be guessed wrong
-                entries[0, n], entries[1, n] = task, left + j
-                n += (cells[j] >= least) & (cells[j] <= most)
+            for begin in range(0, cells.shape[0], _GROUP):
+                end, some = min(begin + _GROUP, cells.shape[0]), np.int32(0)
+                for j in range(begin, end):
+                    some = np.int32(some + np.int32((cells[j] >= least) & (cells[j] <= most)))
+                for j in range(begin, end if some else begin):
+                    # written always, overwritten if it is not inside: a branch would be guessed wrong
+                    entries[0, n], entries[1, n] = task, left + j
+                    n += (cells[j] >= least) & (cells[j] <= most)
     return n
 
 
