@@ -119,12 +119,12 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
 
 @pytest.mark.parametrize("power", [2, 3, 4])
 def test_hits_of_two_weights(power):
-    rng = np.random.default_rng(1)  # the transform returns to nearly 1 at high frequencies
+    rng = np.random.default_rng(1)  # the Fourier transform of these sums returns to nearly 1 at high frequencies
     N, weight = rng.integers(20, 13000, 200), np.where(rng.random(200) < 0.3, 0.7310585, 1.0)
     value = weight[np.ceil(N * rng.random(200) ** power) <= 3].sum()
-    laws = [reduce(np.convolve, [[1 - 3 / n, 3 / n] for n in N[weight == one]]) for one in (0.7310585, 1.0)]
-    sums = np.add.outer(0.7310585 * np.arange(len(laws[0])), np.arange(len(laws[1])))
-    exact = math.log(np.multiply.outer(*laws)[sums > value - 1e-9].sum())
+    masses = [reduce(np.convolve, [[1 - 3 / n, 3 / n] for n in N[weight == one]]) for one in (0.7310585, 1.0)]
+    sums = np.add.outer(0.7310585 * np.arange(len(masses[0])), np.arange(len(masses[1])))
+    exact = math.log(np.multiply.outer(*masses)[sums > value - 1e-9].sum())
     low, high = p_value_bracket(d.hits_at(3), value / weight.sum(), N, weight)
     assert low < exact < high < exact + 1e-3
 

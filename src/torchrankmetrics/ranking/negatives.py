@@ -99,7 +99,7 @@ def count_negatives(
             negatives = negatives[None]
     elif length is None and (negatives.ndim != 2 or len(negatives) != B):
         got = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
-        raise ValueError(f"positive must be (B,) and negatives (B, M), shared (M,), or (T,) with indexes; got {got}")
+        raise ValueError(f"positive must be (B,) and negatives (B, M), (M,) for all, or (T,) with indexes; got {got}")
     if exclude is not None:
         cells = as_tensor(exclude, "exclude")
         if cells.dtype != torch.bool or negatives.ndim != 2 or cells.shape != negatives.shape:

@@ -28,7 +28,7 @@ from torchrankmetrics.definitions.transforms import (
 
 ComplexArray = npt.NDArray[np.complex128]
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their masses
-RATIO = 1 / 64  # relative width of a cell of ranks beyond _SINGLE
+_RATIO = 1 / 64  # relative width of a cell of ranks beyond _SINGLE
 _WIDE = 0.1  # phase within a cell from which on it is uniform instead of two atoms
 _TAPS = 12  # points of a grid over which an atom is spread: the error of a transform is about 1e-11
 _BLOCK = 1 << 12  # atoms that are spread at a time
@@ -111,9 +111,9 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
 class Summands:
     """Groups of c independent summands v x, each x with ascending values and their masses; v > 0.
 
-    Values are in cells of a size, mean and deviation. Each group has its own segment of cells; or a segment includes
-    the cells before it, and each group leaves out its ``low`` first cells. A cell counts as two atoms, ``apart`` from
-    its mean.
+    Values are in cells of a size, mean, deviation and skewness. Each group has its own segment of cells; or a segment
+    includes the cells before it, and each group leaves out its ``low`` first cells. A cell counts as two atoms,
+    ``apart`` from its mean.
     """
 
     doubt: FloatArray | None = None  # possible error of c
@@ -208,9 +208,9 @@ class Summands:
         return self.cumulants(0.0)
 
     def expected(self, t: float) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
-        """Expected number of each atom, tilted by t, and its value, in units of groups that share atoms.
+        """Expected number and value of each atom of the tilted distribution, for units of groups that share atoms.
 
-        First atom of each unit, and unit of each group.
+        Also the first atom of each unit, and the unit of each group.
         """
         row, weight, anchor, mass = self._rows(t)
         x = weight[:, None] * (self.x - anchor[:, None])
@@ -319,7 +319,7 @@ class RankSummands(Summands):
     @cached_property
     def few(self) -> Summands:  # type: ignore[override]
         """The groups whose cumulants and transforms are evaluated: near N and near weights as one, if they are many."""
-        f, N, low, ratio = self.f, self.N, self.first, RATIO if self.num <= _FEW else 4 * RATIO
+        f, N, low, ratio = self.f, self.N, self.first, _RATIO if self.num <= _FEW else 4 * _RATIO
         if self.doubt is None and len(N) > _MANY[f.is_step] and (condensed := self._condensed()) is not None:
             return condensed
         is_own = len(np.unique(self.given + 1j * low)) == len(N)
@@ -436,7 +436,7 @@ class RankSummands(Summands):
                 break
             # positions are ranks counted from the best one; ends of cells are their best and worst values
             low, high, ends = rest.first, rest.N, rest._ends()
-            stop = self.f.stops(np.unique(ends[ends > 0]), RATIO if self.num <= _FEW else 2 * RATIO)
+            stop = self.f.stops(np.unique(ends[ends > 0]), _RATIO if self.num <= _FEW else 2 * _RATIO)
             x, last = self.sign * self.f(np.r_[stop[:-1] + 1, stop[1:]]).reshape(2, -1), stop[-1]
             if not rest.falls:
                 stop, low, high, x = last - stop[::-1], last - high, last - low, x[::-1, ::-1]

@@ -192,9 +192,9 @@ def _by_series(
         end = float(np.abs(phi[-8:]).max())
         if not (span and size == number) and end < goal:
             unseen = 4 * end + math.sqrt(_square_beyond(sums, t, float(theta[-1])) / len(phi))
-            decayed = unseen < (tiny if span else _UNSEEN)
-            if decayed and seen <= size < number and sums.doubt is None:
-                seen = min(number, _FAR * size)
+            decayed, far = unseen < (tiny if span else _UNSEEN), min(number, _FAR * size)
+            if decayed and max(seen, size) < far and sums.doubt is None:
+                seen = far
                 last = _last_return(sums, t, step, seen, _GONE[span is None])
             decayed &= last <= size
         if span or decayed:
@@ -238,7 +238,7 @@ def _square_beyond(sums: Summands, t: float, least: float) -> float:
     q = np.add.reduceat(number, values) / np.repeat(np.maximum(n, 1e-99), times)
     turned = q * np.exp(1j * max(least, 2 * math.pi / width[large]) * x[values])
     damped = (n * np.log(np.abs(np.add.reduceat(turned, starts)) + 1e-99))[~active & (n > 0)].sum()
-    q *= np.resize(sums.apart == 0, len(x))[values]
+    q *= np.resize(sums.apart == 0, len(x))[values]  # two draws from a cell of several values differ
     square = np.add.reduceat(q * q, starts) + 1e-99
     root = np.maximum(n, np.sqrt(n / square))
     y = 2 * q * np.repeat(root, times)
