@@ -101,8 +101,8 @@ def _cells(values: FloatArray, mass: FloatArray, begin: IntArray) -> FloatArray:
     """Size, mean, standard deviation and skewness of cells that begin at some of the values, (4, cells)."""
     first, size = values[begin], np.add.reduceat(mass, begin)
     apart = values - np.repeat(first, np.diff(np.r_[begin, len(values)]))
-    terms = mass * apart, mass * apart * apart, mass * apart * apart * apart
-    mean, square, cube = (np.add.reduceat(one, begin) / size for one in terms)
+    terms = mass.copy()
+    mean, square, cube = (np.add.reduceat(np.multiply(terms, apart, out=terms), begin) / size for _ in range(3))
     deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
     skewness = np.abs(cube - 3 * mean * square + 2 * mean**3) / np.maximum(deviation, 1e-99) ** 3
     return np.stack([size, first + mean, deviation, skewness])
