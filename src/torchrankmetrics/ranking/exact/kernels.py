@@ -31,22 +31,19 @@ def count_intervals(
     """
     given, facts = (tuple(part.numpy() for part in parts) for parts in (tasks, columns))
     number = len(tasks[0])
-    totals, found = np.zeros((2, number), np.int64), [np.empty((2, 0), np.int32)]  # cells above and inside
+    totals = np.zeros((2, number), np.int64)  # cells above and inside
+    # the cells that each thread lists, and how many; one more, because the last that is written may not be inside
+    entries, used = np.empty((2, number * (limit + 1)), np.int32), np.zeros(number, np.int64)
+    scan, threads, last = _scan_int8 if columns else _scan, 0, None
     for cells, left in blocks:
-        width = cells.shape[1]
-        block = cells.numpy(), given, tuple(part[left : left + width] for part in facts), left, limit, totals
-        found += side_by_side(_scan_some, number, number * width // _PER_THREAD, *block)
-    listed = np.concatenate(found, axis=1)
+        if cells is not last:  # calls are slow after a product
+            last, array = cells, cells.numpy()
+            threads = max(threads, number * array.shape[1] // _PER_THREAD)
+        side_by_side(scan, number, threads, array, given, facts, (left, limit), totals, entries, used)
+    found = [entries[:, first * (limit + 1) :][:, : used[first]] for first in used.nonzero()[0]]
+    listed = np.concatenate([entries[:, :0], *found], axis=1)
     listed = listed[:, (totals[1] <= limit)[listed[0]]]
     return *torch.from_numpy(totals), *torch.from_numpy(listed.astype(np.int64))
-
-
-def _scan_some(cells, tasks, columns, left, limit, totals, first, last):
-    """Scan the tasks [first, last), and return the cells that it lists."""
-    listed = np.empty((2, (last - first) * min(limit, cells.shape[1]) + 8), np.int32)
-    where = (left, limit, first, last), totals, listed
-    n = _scan_int8(cells, tasks, columns, *where) if columns else _scan(cells, tasks, *where)
-    return listed[:, :n].copy()
 
 
 def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
@@ -61,9 +58,9 @@ def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan(tile, tasks, places, totals, entries):
-    left, limit, first, last = places
-    n = 0
+def _scan(tile, tasks, columns, places, totals, entries, used, first, last):
+    left, limit = places
+    n = first * (limit + 1) + used[first]
     for task in range(first, last):
         cells, least, most = tile[tasks[0][task]], tasks[1][task], tasks[2][task]
         above, reached = np.int32(0), np.int32(0)  # sums of int64 are not vectorized
@@ -81,13 +78,13 @@ def _scan(tile, tasks, places, totals, entries):
                     # written always, overwritten if it is not inside: a branch would be guessed wrong
                     entries[0, n], entries[1, n] = task, left + j
                     n += (cells[j] >= least) & (cells[j] <= most)
-    return n
+    used[first] = n - first * (limit + 1)
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan_int8(tile, tasks, columns, places, totals, entries):
-    left, limit, first, last = places
-    flags, n = np.zeros((2, _BLOCK), np.uint8), 0
+def _scan_int8(tile, tasks, columns, places, totals, entries, used, first, last):
+    left, limit = places
+    flags, n = np.zeros((2, _BLOCK), np.uint8), first * (limit + 1) + used[first]
     flag_above, flag_inside, above, inside = flags[0], flags[1], flags[0].view(np.uint64), flags[1].view(np.uint64)
     for task in range(first, last):
         over, between = 0, totals[1, task]
@@ -95,7 +92,7 @@ def _scan_int8(tile, tasks, columns, places, totals, entries):
             end = min(begin + _BLOCK, tile.shape[1])
             if end - begin < _BLOCK:
                 flags[:] = 0
-            _mark_int8(tile, begin, end, task, tasks, columns, flag_above, flag_inside)
+            _mark_int8(tile, left, begin, end, task, tasks, columns, flag_above, flag_inside)
             over += _ones(above)
             more = _ones(inside)
             between += more
@@ -103,13 +100,14 @@ def _scan_int8(tile, tasks, columns, places, totals, entries):
                 n = _list(inside, task, left + begin, entries, n)
         totals[0, task] += over
         totals[1, task] = between
-    return n
+    used[first] = n - first * (limit + 1)
 
 
 # inlined, because a call for each block takes twice as long; its loop does not vectorize inside of _scan_int8
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
-def _mark_int8(tile, begin, end, task, tasks, columns, above, inside):
+def _mark_int8(tile, left, begin, end, task, tasks, columns, above, inside):
     cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
+    begin += left
     by_error, by_norm, slack = tasks[3][task], tasks[4][task], tasks[5][task]
     unit, error, norm, shift = columns[0][begin:], columns[1][begin:], columns[2][begin:], columns[3][begin:]
     for j in range(cells.shape[0]):

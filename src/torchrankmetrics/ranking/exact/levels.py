@@ -4,7 +4,7 @@ Products of int8 vectors, integers up to 127 times a scale, have no error; what 
 bounded for every pair. docs/mathematics.md, "Exact ranks", has the proof.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -77,7 +77,8 @@ class Level:
 
     def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
         self.dtype, self._problem, self._targets = dtype, problem, targets
-        self._buffer = torch.empty(0, dtype=dtype, device=problem.row.device)
+        of_scores = torch.int32 if dtype == INT8 else dtype
+        self._buffer = torch.empty(0, dtype=of_scores, device=problem.row.device)
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,); called once for a tile, before its scores are counted."""
@@ -87,19 +88,32 @@ class Level:
         """Some queries, ascending, as ``scores`` takes them."""
         return _rows(self._problem.queries.rounded(self.dtype)[0], rows)
 
-    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
-        """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
-        return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
+    def scores(self, tile: Tile, queries: Tensor, width: int) -> Iterator[Tensor]:
+        """Scores (rows, n) of ``width`` candidates of the tile after the other in one buffer, fewer at the end."""
+        dtype, is_rounded = queries.dtype, tile.given.dtype != queries.dtype
+        divisors = torch.split(tile.length.to(dtype), width) if tile.similarity == "cosine" else None
+        biases = None if tile.bias is None else torch.split(tile.bias.to(dtype), width)
+        for number, (part, out) in enumerate(self._parts(tile.given, len(queries), width)):
+            matrix = part.to(dtype) if is_rounded else part
+            if biases is None:
+                torch.mm(queries, matrix, out=out)
+            else:
+                torch.addmm(biases[number], queries, matrix, out=out)
+            yield out if divisors is None else out.div_(divisors[number])
 
     def count(self, blocks: Blocks, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         """As ``exact.counting.count_intervals`` for the scores of tasks, whose rows among the scores are given."""
         ends = (end.index_select(0, task) for end in self._targets.bounds(tile, self.dtype)[1:])
         return self._problem.intervals.count_intervals(blocks, (place, *ends), limit)
 
-    def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        if len(self._buffer) < rows * columns:
-            self._buffer = torch.empty(rows * columns, dtype=dtype, device=self._problem.row.device)
-        return self._buffer[: rows * columns].view(rows, columns)
+    def _parts(self, candidates: Tensor, rows: int, width: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """Candidates (d, n) part by part, each with the part of the buffer (rows, n) for its scores."""
+        # all views at once: a product takes the code of other calls from the cache, so that each of them is slow
+        parts = torch.split(candidates.T, width, 1)
+        if len(self._buffer) < rows * width:
+            self._buffer = self._buffer.new_empty(rows * width)
+        first, last = (self._buffer[: rows * part.shape[1]].view(rows, -1) for part in (parts[0], parts[-1]))
+        return zip(parts, [first] * (len(parts) - 1) + [last], strict=True)
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
@@ -150,9 +164,9 @@ class _Int8Level(Level):
     def queries(self, rows: Tensor) -> Tensor:
         return _rows(self._queries[0], rows)
 
-    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
-        out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
-        return torch._int_mm(queries, self._columns[0][columns].T, out=out)
+    def scores(self, tile: Tile, queries: Tensor, width: int) -> Iterator[Tensor]:
+        for part, out in self._parts(self._columns[0], len(queries), width):
+            yield torch._int_mm(queries, part, out=out)
 
     def count(self, blocks: Blocks, tile: Tile, task: Tensor, place: Tensor, limit: int) -> Any:
         tasks = place, *(part[task] for part in self._bounds)

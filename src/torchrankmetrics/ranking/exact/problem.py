@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +23,8 @@ Table = tuple[Tensor, Tensor | None]
 Fill = Callable[[Tensor, slice, float], None]
 """Writes a value into cells of scores (rows, n), which are some columns of a tile."""
 INT8, FLOAT32, FLOAT64 = torch.int8, torch.float32, torch.float64
-CELLS = 1 << 19  # scores computed at once; in int8 twice as many
-BLOCK = 512  # columns of a tile that are filled at once, or a multiple
+CELLS = 1 << 19  # scores computed at once, at most
+BLOCK = 256  # columns of a tile that are filled at once, or a multiple
 _NUMBERS = 1 << 17  # read at once, so that intermediate results stay in the cache
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
@@ -123,14 +123,6 @@ class Tile:
             return bias
         square = torch.cat([part.double().square().sum(1) for part in _parts(self.given)])
         return (-square if bias is None else bias - square) / 2
-
-    def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
-        """Compute scores (rows, n) in the precision of the queries, which come from ``Queries.rounded``."""
-        matrix = self.given[columns].to(queries.dtype)
-        if self.bias is not None:
-            return torch.addmm(self.bias[columns].to(queries.dtype)[None], queries, matrix.T, out=out)
-        torch.mm(queries, matrix.T, out=out)
-        return out.div_(self.length[columns].to(queries.dtype)) if self.similarity == "cosine" else out
 
     def sizes(self, dtype: torch.dtype) -> Sizes:
         """Return the terms of the error bound for scores in a precision."""
@@ -241,10 +233,13 @@ class ExcludedTiles:
         inside = (column >= shard.first) & (column < shard.last) & ~self.own
         self.others = len(shard) - number[row] - inside.long()  # candidates of a task, its target left out
 
-    def of(self, tile: slice, rows: Tensor) -> Fill:
-        """Return a function that overwrites the excluded scores of some rows, int64, ascending, and a tile."""
-        if self._last[0] != tile:
-            self._last = tile, self._part.between(tile.start, tile.stop)
+    def of(self, tile: Tile, rows: Tensor, special: Tensor | None = None) -> Sequence[Fill]:
+        """Return functions that overwrite scores of a tile that are not counted.
+
+        These are excluded ones of some rows, int64, ascending, and those of special columns, int64.
+        """
+        if self._last[0] != slice(tile.left, tile.right):
+            self._last = slice(tile.left, tile.right), self._part.between(tile.left, tile.right)
         slices, cells, of_all, _ = self._last[1]
         row = column = block = rows[:0]
         if slices is not None:
@@ -252,21 +247,20 @@ class ExcludedTiles:
             column = slices.columns[place] - slices.first
             block, order = (column // BLOCK).int().sort(stable=True)
             row, column = row[order], column[order]
-        if cells is not None:
-            cells = cells[rows]
 
-        def fill(scores: Tensor, columns: slice, value: float) -> None:
-            if of_all is not None:
-                scores.masked_fill_(of_all[columns], value)
-            if cells is not None:
-                scores.masked_fill_(cells[:, columns], value)
-            if len(row):
-                ends = block.new_tensor([columns.start // BLOCK, -(-columns.stop // BLOCK)])
-                here = slice(*torch.searchsorted(block, ends).tolist())
-                place = row[here] * scores.shape[1] + (column[here] - columns.start)
-                scores.view(-1).index_fill_(0, place, value)
+        def fill_pairs(scores: Tensor, columns: slice, value: float) -> None:
+            ends = block.new_tensor([columns.start // BLOCK, -(-columns.stop // BLOCK)])
+            here = slice(*torch.searchsorted(block, ends).tolist())
+            place = row[here] * scores.shape[1] + (column[here] - columns.start)
+            scores.view(-1).index_fill_(0, place, value)
 
-        return fill
+        def fill_columns(mask: Tensor, scores: Tensor, columns: slice, value: float) -> None:
+            scores.masked_fill_(mask[..., columns], value)
+
+        masks = [of_all, None if cells is None else cells[rows]]
+        if special is not None:
+            masks.append(torch.zeros(len(tile), dtype=torch.bool, device=row.device).index_fill_(0, special, True))
+        return [fill_pairs] * bool(len(row)) + [partial(fill_columns, mask) for mask in masks if mask is not None]
 
 
 class Queries:

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 _LEAST = 16  # open candidates of a task in a tile that are compared one by one in any case
 _AGAIN = 16  # tiles after which the first precision is tried again
-_WIDTH, _FIRST = 16384, 256  # candidates of a tile; of the first one, which shows whether int8 decides enough
+_WIDTH, _FIRST = 32768, 256  # candidates of a tile; of the first one, which shows whether int8 decides enough
 _FEW = 16  # queries whose product with a tile costs no less than that of one query, which reads the candidates
 _LONG = 4  # times the usual limit: listed in int8, in case only few queries have as many
-_BLOCKS = 8  # multiplied at once, of few queries: of more the matrices leave the cache
+_BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
 _LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
 _PENDING = 1 << 20  # pairs that wait for the last level
@@ -94,7 +94,8 @@ class Cascade:
             task = torch.cat(left).sort().values
         for one in task[:, None]:  # not even float64 holds their scores: all candidates are compared as single pairs
             cells = torch.zeros(1, len(tile), dtype=torch.bool, device=one.device)
-            self._excluded(tile, self._problem.row[one])(cells, slice(0, len(tile)), True)
+            for fill in self._problem.excluded.of(tile, self._problem.row[one], tile.special):
+                fill(cells, slice(0, len(tile)), True)
             column = (~cells[0]).nonzero()[:, 0]
             self._pairs.decide(tile, one.expand(len(column)), column)
 
@@ -150,26 +151,15 @@ class Cascade:
 
     def _blocks(self, tile: Tile, rows: Tensor, level: Level) -> Iterator[tuple[Tensor, int]]:
         """Scores block by block, counted while in the cache; what is not counted is filled with the least number."""
-        queries, fill = level.queries(rows), self._excluded(tile, rows)
-        cells = 2 * sizes.CELLS if level.is_coarse else sizes.CELLS  # each block of int8 takes less time
-        width = max(1, min(_BLOCKS, cells // len(rows) // sizes.BLOCK)) * sizes.BLOCK
-        for left in range(0, len(tile), width):
-            columns = slice(left, min(left + width, len(tile)))
-            scores = level.scores(tile, queries, columns)
-            fill(scores, columns, level.nothing)
+        queries, fills = level.queries(rows), self._problem.excluded.of(tile, rows, tile.special)
+        times = 4 if level.is_coarse else 1  # each block of int8 takes less time
+        width = max(1, min(times * _BLOCKS, times * sizes.CELLS // 2 // len(rows) // sizes.BLOCK)) * sizes.BLOCK
+        left = 0
+        for scores in level.scores(tile, queries, width):
+            for fill in fills:
+                fill(scores, slice(left, left + scores.shape[1]), level.nothing)
             yield scores, left
-
-    def _excluded(self, tile: Tile, rows: Tensor) -> sizes.Fill:
-        """Return a function that overwrites cells that are not counted: excluded candidates and special scores."""
-        fill_excluded = self._problem.excluded.of(slice(tile.left, tile.right), rows)
-
-        def fill(scores: Tensor, columns: slice, value: float) -> None:
-            fill_excluded(scores, columns, value)
-            if tile.special is not None:
-                inside = (tile.special >= columns.start) & (tile.special < columns.stop)
-                scores.index_fill_(1, tile.special[inside] - columns.start, value)
-
-        return fill
+            left += width
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
         place = self._problem.column[task] - tile.left

@@ -61,7 +61,8 @@ def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -
         if not len(task):
             continue
         out = torch.zeros(len(some), len(tile), dtype=torch.bool, device=some.device)
-        problem.excluded.of(slice(tile.left, tile.right), some)(out, slice(0, len(tile)), True)
+        for fill in problem.excluded.of(tile, some):
+            fill(out, slice(0, len(tile)), True)
         scores = classes(problem.queries.given[some], tile, columns)
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
