@@ -24,7 +24,7 @@ from torchrankmetrics.metrics.state import KEY, Gather, RowBuffer, RowOwner, as_
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
-from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
+from torchrankmetrics.table.blocks import NO_FACTS, Preds, TaskFacts, make_block
 from torchrankmetrics.validation import TaskSide, check_choice
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ class RankMetric(RowOwner, Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        facts = TaskFacts(side, group, weight, sample_id, query, gain)
+        is_plain = side is group is weight is sample_id is query is gain is None  # a named tuple takes 2% of an update
+        facts = NO_FACTS if is_plain else TaskFacts(side, group, weight, sample_id, query, gain)
         self._validate(preds, facts, target, exclude, indexes)
         of_scores = self._has_queries and target is not None and all(fact is None for fact in facts[1:])
         self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend), of_scores=of_scores)

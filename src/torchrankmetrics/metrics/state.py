@@ -15,7 +15,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.table.blocks import TaskFacts
+from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, canonical_rows, empty_rows
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class RowOwner(nn.Module):
 
     def _merge(self, rows: Tensor, updates: int = 1) -> None:
         rows = rows.to(self._first.device)
-        self._validate(HasRows(rows), TaskFacts())
+        self._validate(HasRows(rows), NO_FACTS)
         self._append(rows, updates)
 
     def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:

@@ -25,7 +25,7 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
-_BEHIND_RANKS = slice(PLACES["side_and_flags"], None)
+_RANKS, _BEHIND_RANKS = PLACES["ranks"], slice(PLACES["side_and_flags"], None)
 # the columns after the ranks of a task of which only the side is known
 _UNKNOWN = {side: np.array([[code, ABSENT, ABSENT, ONE, 1, ABSENT, ONE]]).T for side, code in SIDE_CODES.items()}
 
@@ -58,6 +58,9 @@ class TaskFacts(NamedTuple):
                 )
             read[name] = tensor.to(index.device)[index]
         return self._replace(**read)
+
+
+NO_FACTS = TaskFacts()
 
 
 def make_block(
@@ -112,8 +115,7 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     side, group, weight, sample_id, query, gain = facts
     if side is not None:
         check_choice("side", side, SIDE_CODES)
-    ranked, flags = ranks.columns, ranks.flags
-    on_cpu = ranked.is_cpu
+    ranked, flags, on_cpu = ranks.columns, ranks.flags, ranks.columns.is_cpu
     if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
 
@@ -143,8 +145,9 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     flag_repeats = flag_repeats and sample_id is not None
     if on_cpu:  # NumPy's calls cost a fifth of torch's
         numbers = ranked.numpy()
-        columns = np.empty((WIDTH, numbers.shape[1]), np.int64)  # in memory by columns, as an analysis reads them
-        columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = numbers, _UNKNOWN[side]
+        columns = np.empty((WIDTH, numbers.shape[1]), numbers.dtype)  # in memory by columns, as an analysis reads them
+        columns[_RANKS] = numbers
+        columns[_BEHIND_RANKS] = _UNKNOWN[side]
         for name, column in per_task.items():
             columns[PLACES[name]] = column.numpy()
         block = torch.from_numpy(columns.T)

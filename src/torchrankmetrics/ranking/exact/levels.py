@@ -77,8 +77,7 @@ class Level:
 
     def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
         self.dtype, self._problem, self._targets = dtype, problem, targets
-        of_scores = torch.int32 if dtype == INT8 else dtype
-        self._buffer = torch.empty(0, dtype=of_scores, device=problem.row.device)
+        self._buffer = torch.empty(0, dtype=torch.int32 if dtype == INT8 else dtype, device=problem.row.device)
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,); called once for a tile, before its scores are counted."""
