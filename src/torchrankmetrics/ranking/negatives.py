@@ -38,8 +38,9 @@ def read_predictions(
     return positive, negatives, predictions.get("exclude", exclude), predictions.get("indexes", indexes)
 
 
-def _is_ragged(negatives: object) -> TypeGuard[Sequence[Tensor]]:
-    return isinstance(negatives, list | tuple) and all(isinstance(part, Tensor | np.ndarray) for part in negatives)
+def _is_ragged(given: object) -> TypeGuard[Sequence[Tensor]]:
+    # the set of types takes a third of the time of isinstance for each of many lists
+    return isinstance(given, list | tuple) and all(issubclass(one, Tensor | np.ndarray) for one in {*map(type, given)})
 
 
 def count_negatives(
@@ -65,15 +66,15 @@ def count_negatives(
             raise ValueError(
                 f"negatives must have a vector for each of {B} positives, without indexes; got {len(negatives)}"
             )
-        parts = []
+        parts, sizes, dtype = [], [], positive.dtype
         for i, part in enumerate(negatives):
             part = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
-            if part.ndim != 1 or part.dtype != positive.dtype:
+            if part.dtype is not dtype or part.ndim != 1:
                 got = f"{part.dtype} {tuple(part.shape)}"
                 raise ValueError(f"negatives[{i}] must be (M_{i},) of {positive.dtype}, as positive; got {got}")
             parts.append(part)
-        # numel is six times as fast as len
-        length = torch.tensor([part.numel() for part in parts], dtype=torch.int64, device="cpu").to(device)
+            sizes.append(part.numel())  # six times as fast as len
+        length = torch.tensor(sizes, dtype=torch.int64, device="cpu").to(device)
         negatives = torch.cat(parts) if parts else positive[:0]
     negatives = as_tensor(negatives, "negatives")
     if positive.dtype != negatives.dtype or positive.is_complex():

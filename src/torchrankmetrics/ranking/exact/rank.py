@@ -154,12 +154,10 @@ class Cascade:
         queries, fills = level.queries(rows), self._problem.excluded.of(tile, rows, tile.special)
         times = 4 if level.is_coarse else 1  # each block of int8 takes less time
         width = max(1, min(times * _BLOCKS, times * sizes.CELLS // 2 // len(rows) // sizes.BLOCK)) * sizes.BLOCK
-        left = 0
-        for scores in level.scores(tile, queries, width):
+        for number, scores in enumerate(level.scores(tile, queries, width)):
             for fill in fills:
-                fill(scores, slice(left, left + scores.shape[1]), level.nothing)
-            yield scores, left
-            left += width
+                fill(scores, slice(number * width, number * width + scores.shape[1]), level.nothing)
+            yield scores, number * width
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
         place = self._problem.column[task] - tile.left
