@@ -32,7 +32,7 @@ def count_intervals(
     given, facts = (tuple(part.numpy() for part in parts) for parts in (tasks, columns))
     number = len(tasks[0])
     totals = np.zeros((2, number), np.int64)  # cells above and inside
-    # the cells that each thread lists, and how many; one more, because the last that is written may not be inside
+    # cells that a thread lists, and how many, at its first task; one more, as the last that is written may be outside
     entries, used = np.empty((2, number * (limit + 1)), np.int32), np.zeros(number, np.int64)
     scan, threads, last = _scan_int8 if columns else _scan, 0, None
     for cells, left in blocks:

@@ -234,10 +234,7 @@ class ExcludedTiles:
         self.others = len(shard) - number[row] - inside.long()  # candidates of a task, its target left out
 
     def of(self, tile: Tile, rows: Tensor, special: Tensor | None = None) -> Sequence[Fill]:
-        """Return functions that overwrite scores of a tile that are not counted.
-
-        These are excluded ones of some rows, int64, ascending, and those of special columns, int64.
-        """
+        """Return functions that overwrite the excluded scores of some rows, int64, ascending, and special columns."""
         if self._last[0] != slice(tile.left, tile.right):
             self._last = slice(tile.left, tile.right), self._part.between(tile.left, tile.right)
         slices, cells, of_all, _ = self._last[1]

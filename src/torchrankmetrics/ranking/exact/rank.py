@@ -152,7 +152,7 @@ class Cascade:
     def _blocks(self, tile: Tile, rows: Tensor, level: Level) -> Iterator[tuple[Tensor, int]]:
         """Scores block by block, counted while in the cache; what is not counted is filled with the least number."""
         queries, fills = level.queries(rows), self._problem.excluded.of(tile, rows, tile.special)
-        times = 4 if level.is_coarse else 1  # each block of int8 takes less time
+        times = 1 if rows.is_cpu and not level.is_coarse else 4  # blocks of int8 and of accelerators take less time
         width = max(1, min(times * _BLOCKS, times * sizes.CELLS // 2 // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for number, scores in enumerate(level.scores(tile, queries, width)):
             for fill in fills:
