@@ -114,7 +114,7 @@ def rank_embeddings(
         target (Tensor, list or tuple): as in ``rank_scores``.
         similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
-        chunk_size (int, default None): candidates per tile; None: 16384, by the product 1024 to 4096.
+        chunk_size (int, default None): candidates per tile; None: 32768, by the product 1024 to 4096.
         backend (str, default "auto"): as in ``rank_scores``.
         bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have their own.
         arithmetic (str, default None): "exact", "product", or None: exact on the CPU, except for l1.
