@@ -97,7 +97,8 @@ def p_value_bracket(
     value = float(value)
     if math.isnan(value):
         raise ValueError(f"value of {shorten(definition.name)} must be a number, got nan")
-    counts = CandidateCounts.of(counts, weight).at_least(least := definition.min_candidates)
+    least = definition.min_candidates
+    counts = CandidateCounts.of(counts, weight).at_least(least)
     if counts.num_tasks == 0:
         raise ValueError(f"{shorten(definition.name)} has a p-value only with a task of at least {least} candidates")
     if definition.is_extreme:

@@ -32,15 +32,16 @@ def count_intervals(
     given, facts = (tuple(part.numpy() for part in parts) for parts in (tasks, columns))
     number = len(tasks[0])
     totals = np.zeros((2, number), np.int64)  # cells above and inside
-    # cells that a thread lists, and how many, at its first task; one more, as the last that is written may be outside
-    entries, used = np.empty((2, number * (limit + 1)), np.int32), np.zeros(number, np.int64)
+    # a thread lists cells from the start of its first task on; one more, as the last that is written may be outside
+    entries, starts = np.empty((2, number * (limit + 1)), np.int32), np.arange(number) * (limit + 1)
+    ends = starts.copy()
     scan, threads, last = _scan_int8 if columns else _scan, 0, None
     for cells, left in blocks:
         if cells is not last:  # calls are slow after a product
             last, array = cells, cells.numpy()
-            threads = max(threads, number * array.shape[1] // _PER_THREAD)
-        side_by_side(scan, number, threads, array, given, facts, (left, limit), totals, entries, used)
-    found = [entries[:, first * (limit + 1) :][:, : used[first]] for first in used.nonzero()[0]]
+            threads = max(threads, min(number, number * array.shape[1] // _PER_THREAD))
+        side_by_side(scan, number, threads, array, given, facts, (left, limit), totals, entries, ends)
+    found = [entries[:, starts[first] : ends[first]] for first in (ends > starts).nonzero()[0]]
     listed = np.concatenate([entries[:, :0], *found], axis=1)
     listed = listed[:, (totals[1] <= limit)[listed[0]]]
     return *torch.from_numpy(totals), *torch.from_numpy(listed.astype(np.int64))
@@ -58,9 +59,8 @@ def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan(tile, tasks, columns, places, totals, entries, used, first, last):
-    left, limit = places
-    n = first * (limit + 1) + used[first]
+def _scan(tile, tasks, columns, places, totals, entries, ends, first, last):
+    (left, limit), n = places, ends[first]
     for task in range(first, last):
         cells, least, most = tile[tasks[0][task]], tasks[1][task], tasks[2][task]
         above, reached = np.int32(0), np.int32(0)  # sums of int64 are not vectorized
@@ -78,13 +78,13 @@ def _scan(tile, tasks, columns, places, totals, entries, used, first, last):
                     # written always, overwritten if it is not inside: a branch would be guessed wrong
                     entries[0, n], entries[1, n] = task, left + j
                     n += (cells[j] >= least) & (cells[j] <= most)
-    used[first] = n - first * (limit + 1)
+    ends[first] = n
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan_int8(tile, tasks, columns, places, totals, entries, used, first, last):
-    left, limit = places
-    flags, n = np.zeros((2, _BLOCK), np.uint8), first * (limit + 1) + used[first]
+def _scan_int8(tile, tasks, columns, places, totals, entries, ends, first, last):
+    (left, limit), n = places, ends[first]
+    flags = np.zeros((2, _BLOCK), np.uint8)
     flag_above, flag_inside, above, inside = flags[0], flags[1], flags[0].view(np.uint64), flags[1].view(np.uint64)
     for task in range(first, last):
         over, between = 0, totals[1, task]
@@ -100,7 +100,7 @@ def _scan_int8(tile, tasks, columns, places, totals, entries, used, first, last)
                 n = _list(inside, task, left + begin, entries, n)
         totals[0, task] += over
         totals[1, task] = between
-    used[first] = n - first * (limit + 1)
+    ends[first] = n
 
 
 # inlined, because a call for each block takes twice as long; its loop does not vectorize inside of _scan_int8

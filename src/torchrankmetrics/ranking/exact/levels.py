@@ -106,7 +106,7 @@ class Level:
         return self._problem.intervals.count_intervals(blocks, (place, *ends), limit)
 
     def _parts(self, candidates: Tensor, rows: int, width: int) -> Iterable[tuple[Tensor, Tensor]]:
-        """Candidates (d, n) part by part, each with the part of the buffer (rows, n) for its scores."""
+        """Parts (d, n) of candidates (N, d), and where their scores (rows, n) are written."""
         # all views at once: a product takes the code of other calls from the cache, so that each of them is slow
         parts = torch.split(candidates.T, width, 1)
         if len(self._buffer) < rows * width:

@@ -23,7 +23,7 @@ Table = tuple[Tensor, Tensor | None]
 Fill = Callable[[Tensor, slice, float], None]
 """Writes a value into cells of scores (rows, n), which are some columns of a tile."""
 INT8, FLOAT32, FLOAT64 = torch.int8, torch.float32, torch.float64
-CELLS = 1 << 19  # scores computed at once, at most
+CELLS = 1 << 19  # scores computed at once; in int8 and in plain torch twice as many
 BLOCK = 256  # columns of a tile that are filled at once, or a multiple
 _NUMBERS = 1 << 17  # read at once, so that intermediate results stay in the cache
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64

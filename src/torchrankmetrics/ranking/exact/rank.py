@@ -152,7 +152,7 @@ class Cascade:
     def _blocks(self, tile: Tile, rows: Tensor, level: Level) -> Iterator[tuple[Tensor, int]]:
         """Scores block by block, counted while in the cache; what is not counted is filled with the least number."""
         queries, fills = level.queries(rows), self._problem.excluded.of(tile, rows, tile.special)
-        times = 4 if level.is_coarse or self._problem.intervals is counting else 1  # int8 is fast, torch calls are many
+        times = 4 if level.is_coarse or self._problem.intervals is counting else 1  # less time, or more calls
         width = max(1, min(times * _BLOCKS, times * sizes.CELLS // 2 // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for number, scores in enumerate(level.scores(tile, queries, width)):
             for fill in fills:
