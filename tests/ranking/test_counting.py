@@ -51,19 +51,19 @@ def scores_with_specials(generator, B, N, dtype, strides):
     st.integers(0, 10**9),
     st.sampled_from([*FLOATS, *INTEGERS]),
     st.sampled_from(STRIDES),
-    st.sampled_from([1, 7, 70, 130, 17_000]),
+    st.sampled_from([1, 70, 130, 17_001]),
     st.sampled_from([0, 1, 5, 80, 300]),
     st.sampled_from(["none", "lists", "cells", "columns", "lists and columns"]),
     st.sampled_from(["one of each row", "own", "given", "outside"]),
     st.sampled_from([1, 3]),
 )
 def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, kind, true, threads):
-    """From few targets, each compared with every cell, to many, which are searched; over block and thread borders."""
+    """From few targets, each compared with every cell, to many, with buckets and searches; over borders of blocks."""
     generator = torch.Generator().manual_seed(seed)
     B = int(torch.randint(1, 5, (), generator=generator))
     scores = scores_with_specials(generator, B, N, dtype, strides)
-    if seed % 2 and dtype.is_floating_point:  # few ties
-        few = torch.rand(B, N, generator=generator) < 0.9
+    if seed % 4 and dtype.is_floating_point:  # few ties
+        few = torch.rand(B, N, generator=generator) < (0.9 if seed % 4 == 1 else 0.99)
         scores = lay_out(torch.where(few, torch.randn(B, N, generator=generator).to(dtype), scores), strides)
     row = torch.randint(0, B, (P,), generator=generator)
     row = row if seed % 3 else row.sort().values

@@ -51,7 +51,10 @@ _PER_THREAD = 1 << 20  # comparisons that are worth a thread
 _BLOCK = 1 << 14  # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
 _LARGEST = 1 << 30  # cells that 32-bit counters hold
 _GROUP = 64  # cells that are copied at once if none of them is excluded
-_FEW = 80  # targets of a row: above, a search for each cell is faster than a comparison with each target
+_FEW = 64  # bytes of the targets of a row: above, most cells are counted by bucket
+_MANY = 80  # targets of a row: above, a search for each other cell is faster than a comparison with each target
+_BUCKETS = 1 << 11  # of equal width, from the least target of a row to the largest
+_SAMPLE = 256  # cells of a block
 _NONE, _NO_MARKS = np.empty(0, np.int64), (np.empty(0, np.uint8), 0)
 _EMPTY_LISTS = (_NONE, _NONE, _NONE, 0)
 
@@ -192,10 +195,18 @@ def _num_nan(keys, infinity):
     return int(nan)
 
 
+@numba.njit(nogil=True, inline="always")
+def _bucket(key, infinity, least, scale):
+    """Number in [0, _BUCKETS + 1] that never falls when the key grows; _BUCKETS + 2 for NaN."""
+    place = (np.float32(key) - least) * scale + np.float32(1)
+    place = place if place < np.float32(_BUCKETS + 1) else np.float32(_BUCKETS + 1)
+    return np.int32(place if place > np.float32(0) else np.float32(0)) + np.int32(_is_nan(key, infinity))
+
+
 @numba.njit(nogil=True, cache=True)
 def _begin_search(limits, infinity, search):
     """Sort limits, fill them up to a power of two, and return the number that are not NaN and this size."""
-    ordered, between = search
+    ordered, between, buckets, held, counts, _ = search
     number, size = len(limits), 2
     ordered[:number] = np.sort(limits)
     while number and _is_nan(ordered[number - 1], infinity):
@@ -204,13 +215,50 @@ def _begin_search(limits, infinity, search):
         size *= 2
     ordered[number:size] = ordered[max(number - 1, 0)]
     between[: 2 * number + 1] = 0
+    least, buckets[:], held[:], counts[:] = np.float32(ordered[0]), 0, 0, 0
+    width = np.float32(ordered[max(number - 1, 0)]) - least
+    if number <= _BUCKETS // 4 and 1e-30 < width < np.inf:  # of more targets, few buckets would be without one
+        scale, held[-1] = np.float32(_BUCKETS - 1) / width, 1
+        buckets[0], buckets[1] = least, scale
+        for i in range(number):
+            held[_bucket(ordered[i], infinity, least, scale)] = 1
     return number, size
+
+
+@numba.njit(nogil=True, cache=True)
+def _sift(keys, infinity, search, rest):
+    """Count the keys in buckets without limits; write the others to rest, and return their number.
+
+    Returns -1, and does nothing, if a sample says that they are many.
+    """
+    _, _, (least, scale), held, counts, places = search
+    n, even = np.uint64(0), len(keys) // 2 * 2
+    some = keys[:: len(keys) // _SAMPLE + 1]
+    for key in some:
+        n += np.uint64(held[_bucket(key, infinity, least, scale)])
+    if scale == 0 or 2 * n > len(some):
+        return -1
+    n = np.uint64(0)
+    for begin in range(0, even, len(places)):
+        some = keys[begin : min(begin + len(places), even)]
+        for j in range(len(some)):
+            places[j] = _bucket(some[j], infinity, least, scale)
+        for j in range(0, len(some), 2):
+            for which in range(2):  # with counts of their own: a core would wait to add to the same number again
+                bucket = np.uint32(places[j + which])
+                counts[which, bucket] += np.int32(1)
+                rest[n] = some[j + which]
+                n += np.uint64(held[bucket])
+    if even < len(keys):
+        rest[n] = keys[even]
+        n += np.uint64(1)
+    return int(n)
 
 
 @numba.njit(nogil=True, cache=True)
 def _search(keys, number, size, sign, search):
     """Add how many keys are between the limits, to between[2i], and equal to limit i, to between[2i + 1]."""
-    ordered, between = search
+    ordered, between = search[:2]
     places, step = np.zeros(len(keys), np.uint32), np.uint32(size // 2)
     while step:  # one step of a bisection for all keys, which vectorizes
         last = np.uint32(step - np.uint32(1))
@@ -223,14 +271,20 @@ def _search(keys, number, size, sign, search):
 
 
 @numba.njit(nogil=True, cache=True)
-def _finish_search(limits, number, nan, search, below, above):
-    """Count the keys below and above each limit."""
-    ordered, between = search
+def _finish_search(limits, number, infinity, nan, search, below, above):
+    """Add the keys in buckets and between limits to those below and above each limit."""
+    ordered, between, (least, scale), held, counts, _ = search
+    last = 0
+    for i in range(number + 1 if scale > 0 else 0):
+        bucket = _bucket(ordered[i], infinity, least, scale) if i < number else len(held) - 1
+        between[2 * i] += counts[0, last:bucket].sum() + counts[1, last:bucket].sum()
+        last = bucket + 1
     total = between[: 2 * number + 1].cumsum()
     for i in range(len(limits)):
         place = np.searchsorted(ordered[:number], limits[i])
         if place < number:
-            below[i], above[i] = total[2 * place], total[-1] - nan - total[2 * place + 1]
+            below[i] += total[2 * place]
+            above[i] += total[-1] - nan - total[2 * place + 1]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -241,8 +295,16 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
     true, rows, columns = tasks
     start, length, listed, offset = lists
     limits = np.full(last, _key(cells[0], infinity))
-    buffer, most = np.empty(_BLOCK, limits.dtype), last - first if last - first > _FEW else 0
-    search = np.empty(2 * most + 2, limits.dtype), np.empty(2 * most + 1, np.int64)
+    few = _FEW // limits.itemsize
+    buffer, most = np.empty(_BLOCK, limits.dtype), last - first if last - first > few else 0
+    search = (
+        np.empty(2 * most + 2, limits.dtype),
+        np.empty(2 * most + 1, np.int64),
+        np.empty(2, np.float32),
+        np.empty(_BUCKETS + 3, np.uint8),
+        np.empty((2, _BUCKETS + 3), np.int32),
+        np.empty(_BUCKETS, np.int32),
+    )
     known = np.zeros(width // 64 + 1 if len(length) else 0, np.int64)  # a bit for each column
     while first < last:
         row, end = rows[first] if len(rows) else first, first + 1
@@ -264,7 +326,7 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
         ):
             own = -1
         size, number, nan, left = 0, 0, 0, 0
-        if end - first > _FEW:
+        if end - first > (few if width > _BUCKETS else _MANY):  # clearing buckets takes time
             num_limits, size = _begin_search(limits[first:end], infinity, search)
         # a row at once that is read in place for one target
         block = _LARGEST if end - first == 1 and limits.itemsize > 2 and not len(gone) else _BLOCK
@@ -286,8 +348,14 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
                             buffer[n] = _key(cells[line + place], infinity)
                             n += 1
             number += sign * n
+            if size and sign > 0:
+                kept = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, search, buffer)
+                if kept >= 0:
+                    begin, n, in_place = 0, kept, False
             rest = n
-            if not size:
+            if end - first > _MANY:
+                _search(cells[begin : begin + n] if in_place else buffer[:n], num_limits, size, sign, search)
+            else:
                 for i in range(first, end):
                     # not by one array of either: counting its references takes as long as a short row
                     if in_place:
@@ -302,12 +370,12 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
             if rest > 0:
                 keys = cells[begin : begin + n] if in_place else buffer[:n]
                 nan += sign * _num_nan(keys, infinity)
-                if size:
-                    _search(keys, num_limits, size, sign, search)
             left = until
         apart = 0 if infinity else nan  # NaN of halves are counted as above
         if size:
-            _finish_search(limits[first:end], num_limits, apart, search, out[0, first:end], out[1, first:end])
+            searched = apart if end - first > _MANY else 0
+            counts = out[0, first:end], out[1, first:end]
+            _finish_search(limits[first:end], num_limits, infinity, searched, search, *counts)
         for i in range(first, end):
             others, low, high, nans = number, out[0, i], number - apart - out[1, i], nan
             column = columns[i] if len(columns) else -1
