@@ -18,8 +18,8 @@ from torchrankmetrics.validation import check_choice, check_int
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
-_QUERIES, _QUERIES_ACCELERATOR = 512, 4096  # multiplied at once
+_TILE, _WIDEST, _NARROWEST, _NARROWEST_ACCELERATOR = 1 << 20, 4096, 256, 1024
+_QUERIES, _QUERIES_ACCELERATOR = 256, 4096  # multiplied at once
 _EXACT = ("dot", "cosine", "l2")
 
 
@@ -114,7 +114,7 @@ def rank_embeddings(
         target (Tensor, list or tuple): as in ``rank_scores``.
         similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
-        chunk_size (int, default None): candidates per tile; None: 32768, by the product 1024 to 4096.
+        chunk_size (int, default None): candidates per tile; None: 32768, by the product 256 to 4096.
         backend (str, default "auto"): as in ``rank_scores``.
         bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have their own.
         arithmetic (str, default None): "exact", "product", or None: exact on the CPU, except for l1.
@@ -150,7 +150,8 @@ def rank_embeddings(
 
         how = similarity, backend, chunk_size
         return rank_exactly(queries, prepared, target, exclude, shard, *how, is_reused=prepared is candidates)
-    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total)
+    narrowest = _NARROWEST if queries.is_cpu else _NARROWEST_ACCELERATOR
+    width = min(chunk_size or max(narrowest, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total)
     with torch.no_grad():
         product = _Product(queries, prepared, similarity, width)
         true_of, like = product.scores_of_pairs, product.buffer
