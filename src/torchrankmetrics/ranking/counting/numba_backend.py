@@ -172,14 +172,8 @@ def _choose_compare(keys, begin, end, limit):
         keys, n = keys[begin:end], (end - begin) // 4
         p, q, r, s = keys[:n], keys[n : 2 * n], keys[2 * n : 3 * n], keys[3 * n :]
         for j in range(n):
-            below = integer(below + integer(p[j] < limit))
-            above = integer(above + integer(p[j] > limit))
-            below = integer(below + integer(q[j] < limit))
-            above = integer(above + integer(q[j] > limit))
-            below = integer(below + integer(r[j] < limit))
-            above = integer(above + integer(r[j] > limit))
-            below = integer(below + integer(s[j] < limit))
-            above = integer(above + integer(s[j] > limit))
+            for key in (p[j], q[j], r[j], s[j]):
+                below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
         for key in keys[4 * n :]:
             below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
         return int(below), int(above)
@@ -206,7 +200,7 @@ def _bucket(key, infinity, least, scale):
 @numba.njit(nogil=True, cache=True)
 def _begin_search(limits, infinity, search):
     """Sort limits, fill them up to a power of two, and return the number that are not NaN and this size."""
-    ordered, between, buckets, held, counts, _ = search
+    ordered, between, line, held, counts = search
     number, size = len(limits), 2
     ordered[:number] = np.sort(limits)
     while number and _is_nan(ordered[number - 1], infinity):
@@ -215,30 +209,30 @@ def _begin_search(limits, infinity, search):
         size *= 2
     ordered[number:size] = ordered[max(number - 1, 0)]
     between[: 2 * number + 1] = 0
-    least, buckets[:], held[:], counts[:] = np.float32(ordered[0]), 0, 0, 0
+    least, line[:], held[:], counts[:] = np.float32(ordered[0]), 0, 0, 0
     width = np.float32(ordered[max(number - 1, 0)]) - least
     if number <= _BUCKETS // 4 and 1e-30 < width < np.inf:  # of more targets, few buckets would be without one
         scale, held[-1] = np.float32(_BUCKETS - 1) / width, 1
-        buckets[0], buckets[1] = least, scale
+        line[0], line[1] = least, scale
         for i in range(number):
             held[_bucket(ordered[i], infinity, least, scale)] = 1
     return number, size
 
 
 @numba.njit(nogil=True, cache=True)
-def _sift(keys, infinity, search, rest):
+def _sift(keys, infinity, buckets, rest):
     """Count the keys in buckets without limits; write the others to rest, and return their number.
 
     Returns -1, and does nothing, if a sample says that they are many.
     """
-    _, _, (least, scale), held, counts, places = search
-    n, even = np.uint64(0), len(keys) // 2 * 2
-    some = keys[:: len(keys) // _SAMPLE + 1]
+    (least, scale), held, counts = buckets
+    some, places = keys[:: len(keys) // _SAMPLE + 1], np.empty(_BUCKETS, np.int32)
+    many = 0
     for key in some:
-        n += np.uint64(held[_bucket(key, infinity, least, scale)])
-    if scale == 0 or 2 * n > len(some):
+        many += held[_bucket(key, infinity, least, scale)]
+    if scale == 0 or 2 * many > len(some):
         return -1
-    n = np.uint64(0)
+    n, even = np.uint64(0), len(keys) // 2 * 2
     for begin in range(0, even, len(places)):
         some = keys[begin : min(begin + len(places), even)]
         for j in range(len(some)):
@@ -258,7 +252,7 @@ def _sift(keys, infinity, search, rest):
 @numba.njit(nogil=True, cache=True)
 def _search(keys, number, size, sign, search):
     """Add how many keys are between the limits, to between[2i], and equal to limit i, to between[2i + 1]."""
-    ordered, between = search[:2]
+    ordered, between = search
     places, step = np.zeros(len(keys), np.uint32), np.uint32(size // 2)
     while step:  # one step of a bisection for all keys, which vectorizes
         last = np.uint32(step - np.uint32(1))
@@ -271,9 +265,9 @@ def _search(keys, number, size, sign, search):
 
 
 @numba.njit(nogil=True, cache=True)
-def _finish_search(limits, number, infinity, nan, search, below, above):
+def _finish_search(limits, number, infinity, nan, search, out):
     """Add the keys in buckets and between limits to those below and above each limit."""
-    ordered, between, (least, scale), held, counts, _ = search
+    ordered, between, (least, scale), held, counts = search
     last = 0
     for i in range(number + 1 if scale > 0 else 0):
         bucket = _bucket(ordered[i], infinity, least, scale) if i < number else len(held) - 1
@@ -283,8 +277,8 @@ def _finish_search(limits, number, infinity, nan, search, below, above):
     for i in range(len(limits)):
         place = np.searchsorted(ordered[:number], limits[i])
         if place < number:
-            below[i] += total[2 * place]
-            above[i] += total[-1] - nan - total[2 * place + 1]
+            out[0, i] += total[2 * place]
+            out[1, i] += total[-1] - nan - total[2 * place + 1]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -297,14 +291,8 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
     limits = np.full(last, _key(cells[0], infinity))
     few = _FEW // limits.itemsize
     buffer, most = np.empty(_BLOCK, limits.dtype), last - first if last - first > few else 0
-    search = (
-        np.empty(2 * most + 2, limits.dtype),
-        np.empty(2 * most + 1, np.int64),
-        np.empty(2, np.float32),
-        np.empty(_BUCKETS + 3, np.uint8),
-        np.empty((2, _BUCKETS + 3), np.int32),
-        np.empty(_BUCKETS, np.int32),
-    )
+    search = np.empty(2 * most + 2, limits.dtype), np.empty(2 * most + 1, np.int64)
+    buckets = np.empty(2, np.float32), np.empty(_BUCKETS + 3, np.uint8), np.empty((2, _BUCKETS + 3), np.int32)
     known = np.zeros(width // 64 + 1 if len(length) else 0, np.int64)  # a bit for each column
     while first < last:
         row, end = rows[first] if len(rows) else first, first + 1
@@ -327,7 +315,7 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
             own = -1
         size, number, nan, left = 0, 0, 0, 0
         if end - first > (few if width > _BUCKETS else _MANY):  # clearing buckets takes time
-            num_limits, size = _begin_search(limits[first:end], infinity, search)
+            num_limits, size = _begin_search(limits[first:end], infinity, search + buckets)
         # a row at once that is read in place for one target
         block = _LARGEST if end - first == 1 and limits.itemsize > 2 and not len(gone) else _BLOCK
         while left < right + num_known:
@@ -349,7 +337,7 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
                             n += 1
             number += sign * n
             if size and sign > 0:
-                kept = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, search, buffer)
+                kept = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, buckets, buffer)
                 if kept >= 0:
                     begin, n, in_place = 0, kept, False
             rest = n
@@ -374,8 +362,7 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
         apart = 0 if infinity else nan  # NaN of halves are counted as above
         if size:
             searched = apart if end - first > _MANY else 0
-            counts = out[0, first:end], out[1, first:end]
-            _finish_search(limits[first:end], num_limits, infinity, searched, search, *counts)
+            _finish_search(limits[first:end], num_limits, infinity, searched, search + buckets, out[:2, first:end])
         for i in range(first, end):
             others, low, high, nans = number, out[0, i], number - apart - out[1, i], nan
             column = columns[i] if len(columns) else -1

@@ -17,7 +17,6 @@ from torchrankmetrics.ranking.exact.counting import Blocks
 _GROUP = 64  # cells that are listed if one of them is inside
 _BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
 _PER_THREAD = 1 << 18  # cells that are worth a thread
-_BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
 
 
 def count_intervals(
@@ -96,8 +95,10 @@ def _scan_int8(tile, tasks, columns, places, totals, entries, ends, first, last)
             over += _ones(above)
             more = _ones(inside)
             between += more
-            if more and between <= limit:
-                n = _list(inside, task, left + begin, entries, n)
+            for i in range(inside.shape[0] if more and between <= limit else 0):
+                for j in range(8 * i, 8 * i + 8 if inside[i] else 0):
+                    entries[0, n], entries[1, n] = task, left + begin + j
+                    n += flag_inside[j]
         totals[0, task] += over
         totals[1, task] = between
     ends[first] = n
@@ -147,25 +148,6 @@ def _ones(words):
     pairs = np.uint64(0x00FF00FF00FF00FF)
     total = (total & pairs) + ((total >> np.uint64(8)) & pairs)
     return np.int64((total * np.uint64(0x0001000100010001)) >> np.uint64(48))
-
-
-@numba.njit(nogil=True, cache=True)
-def _list(words, task, left, entries, n):
-    place = np.empty(_BLOCK // 8, np.int32)
-    some = 0
-    for i in range(words.shape[0]):
-        # written always, overwritten if there is none: a branch would be guessed wrong
-        place[some] = i
-        some += words[i] != 0
-    for i in place[:some]:
-        word = words[i]
-        while word:
-            # 2^8j for the byte j, which the product brings to its first three bits
-            lowest = word & (~word + np.uint64(1))
-            entries[0, n], entries[1, n] = task, left + 8 * i + np.int64((lowest * _BYTES) >> np.uint64(61))
-            n += 1
-            word ^= lowest
-    return n
 
 
 _PAIRS_PER_THREAD = 1 << 9  # pairs that are worth a thread
