@@ -54,7 +54,6 @@ _GROUP = 64  # cells that are copied at once if none of them is excluded
 _FEW = 64  # bytes of the targets of a row: above, most cells are counted by bucket
 _MANY = 80  # targets of a row: above, a search for each other cell is faster than a comparison with each target
 _BUCKETS = 1 << 11  # of equal width, from the least target of a row to the largest
-_SAMPLE = 256  # cells of a block
 _NONE, _NO_MARKS = np.empty(0, np.int64), (np.empty(0, np.uint8), 0)
 _EMPTY_LISTS = (_NONE, _NONE, _NONE, 0)
 
@@ -209,30 +208,24 @@ def _begin_search(limits, infinity, search):
         size *= 2
     ordered[number:size] = ordered[max(number - 1, 0)]
     between[: 2 * number + 1] = 0
-    least, line[:], held[:], counts[:] = np.float32(ordered[0]), 0, 0, 0
+    least, line[:], held[:], counts[:], distinct = np.float32(ordered[0]), 0, 0, 0, 0
     width = np.float32(ordered[max(number - 1, 0)]) - least
     if number <= _BUCKETS // 4 and 1e-30 < width < np.inf:  # of more targets, few buckets would be without one
         scale, held[-1] = np.float32(_BUCKETS - 1) / width, 1
-        line[0], line[1] = least, scale
         for i in range(number):
-            held[_bucket(ordered[i], infinity, least, scale)] = 1
+            bucket = _bucket(ordered[i], infinity, least, scale)
+            distinct += 1 - held[bucket]
+            held[bucket] = 1
+        if 4 * distinct > 3 * number:  # else most cells would be in buckets with limits, as limits are
+            line[0], line[1] = least, scale
     return number, size
 
 
 @numba.njit(nogil=True, cache=True)
 def _sift(keys, infinity, buckets, rest):
-    """Count the keys in buckets without limits; write the others to rest, and return their number.
-
-    Returns -1, and does nothing, if a sample says that they are many.
-    """
+    """Count the keys in buckets without limits; write the others to rest, and return their number."""
     (least, scale), held, counts = buckets
-    some, places = keys[:: len(keys) // _SAMPLE + 1], np.empty(_BUCKETS, np.int32)
-    many = 0
-    for key in some:
-        many += held[_bucket(key, infinity, least, scale)]
-    if scale == 0 or 2 * many > len(some):
-        return -1
-    n, even = np.uint64(0), len(keys) // 2 * 2
+    places, n, even = np.empty(_BUCKETS, np.int32), np.uint64(0), len(keys) // 2 * 2
     for begin in range(0, even, len(places)):
         some = keys[begin : min(begin + len(places), even)]
         for j in range(len(some)):
@@ -336,10 +329,9 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
                             buffer[n] = _key(cells[line + place], infinity)
                             n += 1
             number += sign * n
-            if size and sign > 0:
-                kept = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, buckets, buffer)
-                if kept >= 0:
-                    begin, n, in_place = 0, kept, False
+            if size and sign > 0 and buckets[0][1] > 0:
+                n = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, buckets, buffer)
+                begin, in_place = 0, False
             rest = n
             if end - first > _MANY:
                 _search(cells[begin : begin + n] if in_place else buffer[:n], num_limits, size, sign, search)
