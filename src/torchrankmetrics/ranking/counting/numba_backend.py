@@ -50,7 +50,6 @@ _NAN = 0x7FFF  # of halves, above all others
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
 _BLOCK = 1 << 14  # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
 _LARGEST = 1 << 30  # cells that 32-bit counters hold
-_GROUP = 64  # cells that are copied at once if none of them is excluded
 _FEW = 64  # bytes of the targets of a row: above, most cells are counted by bucket
 _MANY = 80  # targets of a row: above, a search for each other cell is faster than a comparison with each target
 _BUCKETS = 1 << 11  # of equal width, from the least target of a row to the largest
@@ -143,16 +142,9 @@ def _read(cells, infinity, marks, buffer):
             buffer[j] = _key(cells[j], infinity)
         return len(cells)
     n = np.uint64(0)  # unsigned: an index below zero would be looked for
-    for begin in range(0, len(cells), _GROUP):
-        end = min(begin + _GROUP, len(cells))
-        if marks[begin:end].sum() == 0:  # copied at once
-            for j in range(begin, end):
-                buffer[n + np.uint64(j - begin)] = _key(cells[j], infinity)
-            n += np.uint64(end - begin)
-        else:
-            for j in range(begin, end):
-                buffer[n] = _key(cells[j], infinity)
-                n += np.uint64(1 - marks[j])
+    for j in range(len(cells)):  # written always, overwritten if it is marked
+        buffer[n] = _key(cells[j], infinity)
+        n += np.uint64(1 - marks[j])
     return int(n)
 
 
@@ -300,12 +292,8 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
             limits[i] = _key(true[i] if len(true) else cells[line + columns[i]], infinity)
             out[0, i] = out[1, i] = 0
         own = columns[first] if len(columns) else -1
-        if (
-            not 0 <= own < right
-            or _key(cells[line + own], infinity) != limits[first]
-            or (len(gone) and gone[marks + own])
-        ):
-            own = -1
+        is_tied = 0 <= own < right and _key(cells[line + own], infinity) == limits[first]
+        own = own if is_tied and not (len(gone) and gone[marks + own]) else -1
         size, number, nan, left = 0, 0, 0, 0
         if end - first > (few if width > _BUCKETS else _MANY):  # clearing buckets takes time
             num_limits, size = _begin_search(limits[first:end], infinity, search + buckets)
