@@ -128,9 +128,7 @@ def sum_by_value(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, Fl
     return distinct, np.bincount(index, mass, minlength=len(distinct)).astype(np.float64)
 
 
-def distinct_rows(
-    columns: tuple[npt.NDArray[Any], ...], count: IntArray
-) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
+def distinct_rows(columns: tuple[Any, ...], count: IntArray) -> tuple[tuple[Any, ...], IntArray]:
     """Find the distinct rows of several columns, sorted by the first one first, and the sum of the counts of each."""
     order = np.argsort(columns[-1])  # equal rows may come in any order: faster than lexsort
     for column in columns[-2::-1]:
@@ -263,9 +261,7 @@ class RankSample(Sample):
         """Ranks of the entries, (m,) float64."""
         return self.doubled(rank_type) / 2.0
 
-    def histogram(
-        self, rank_type: RankType, by_candidates: bool = False
-    ) -> tuple[FloatArray, FloatArray, IntArray | None]:
+    def histogram(self, rank_type: RankType, by_candidates: bool) -> tuple[FloatArray, FloatArray, IntArray | None]:
         """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these."""
         key = (rank_type, by_candidates)
         if key not in self._histograms:

@@ -169,7 +169,7 @@ class RankDefinition(MetricDefinition):
         if rank_type == "expected":
             return self._value_over_tie_orders(sample)
         if self.is_power_mean:
-            rank, mass, _ = sample.histogram(rank_type)
+            rank, mass, _ = sample.histogram(rank_type, by_candidates=False)
             return power_mean(known(self.f).exponent, rank, mass)
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 

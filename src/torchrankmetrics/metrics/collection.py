@@ -66,9 +66,7 @@ class RankCollection(RowOwner, MetricCollection):
     """
 
     # TorchScript compiles all other properties of a module
-    __jit_unused_properties__: ClassVar[list[str]] = [
-        *(*MetricCollection.__jit_unused_properties__, "measures", "_first")
-    ]
+    __jit_unused_properties__: ClassVar[list[str]] = [*MetricCollection.__jit_unused_properties__, "measures", "_first"]
 
     def __init__(
         self,

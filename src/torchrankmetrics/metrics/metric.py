@@ -250,10 +250,8 @@ class RankMetric(RowOwner, Metric):
             num_answers (array-like, default 1): for query metrics, relevant items of each query (queries,), or one int.
         """
         given: Any = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
-        counts, answers, weights = (
-            as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given
-        )
-        return self.measure.definition.moments_of_counts(counts, answers, weights, self.measure.expectation)
+        N, m, w = (as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given)
+        return self.measure.definition.moments_of_counts(N, m, w, self.measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""

@@ -49,7 +49,7 @@ def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: Axes | N
     fig, ax = draw.canvas(ax, 5.5 if len(samples) < 2 else 6.8)
     lines: dict[bytes, tuple[list[str], CandidateCounts]] = {}
     for (name, sample), (color, line, _) in zip(samples.items(), draw.marks_on(ax), strict=False):
-        ranks, mass, _ = sample.histogram(rank_type)
+        ranks, mass, _ = sample.histogram(rank_type, by_candidates=False)
         share = np.cumsum(mass) / sample.total
         counts = sample.candidate_counts
         lines.setdefault(counts.digest, ([], counts))[0].append(name)

@@ -309,9 +309,7 @@ def rank_dense(
     return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
-def rank_flat(
-    preds: Tensor, target: Any, indexes: Any, exclude: Any = None, backend: str = "auto"
-) -> tuple[Ranks, Tensor]:
+def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any, backend: str) -> tuple[Ranks, Tensor]:
     """Rank the relevant items of the flat lists (T,) of torchmetrics' retrieval metrics; also return their indices.
 
     Arguments as of ``RankMetric.update`` with ``indexes``. Waits for an accelerator.

@@ -157,9 +157,8 @@ class Shard(Communicator):
         slices = [(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
         covering = sorted(part for part in slices if part[0] < part[1])
         if [first for first, _ in covering] != [0, *(last for _, last in covering)][: len(covering)]:
-            listed = ", ".join(
-                f"process {name} has [{first}, {last})" for name, (first, last) in zip(self.names, slices, strict=True)
-            )
+            named = zip(self.names, slices, strict=True)
+            listed = ", ".join(f"process {name} has [{first}, {last})" for name, (first, last) in named)
             raise ValueError(f"the slices of process_group must cover the candidates once, but {listed}")
         self.total, self.largest = sum(sizes), max(sizes)
         if set(numbers) - {None, self.total}:

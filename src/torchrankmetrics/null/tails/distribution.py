@@ -264,7 +264,7 @@ class Summands:
         e = mass[at, atom] * np.exp(np.minimum(t * x, 600.0))  # atoms of other groups must not overflow
         in_all = np.bincount(place, np.where(wide & (t * abs(half) > 1e-5), e / (t * half), e), places)
         x, e, place = step / (2 * math.pi) * x, np.where(wide, e / half, e), place + places * wide
-        found = _fourier_sums(x, e, place, places * (1 + int(wide.any())), number, on_grid)
+        found = _fourier(x, e, place, places * (1 + int(wide.any())), number, on_grid)
         if wide.any():
             found = found[:places] + found[places:] * (1 / z)  # complex division is slow
         found[:, 0] = in_all
@@ -459,9 +459,7 @@ class RankSummands(Summands):
         return log_reached, log_open, rest
 
 
-def _fourier_sums(
-    x: FloatArray, mass: FloatArray, place: IntArray, places: int, number: int, on_grid: bool
-) -> ComplexArray:
+def _fourier(x: FloatArray, mass: FloatArray, place: IntArray, places: int, number: int, on_grid: bool) -> ComplexArray:
     """Sums of mass exp(2 pi i j x) of each place, j < number, by FFT: (places, number).
 
     Each mass is spread over a grid by the kernel of Barnett, Magland and af Klinteberg 2019 (doi:10.1137/18M120885X);

@@ -100,9 +100,9 @@ def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None)
     if not exact[2] > 0 or is_unknown(t, s, exact):
         return -math.inf, 0.0
     ends = _window(few, t, exact)
-    found = _by_series(few, s, t, span, exact, ends) if span else None
+    found = _series(few, s, t, span, exact, ends) if span else None
     s -= span / 2 if span else slack  # midway between two points of a lattice that is too long
-    return found or _by_series(few, s, t, None, exact, ends) or (-math.inf, 0.0)
+    return found or _series(few, s, t, None, exact, ends) or (-math.inf, 0.0)
 
 
 def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
@@ -152,9 +152,7 @@ def _window(sums: Summands, t: float, exact: FloatArray) -> Bracket:
     return max(sums.bottom, *bounds[0]), min(sums.top, *bounds[1])
 
 
-def _by_series(
-    sums: Summands, s: float, t: float, span: float | None, exact: FloatArray, ends: Bracket
-) -> Bracket | None:
+def _series(sums: Summands, s: float, t: float, span: float | None, exact: FloatArray, ends: Bracket) -> Bracket | None:
     """Fourier series of the tilted distribution in a window.
 
     The series of a lattice is finite. The series of a density is complete when the transform has decayed. Else it is

@@ -356,9 +356,8 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
             if _is_nan(limits[i], infinity):  # which nothing is below
                 low, high, nans = 0, 0, nans + 1
             out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
-        for i in range(known_first, known_first + num_known):
-            if 0 <= listed[i] - offset < right:
-                known[(listed[i] - offset) >> 6] = 0
+        if num_known:
+            known[:] = 0
         first = end
 
 

@@ -133,7 +133,9 @@ class Cascade:
                 self._targets.look()  # there may be a reason for so many
                 return self._count_some(tile, task, level, listed)
             if bool(exact.any()):  # what is equal where nothing is rounded is tied
-                self._counts.tied.index_add_(0, task, (inside - self._own_inside(tile, task)) * exact)
+                place = self._problem.column[task] - tile.left
+                own_inside = (place >= 0) & (place < len(tile)) & ~self._problem.excluded.own[task]
+                self._counts.tied.index_add_(0, task, (inside - own_inside.long()) * exact)
                 remaining = ~exact[entry]
             if listed:
                 other = remaining & (column + tile.left != self._problem.column[own])
@@ -158,10 +160,6 @@ class Cascade:
             for fill in fills:
                 fill(scores, slice(number * width, number * width + scores.shape[1]), level.nothing)
             yield scores, number * width
-
-    def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
-        place = self._problem.column[task] - tile.left
-        return ((place >= 0) & (place < len(tile)) & ~self._problem.excluded.own[task]).long()
 
     def _limit(self, tile: Tile) -> int:
         """How many open candidates are compared one by one: from here on another product costs less."""
