@@ -136,9 +136,7 @@ def up_to(f: KnownTransform, k: int | None) -> KnownTransform:
 
 def place_means(f: KnownTransform, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
     """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
-    means, single = np.empty(len(low)), low == high
-    several = ~single
-    means[single] = apply_transform(f, low[single].astype(np.float64), num_candidates=N[single])
+    means, several = apply_transform(f, low.astype(np.float64), num_candidates=N), low < high
     if several.any():
         means[several] = f.block_means(low[several], high[several], N[several])
     return means
