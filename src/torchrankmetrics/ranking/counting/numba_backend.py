@@ -190,8 +190,8 @@ def _bucket(key, infinity, least, scale):
 
 @numba.njit(nogil=True, cache=True)
 def _begin_search(limits, infinity, search):
-    """Sort limits, fill them up to a power of two, and return the number that are not NaN and this size."""
-    ordered, between, line, held, counts = search
+    """Sort limits, fill them up to a power of two, mark their buckets; return how many are not NaN, and this size."""
+    ordered, between, line, occupied, counts = search
     number, size = len(limits), 2
     ordered[:number] = np.sort(limits)
     while number and _is_nan(ordered[number - 1], infinity):
@@ -200,14 +200,14 @@ def _begin_search(limits, infinity, search):
         size *= 2
     ordered[number:size] = ordered[max(number - 1, 0)]
     between[: 2 * number + 1] = 0
-    least, line[:], held[:], counts[:], distinct = np.float32(ordered[0]), 0, 0, 0, 0
+    least, line[:], occupied[:], counts[:], distinct = np.float32(ordered[0]), 0, 0, 0, 0
     width = np.float32(ordered[max(number - 1, 0)]) - least
     if number <= _BUCKETS // 4 and 1e-30 < width < np.inf:  # of more targets, few buckets would be without one
-        scale, held[-1] = np.float32(_BUCKETS - 1) / width, 1
+        scale, occupied[-1] = np.float32(_BUCKETS - 1) / width, 1
         for i in range(number):
             bucket = _bucket(ordered[i], infinity, least, scale)
-            distinct += 1 - held[bucket]
-            held[bucket] = 1
+            distinct += 1 - occupied[bucket]
+            occupied[bucket] = 1
         if 4 * distinct > 3 * number:  # else most cells would be in buckets with limits, as limits are
             line[0], line[1] = least, scale
     return number, size
@@ -216,7 +216,7 @@ def _begin_search(limits, infinity, search):
 @numba.njit(nogil=True, cache=True)
 def _sift(keys, infinity, buckets, rest):
     """Count the keys in buckets without limits; write the others to rest, and return their number."""
-    (least, scale), held, counts = buckets
+    (least, scale), occupied, counts = buckets
     places, n, even = np.empty(_BUCKETS, np.int32), np.uint64(0), len(keys) // 2 * 2
     for begin in range(0, even, len(places)):
         some = keys[begin : min(begin + len(places), even)]
@@ -227,7 +227,7 @@ def _sift(keys, infinity, buckets, rest):
                 bucket = np.uint32(places[j + which])
                 counts[which, bucket] += np.int32(1)
                 rest[n] = some[j + which]
-                n += np.uint64(held[bucket])
+                n += np.uint64(occupied[bucket])
     if even < len(keys):
         rest[n] = keys[even]
         n += np.uint64(1)
@@ -252,10 +252,10 @@ def _search(keys, number, size, sign, search):
 @numba.njit(nogil=True, cache=True)
 def _finish_search(limits, number, infinity, nan, search, out):
     """Add the keys in buckets and between limits to those below and above each limit."""
-    ordered, between, (least, scale), held, counts = search
+    ordered, between, (least, scale), occupied, counts = search
     last = 0
     for i in range(number + 1 if scale > 0 else 0):
-        bucket = _bucket(ordered[i], infinity, least, scale) if i < number else len(held) - 1
+        bucket = _bucket(ordered[i], infinity, least, scale) if i < number else len(occupied) - 1
         between[2 * i] += counts[0, last:bucket].sum() + counts[1, last:bucket].sum()
         last = bucket + 1
     total = between[: 2 * number + 1].cumsum()
