@@ -46,7 +46,7 @@ def scores_with_specials(generator, B, N, dtype, strides):
 
 
 @needs_numba
-@cases(200, 20_000)
+@cases(150, 20_000)
 @given(
     st.integers(0, 10**9),
     st.sampled_from([*FLOATS, *INTEGERS]),

@@ -180,7 +180,7 @@ def _num_nan(keys, infinity):
     return int(nan)
 
 
-@numba.njit(nogil=True, inline="always")
+@numba.njit(nogil=True, cache=True)
 def _bucket(key, infinity, least, scale):
     """Number in [0, _BUCKETS + 1] that never falls when the key grows; _BUCKETS + 2 for NaN."""
     place = (np.float32(key) - least) * scale + np.float32(1)
