@@ -190,10 +190,14 @@ def _bucket(key, infinity, least, scale):
 
 @numba.njit(nogil=True, cache=True)
 def _begin_search(limits, infinity, search):
-    """Sort limits, fill them up to a power of two, mark their buckets; return how many are not NaN, and this size."""
+    """Sort limits, fill them up to a power of two, and mark their buckets.
+
+    Returns the number of limits that are not NaN, this power, and whether most cells can be counted by bucket.
+    """
     ordered, between, line, occupied, counts = search
     number, size = len(limits), 2
-    ordered[:number] = np.sort(limits)
+    for i, limit in enumerate(np.sort(limits)):  # an assignment to a slice takes four seconds more to compile
+        ordered[i] = limit
     while number and _is_nan(ordered[number - 1], infinity):
         number -= 1
     while size <= number:
@@ -210,7 +214,7 @@ def _begin_search(limits, infinity, search):
             occupied[bucket] = 1
         if 4 * distinct > 3 * number:  # else most cells would be in buckets with limits, as limits are
             line[0], line[1] = least, scale
-    return number, size
+    return number, size, line[1] > 0
 
 
 @numba.njit(nogil=True, cache=True)
@@ -294,9 +298,9 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
         own = columns[first] if len(columns) else -1
         is_tied = 0 <= own < right and _key(cells[line + own], infinity) == limits[first]
         own = own if is_tied and not (len(gone) and gone[marks + own]) else -1
-        size, number, nan, left = 0, 0, 0, 0
+        size, number, nan, left, in_buckets = 0, 0, 0, 0, False
         if end - first > (few if width > _BUCKETS else _MANY):  # clearing buckets takes time
-            num_limits, size = _begin_search(limits[first:end], infinity, search + buckets)
+            num_limits, size, in_buckets = _begin_search(limits[first:end], infinity, search + buckets)
         # a row at once that is read in place for one target
         block = _LARGEST if end - first == 1 and limits.itemsize > 2 and not len(gone) else _BLOCK
         while left < right + num_known:
@@ -317,7 +321,7 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
                             buffer[n] = _key(cells[line + place], infinity)
                             n += 1
             number += sign * n
-            if size and sign > 0 and buckets[0][1] > 0:
+            if in_buckets and sign > 0:
                 n = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, buckets, buffer)
                 begin, in_place = 0, False
             rest = n
