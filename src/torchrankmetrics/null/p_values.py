@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray
 from torchrankmetrics.definitions.transforms import AUC, IDENTITY, KnownTransform, known
-from torchrankmetrics.null.tails.distribution import rank_summands
+from torchrankmetrics.null.tails.summands import rank_summands
 from torchrankmetrics.null.tails.upper import Bracket, log_upper_tail
 from torchrankmetrics.validation import shorten
 

@@ -12,7 +12,7 @@ from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.distribution import Atoms
+from torchrankmetrics.null.tails.summands import Atoms
 from torchrankmetrics.queries.kind import QueryKind, hit_distribution, moments_by_candidates, place_means, up_to
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.validation import MOST_CANDIDATES

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
 from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
-from torchrankmetrics.null.tails.distribution import Atoms
+from torchrankmetrics.null.tails.summands import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items

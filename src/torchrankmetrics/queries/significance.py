@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.sample import FloatArray, IntArray, changes, distinct_rows, in_range
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.p_values import log_p_value
-from torchrankmetrics.null.tails.distribution import Atoms, Summands
+from torchrankmetrics.null.tails.summands import Atoms, Summands, listed_summands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
 from torchrankmetrics.queries.sample import QuerySample
@@ -111,7 +111,7 @@ def _distributions(kind: QueryKind, terms: Terms) -> list[Atoms] | None:
 
 
 def _sum(terms: Terms, atoms: list[Atoms]) -> Summands:
-    return Summands([atoms[i] for i in terms.of], np.abs(terms.weight), terms.number.astype(np.float64))
+    return listed_summands(atoms, terms.of, np.abs(terms.weight), terms.number.astype(np.float64))
 
 
 def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) -> tuple[int, int]:
@@ -167,7 +167,7 @@ def tilted_tail(kind: QueryKind, terms: Terms, least: float) -> tuple[float, flo
         lists.append((values[order], weight[order]))
     sums = _sum(terms, lists)
     log_p = log_upper_tail(sums, least, 0.0)[1]
-    (t, _), errors = sums.saddlepoint(least), 0.0  # log p moves by K(t) at the saddlepoint
+    (t, _), errors = sums.few.saddlepoint(least, sums.bottom), 0.0  # log p moves by K(t) at the saddlepoint
     for shape, (x, w) in enumerate(lists):
         moved, here = np.zeros(len(x)), terms.of == shape
         for v, c in zip(terms.weight[here].tolist(), terms.number[here].tolist(), strict=True):

@@ -1,0 +1,298 @@
+"""What is summed: groups of c independent summands v x, with x = f(r) or -f(r) of a uniform rank r.
+
+Many groups are interpolated between few weights and N by Lagrange: in effect the groups at these nodes are drawn a
+number of times that need not be an integer. The difference of two orders of interpolation counts as their error.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from torchrankmetrics.definitions.sample import FloatArray, IntArray
+from torchrankmetrics.definitions.sums import panel_rule
+from torchrankmetrics.definitions.transforms import (
+    AtMost,
+    KnownTransform,
+    apply_transform,
+    check_evaluations,
+    range_moments,
+    rank_table,
+)
+from torchrankmetrics.null.tails.transform import Transform
+
+Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilities
+_RATIO = 1 / 64  # width of a cell relative to the number of ranks above it, beyond _SINGLE
+_SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list, that are cells of their own
+_NODES = 4  # of the Gauss rule in a cell
+MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
+_STEPS = 512  # an f with at most this many jumps is constant between them
+_LARGEST = 64  # jumps of another f at which cells end
+_MANY = 1024, 4096  # groups up to which none is interpolated, and those of steps, whose transforms are cheap
+_KEPT = 128  # groups with the largest weight x range, which are not interpolated
+_FEW_JUMPS = 8  # of a step function, near which all N are nodes
+_SMALL, _NODES_OF_N = 32, 10  # N up to which all are nodes; nodes for each further factor e
+_NODES_OF_V, _MOST_OF_V = 64, 256  # nodes of weights for each factor e, and at most
+_PLACES = 1 << 11  # nodes of weights and N that take little time
+_ORDERS = 8, 6  # of interpolation
+_FEW = 20  # tasks with narrower cells
+_ROUNDS = 6  # how often ranges are narrowed
+
+
+class RankValues:
+    """A transform at integer ranks: of closed form, a table, or lists of values that follow one another.
+
+    The values of lists may have masses; else all ranks have the mass 1.
+    """
+
+    def __init__(
+        self,
+        f: KnownTransform | None,
+        table: FloatArray | None = None,
+        starts: IntArray | None = None,
+        mass: FloatArray | None = None,
+    ) -> None:
+        self._f, self.table, self.starts, self.mass = f, table, starts, mass
+        self.is_step, self.jumps = isinstance(f, AtMost), np.array([f.k] if isinstance(f, AtMost) else [], dtype=int)
+        if table is not None:
+            change = np.abs(np.diff(table))
+            if starts is not None:
+                change[starts[1:] - 1] = 0.0
+            self.jumps = np.flatnonzero(change) + 1
+            self.is_step = len(self.jumps) <= _STEPS
+            if not self.is_step:
+                self.jumps = np.append(np.argpartition(-change, _LARGEST)[:_LARGEST] + 1, len(table))
+
+    def __call__(self, ranks: IntArray | FloatArray) -> FloatArray:
+        """Values at ranks, of the same shape."""
+        if self.table is None:
+            assert self._f is not None
+            return apply_transform(self._f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
+        return self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1]
+
+    def total(self, begin: IntArray, end: IntArray) -> FloatArray:
+        """Mass of the ranks begin + 1..end, of the same shape."""
+        if self.mass is None:
+            return (end - begin).astype(np.float64)
+        ends = np.stack([begin, end], axis=-1).ravel()
+        return np.where(begin < end, np.add.reduceat(np.append(self.mass, 0.0), ends)[::2].reshape(begin.shape), 0.0)
+
+    def steps(self, low: int, high: int) -> FloatArray:
+        """Distances between successive values at the ranks low + 1..high; empty if they are too many."""
+        if self._f is not None and self._f.is_identity:
+            return np.ones(1)
+        ranks = self.jumps if self.is_step else np.arange(low + 1, high if high - low <= MOST_STEPS else 0)
+        ranks = ranks if self.starts is None else np.setdiff1d(ranks, self.starts)
+        return np.abs(self(ranks + 1) - self(ranks))
+
+    def stops(self, low: IntArray, begin: IntArray, N: IntArray, ratio: float) -> IntArray:
+        """Boundaries of cells of the ranks begin + 1..N of groups, (groups, m): ascending, some of them equal.
+
+        Cells widen from the rank low on.
+        """
+        most, single = int((N - low).max()), _SINGLE if self.mass is None else _SINGLE_ATOMS
+        offsets = np.array([0, most])
+        if not self.is_step:
+            far = np.arange(math.ceil(math.log(max(most / single, 1)) / ratio))
+            offsets = np.r_[np.arange(min(single, most) + 1), np.rint(single * np.exp(ratio * far)).astype(int), most]
+        stop = np.concatenate([low[:, None] + offsets, np.tile(self.jumps, (len(low), 1))], axis=1)
+        if self.starts is not None:
+            stop = np.concatenate([stop, N[:, None] - offsets], axis=1)
+        return np.sort(stop.clip(begin[:, None], N[:, None]), axis=1)
+
+    def cells(self, begin: IntArray, end: IntArray) -> FloatArray:
+        """Size, mean, standard deviation and skewness of f in the cells of ranks begin + 1..end, (4, m)."""
+        first, last, size = self(begin + 1), self(end), self.total(begin, end)
+        if self.is_step:
+            return np.stack([size, first, 0.0 * first, 0.0 * first])
+        if self.table is not None and self.mass is None:
+            most = len(self.table)
+            mean, variance = range_moments(self.table, np.minimum(begin, most - 1), np.minimum(end, most))
+        else:
+            nodes, weights, number = panel_rule(begin + 1, end - begin, _NODES if self.mass is None else len(self.mass))
+            if self.mass is not None:
+                weights = self.mass[nodes.astype(int) - 1]
+            start, apart = np.cumsum(number) - number, self(nodes) - np.repeat(first, number)
+            mean, square = (np.add.reduceat(weights * apart**k, start) / size for k in (1, 2))
+            mean, variance = first + mean, square - mean**2
+        deviation = np.sqrt(np.where(first == last, 0.0, np.maximum(variance, 0.0)))
+        # of two values, the mean is half of their skewness from their middle, in standard deviations
+        skewness = np.abs(first + last - 2 * mean) / np.maximum(deviation, 1e-99)
+        return np.stack([size, mean, deviation, skewness])
+
+
+class Summands:
+    """Groups of c independent summands v x with x = sign f(r), r uniform on {low + 1..N}, for an f monotone there."""
+
+    def __init__(
+        self,
+        f: RankValues,
+        sign: int,
+        low: IntArray,
+        N: IntArray,
+        v: FloatArray,
+        c: FloatArray,
+        widest: IntArray | None = None,
+    ) -> None:
+        self.f, self.sign, self.low, self.N, self.v, self.c, self.num = f, sign, low, N, v, c, float(c.sum())
+        ends = sign * f(np.stack([low + 1, N]))
+        self.falls = bool((ends[0] >= ends[1]).all())
+        self.ends = ends if self.falls else ends[::-1]  # largest and least x
+        self.num_listed = len(N) * (len(f.jumps) + 1) if f.is_step else int((N - low).sum())
+        self.width = v * (self.ends[0] - self.ends[1])
+        self.top, self.bottom = (v * c * self.ends).sum(axis=1).tolist()
+        self.widest = np.arange(len(N)) if widest is None else widest  # groups that are narrowed, not interpolated
+        if widest is None and len(N) > _MANY[f.is_step]:
+            self.widest = np.argpartition(self.width, -_KEPT)[-_KEPT:]
+
+    @cached_property
+    def few(self) -> Transform:
+        """The transform of the sum, of near N and near weights as one if they are many."""
+        is_all, ratio = len(self.widest) == len(self.N), _RATIO if self.num <= _FEW else 4 * _RATIO
+        v, low, N, c, doubt = (self.v, self.low, self.N, self.c, 0.0 * self.c) if is_all else self._interpolated()
+        # groups of the same v and low share cells, in the order of N
+        order = np.lexsort((N, low, v))
+        v, low, N = v[order], low[order], N[order]
+        in_row = np.r_[False, (np.diff(v) == 0) & (np.diff(low) == 0)]
+        first = np.flatnonzero(~in_row | (np.diff(N, prepend=0) != 0))
+        c, doubt = np.add.reduceat(np.stack([c, doubt])[:, order], first, axis=1)
+        v, low, N, in_row = v[first], low[first], N[first], in_row[first]
+        stop = self.f.stops(low, np.where(in_row, np.r_[0, N[:-1]], low), N, ratio)
+        group, cell = np.nonzero(np.diff(stop))
+        cells = self.f.cells(stop[group, cell], stop[group, cell + 1])
+        cells[1] *= self.sign
+        row = np.cumsum(~in_row) - 1
+        return Transform(cells, group, row, v, c, doubt)
+
+    def _interpolated(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray, FloatArray]:
+        """Groups v, low, N and c in place of many, and the possible error of c."""
+        rest = np.delete(np.arange(len(self.N)), self.widest)
+        v, c, width = self.v[rest], self.c[rest], self.width[rest]
+        sizes, first, size = np.unique(self.N[rest], return_index=True, return_inverse=True)
+        nodes, low = sizes, self.low[rest][first]
+        if not low.any():
+            spaced = np.geomspace(sizes[0], sizes[-1], math.ceil(10 + _NODES_OF_N * math.log(sizes[-1] / sizes[0])))
+            jumps = self.f.jumps if self.f.is_step and len(self.f.jumps) <= _FEW_JUMPS else self.f.jumps[:0]
+            near = np.add.outer(jumps, np.arange(_ORDERS[0] + 1) - _ORDERS[0] // 2).ravel()
+            nodes = np.unique(np.r_[np.arange(_SMALL), np.rint(spaced).astype(np.int64), near, sizes[[0, -1]]])
+            nodes = nodes[(nodes >= sizes[0]) & (nodes <= sizes[-1])]
+            nodes, low = (sizes, low) if len(sizes) <= len(nodes) else (nodes, 0 * nodes)
+        # an even scale of large weights, logarithmic for smaller ones
+        least, scale = v.min(), v.min() + width.max() / (width / v).max()
+        y = np.log1p((v - least) / scale)
+        y_nodes = np.unique(y)
+        most = int(np.clip(_NODES_OF_V * y_nodes[-1], min(max(_PLACES // len(nodes), 10), _MOST_OF_V), _MOST_OF_V))
+        if len(y_nodes) > most:
+            y_nodes = np.linspace(0.0, y_nodes[-1], most)
+        of_each = csr_array((c, (size, np.arange(len(c)))))
+        numbers, less = (
+            (_onto_nodes(np.log(sizes), np.log(nodes), order).T @ (of_each @ _onto_nodes(y, y_nodes, order))).toarray()
+            for order in _ORDERS
+        )
+        i, j = np.nonzero(numbers)
+        kept = (x[self.widest] for x in (self.v, self.low, self.N, self.c, 0.0 * self.c))
+        weights = least + scale * np.expm1(y_nodes)
+        parts = weights[j], low[i], nodes[i], numbers[i, j], (numbers - less)[i, j]
+        v, low, N, c, doubt = (np.concatenate(pair) for pair in zip(parts, kept, strict=True))
+        return v, low, N, c, doubt
+
+    def distances(self) -> FloatArray:
+        """Distances between successive values v x; empty if they are too many."""
+        steps, v = np.unique(self.f.steps(int(self.low.min()), int(self.N.max()))), np.unique(self.v)
+        return np.multiply.outer(steps, v).ravel() if len(steps) * len(v) <= MOST_STEPS else np.empty(0)
+
+    def atoms(self, group: int) -> tuple[FloatArray, FloatArray]:
+        """Values of v (best - x) of a group and their masses."""
+        low, N = self.low[group], self.N[group]
+        jumps = self.f.jumps if self.f.is_step else np.arange(low, N)
+        stop = np.r_[low, jumps[(jumps > low) & (jumps < N)], N]
+        return self.v[group] * (self.ends[0, group] - self.sign * self.f(stop[1:])), self.f.total(stop[:-1], stop[1:])
+
+    def part(self, groups: IntArray) -> "Summands":
+        """Some of the groups."""
+        return Summands(self.f, self.sign, self.low[groups], self.N[groups], self.v[groups], self.c[groups])
+
+    def negated(self) -> "Summands":
+        """The distribution of -S."""
+        return Summands(self.f, -self.sign, self.low, self.N, self.v, self.c)
+
+    def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
+        """Leave out cells of ranks that reach s by themselves, and cells that rule it out.
+
+        P(S >= s) is exp(first) + exp(second) P(third >= s).
+        """
+        log_reached, log_open, rest, some = -math.inf, 0.0, self, self.widest
+        v, groups, ratio = self.v[some, None], np.arange(len(some)), _RATIO if self.num <= _FEW else 2 * _RATIO
+        for _ in range(_ROUNDS):
+            largest, short, over = rest.width.max(), rest.top + slack - s, s - slack - rest.bottom
+            if short < 0 or over <= 0 or largest < min(short, over):
+                break
+            all_low, all_N, low, N = rest.low.copy(), rest.N.copy(), rest.low[some, None], rest.N[some, None]
+            if len(some) < len(all_N) and rest.falls and not self.low.any():  # of others only ranks that rule it out
+                [stop] = self.f.stops(low[:1, 0] * 0, low[:1, 0] * 0, all_N.max(keepdims=True), ratio)
+                x = self.sign * self.f(stop[:-1] + 1)
+                all_N = np.minimum(all_N, stop[np.searchsorted(-x, short / self.v - rest.ends[0], side="right")])
+            stop = self.f.stops(low[:, 0], low[:, 0], N[:, 0], ratio)
+            x = self.sign * self.f(np.stack([stop[:, :-1] + 1, stop[:, 1:]]).clip(low + 1, N))
+            best, worst = v * (x if rest.falls else x[::-1]) - v * rest.ends[:, some, None]
+            possible, alone = (best >= -short).sum(axis=1), (worst >= over).sum(axis=1)  # numbers of cells
+            a, b = (alone, possible) if rest.falls else (x.shape[2] - possible, x.shape[2] - alone)
+            all_low[some], all_N[some] = stop[groups, a], stop[groups, b]
+            if (all_N - all_low >= rest.N - rest.low).all():
+                break
+            first, last = (low[:, 0], stop[groups, a]) if rest.falls else (stop[groups, b], N[:, 0])
+            size = self.f.total(rest.low, rest.N)
+            reached = self.f.total(first, last) / size[some]
+            left = float((self.c[some] * np.log1p(-reached)).sum())
+            log_reached = float(np.logaddexp(log_reached, log_open + log_complement(left)))
+            log_open += float((self.c * np.log(self.f.total(all_low, all_N) / size)).sum())
+            if log_open == -math.inf:
+                break
+            rest = Summands(self.f, self.sign, all_low, all_N, self.v, self.c, some)
+        return log_reached, log_open, rest
+
+
+def _onto_nodes(y: FloatArray, nodes: FloatArray, order: int) -> csr_array:
+    """Shares (m, nodes) with which values at nodes count if those at y are interpolated between the nearest ones."""
+    order = min(order, len(nodes))
+    near = np.lib.stride_tricks.sliding_window_view(nodes, order).T
+    scale = 1 / np.prod(near[:, None] - near + np.eye(order)[:, :, None], axis=1)  # barycentric weights
+    scale /= np.abs(scale).max(axis=0)
+    first = np.clip(np.searchsorted(nodes, y) - order // 2, 0, len(nodes) - order)
+    apart = y - near[:, first]
+    share = scale[:, first] / np.where(apart == 0, 1e-300, apart)
+    share /= share.sum(axis=0)
+    column = first + np.arange(order)[:, None]
+    return csr_array((share.T.ravel(), column.T.ravel(), order * np.arange(len(y) + 1)), shape=(len(y), len(nodes)))
+
+
+def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:
+    """Sums of sign v f(r), or of sign v f(r, N)."""
+    if not f.uses_candidates:
+        table = None if f.smooth or isinstance(f, AtMost) else rank_table(f, min(int(N.max()), f.constant_from))
+        change = np.empty(0) if table is None else np.diff(table)
+        if (change <= 0).all() or (change >= 0).all():
+            return Summands(RankValues(f, table), sign, np.zeros_like(N), N, v, c)
+    sizes, size = np.unique(N, return_inverse=True)
+    check_evaluations(f, sizes)
+    at = ((f.at(n) if f.uses_candidates else f).values(np.arange(1.0, n + 1)) for n in sizes.tolist())
+    return listed_summands([(np.sort(sign * values), None) for values in at], size, v, c)
+
+
+def listed_summands(
+    lists: Sequence[tuple[FloatArray, FloatArray | None]], of: IntArray, v: FloatArray, c: FloatArray
+) -> Summands:
+    """Sums of v x, where x is from list ``of`` (groups,) of ascending values and their masses; None: all equal."""
+    ends = np.cumsum([len(x) for x, _ in lists])
+    starts = np.r_[0, ends[:-1]]
+    masses = [mass[::-1] for _, mass in lists if mass is not None]
+    values = np.concatenate([x[::-1] for x, _ in lists])
+    f = RankValues(None, values, starts, np.concatenate(masses) if masses else None)
+    return Summands(f, 1, starts[of], ends[of], v, c)
+
+
+def log_complement(log_q: float) -> float:
+    """Log(1 - q) from log q."""
+    return -math.inf if log_q >= 0 else math.log(-math.expm1(log_q))
