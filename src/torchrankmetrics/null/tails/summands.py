@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_rule
 from torchrankmetrics.definitions.transforms import (
+    IDENTITY,
     AtMost,
     KnownTransform,
     apply_transform,
@@ -32,7 +33,6 @@ _STEPS = 512  # an f with at most this many jumps is constant between them
 _LARGEST = 64  # jumps of another f at which cells end
 _MANY = 1024, 4096  # groups up to which none is interpolated, and those of steps, whose transforms are cheap
 _KEPT = 128  # groups with the largest weight x range, which are not interpolated
-_FEW_JUMPS = 8  # of a step function, near which all N are nodes
 _SMALL, _NODES_OF_N = 32, 10  # N up to which all are nodes; nodes for each further factor e
 _NODES_OF_V, _MOST_OF_V = 64, 256  # nodes of weights for each factor e, and at most
 _PLACES = 1 << 11  # nodes of weights and N that take little time
@@ -49,12 +49,13 @@ class RankValues:
 
     def __init__(
         self,
-        f: KnownTransform | None,
-        table: FloatArray | None = None,
+        f: KnownTransform,
+        table: FloatArray | None,
         starts: IntArray | None = None,
         mass: FloatArray | None = None,
     ) -> None:
         self._f, self.table, self.starts, self.mass = f, table, starts, mass
+        self.is_identity = table is None and f.is_identity
         self.is_step, self.jumps = isinstance(f, AtMost), np.array([f.k] if isinstance(f, AtMost) else [], dtype=int)
         if table is not None:
             change = np.abs(np.diff(table))
@@ -68,7 +69,6 @@ class RankValues:
     def __call__(self, ranks: IntArray | FloatArray) -> FloatArray:
         """Values at ranks, of the same shape."""
         if self.table is None:
-            assert self._f is not None
             return apply_transform(self._f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
         return self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1]
 
@@ -78,14 +78,6 @@ class RankValues:
             return (end - begin).astype(np.float64)
         ends = np.stack([begin, end], axis=-1).ravel()
         return np.where(begin < end, np.add.reduceat(np.append(self.mass, 0.0), ends)[::2].reshape(begin.shape), 0.0)
-
-    def steps(self, low: int, high: int) -> FloatArray:
-        """Distances between successive values at the ranks low + 1..high; empty if they are too many."""
-        if self._f is not None and self._f.is_identity:
-            return np.ones(1)
-        ranks = self.jumps if self.is_step else np.arange(low + 1, high if high - low <= MOST_STEPS else 0)
-        ranks = ranks if self.starts is None else np.setdiff1d(ranks, self.starts)
-        return np.abs(self(ranks + 1) - self(ranks))
 
     def stops(self, low: IntArray, begin: IntArray, N: IntArray, ratio: float) -> IntArray:
         """Boundaries of cells of the ranks begin + 1..N of groups, (groups, m): ascending, some of them equal.
@@ -105,8 +97,6 @@ class RankValues:
     def cells(self, begin: IntArray, end: IntArray) -> FloatArray:
         """Size, mean, standard deviation and skewness of f in the cells of ranks begin + 1..end, (4, m)."""
         first, last, size = self(begin + 1), self(end), self.total(begin, end)
-        if self.is_step:
-            return np.stack([size, first, 0.0 * first, 0.0 * first])
         if self.table is not None and self.mass is None:
             most = len(self.table)
             mean, variance = range_moments(self.table, np.minimum(begin, most - 1), np.minimum(end, most))
@@ -126,16 +116,7 @@ class RankValues:
 class Summands:
     """Groups of c independent summands v x with x = sign f(r), r uniform on {low + 1..N}, for an f monotone there."""
 
-    def __init__(
-        self,
-        f: RankValues,
-        sign: int,
-        low: IntArray,
-        N: IntArray,
-        v: FloatArray,
-        c: FloatArray,
-        widest: IntArray | None = None,
-    ) -> None:
+    def __init__(self, f: RankValues, sign: int, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
         self.f, self.sign, self.low, self.N, self.v, self.c, self.num = f, sign, low, N, v, c, float(c.sum())
         ends = sign * f(np.stack([low + 1, N]))
         self.falls = bool((ends[0] >= ends[1]).all())
@@ -143,15 +124,16 @@ class Summands:
         self.num_listed = len(N) * (len(f.jumps) + 1) if f.is_step else int((N - low).sum())
         self.width = v * (self.ends[0] - self.ends[1])
         self.top, self.bottom = (v * c * self.ends).sum(axis=1).tolist()
-        self.widest = np.arange(len(N)) if widest is None else widest  # groups that are narrowed, not interpolated
-        if widest is None and len(N) > _MANY[f.is_step]:
+        self.widest = np.arange(len(N))  # groups that are narrowed, not interpolated
+        if len(N) > _MANY[f.is_step]:
             self.widest = np.argpartition(self.width, -_KEPT)[-_KEPT:]
 
     @cached_property
     def few(self) -> Transform:
         """The transform of the sum, of near N and near weights as one if they are many."""
-        is_all, ratio = len(self.widest) == len(self.N), _RATIO if self.num <= _FEW else 4 * _RATIO
-        v, low, N, c, doubt = (self.v, self.low, self.N, self.c, 0.0 * self.c) if is_all else self._interpolated()
+        v, low, N, c, doubt = self.v, self.low, self.N, self.c, 0.0 * self.c
+        if len(self.widest) < len(N):
+            v, low, N, c, doubt = self._interpolated()
         # groups of the same v and low share cells, in the order of N
         order = np.lexsort((N, low, v))
         v, low, N = v[order], low[order], N[order]
@@ -159,12 +141,12 @@ class Summands:
         first = np.flatnonzero(~in_row | (np.diff(N, prepend=0) != 0))
         c, doubt = np.add.reduceat(np.stack([c, doubt])[:, order], first, axis=1)
         v, low, N, in_row = v[first], low[first], N[first], in_row[first]
-        stop = self.f.stops(low, np.where(in_row, np.r_[0, N[:-1]], low), N, ratio)
+        begin, ratio = np.where(in_row, np.r_[0, N[:-1]], low), _RATIO if self.num <= _FEW else 4 * _RATIO
+        stop = self.f.stops(low, begin, N, ratio)
         group, cell = np.nonzero(np.diff(stop))
         cells = self.f.cells(stop[group, cell], stop[group, cell + 1])
         cells[1] *= self.sign
-        row = np.cumsum(~in_row) - 1
-        return Transform(cells, group, row, v, c, doubt)
+        return Transform(cells, group, np.cumsum(~in_row) - 1, v, c, doubt)
 
     def _interpolated(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray, FloatArray]:
         """Groups v, low, N and c in place of many, and the possible error of c."""
@@ -174,8 +156,7 @@ class Summands:
         nodes, low = sizes, self.low[rest][first]
         if not low.any():
             spaced = np.geomspace(sizes[0], sizes[-1], math.ceil(10 + _NODES_OF_N * math.log(sizes[-1] / sizes[0])))
-            jumps = self.f.jumps if self.f.is_step and len(self.f.jumps) <= _FEW_JUMPS else self.f.jumps[:0]
-            near = np.add.outer(jumps, np.arange(_ORDERS[0] + 1) - _ORDERS[0] // 2).ravel()
+            near = np.add.outer(self.f.jumps * self.f.is_step, np.arange(_ORDERS[0] + 1) - _ORDERS[0] // 2).ravel()
             nodes = np.unique(np.r_[np.arange(_SMALL), np.rint(spaced).astype(np.int64), near, sizes[[0, -1]]])
             nodes = nodes[(nodes >= sizes[0]) & (nodes <= sizes[-1])]
             nodes, low = (sizes, low) if len(sizes) <= len(nodes) else (nodes, 0 * nodes)
@@ -200,7 +181,12 @@ class Summands:
 
     def distances(self) -> FloatArray:
         """Distances between successive values v x; empty if they are too many."""
-        steps, v = np.unique(self.f.steps(int(self.low.min()), int(self.N.max()))), np.unique(self.v)
+        low, N, v = int(self.low.min()), int(self.N.max()), np.unique(self.v)
+        if self.f.is_identity:
+            return v
+        ranks = self.f.jumps if self.f.is_step else np.arange(low + 1, N if N - low <= MOST_STEPS else 0)
+        ranks = ranks if self.f.starts is None else np.setdiff1d(ranks, self.f.starts)
+        steps = np.unique(np.abs(self.f(ranks + 1) - self.f(ranks)))
         return np.multiply.outer(steps, v).ravel() if len(steps) * len(v) <= MOST_STEPS else np.empty(0)
 
     def atoms(self, group: int) -> tuple[FloatArray, FloatArray]:
@@ -209,14 +195,6 @@ class Summands:
         jumps = self.f.jumps if self.f.is_step else np.arange(low, N)
         stop = np.r_[low, jumps[(jumps > low) & (jumps < N)], N]
         return self.v[group] * (self.ends[0, group] - self.sign * self.f(stop[1:])), self.f.total(stop[:-1], stop[1:])
-
-    def part(self, groups: IntArray) -> "Summands":
-        """Some of the groups."""
-        return Summands(self.f, self.sign, self.low[groups], self.N[groups], self.v[groups], self.c[groups])
-
-    def negated(self) -> "Summands":
-        """The distribution of -S."""
-        return Summands(self.f, -self.sign, self.low, self.N, self.v, self.c)
 
     def narrowed(self, s: float, slack: float) -> tuple[float, float, "Summands"]:
         """Leave out cells of ranks that reach s by themselves, and cells that rule it out.
@@ -250,7 +228,8 @@ class Summands:
             log_open += float((self.c * np.log(self.f.total(all_low, all_N) / size)).sum())
             if log_open == -math.inf:
                 break
-            rest = Summands(self.f, self.sign, all_low, all_N, self.v, self.c, some)
+            rest = Summands(self.f, self.sign, all_low, all_N, self.v, self.c)
+            rest.widest = some
         return log_reached, log_open, rest
 
 
@@ -289,7 +268,7 @@ def listed_summands(
     starts = np.r_[0, ends[:-1]]
     masses = [mass[::-1] for _, mass in lists if mass is not None]
     values = np.concatenate([x[::-1] for x, _ in lists])
-    f = RankValues(None, values, starts, np.concatenate(masses) if masses else None)
+    f = RankValues(IDENTITY, values, starts, np.concatenate(masses) if masses else None)
     return Summands(f, 1, starts[of], ends[of], v, c)
 
 

@@ -36,7 +36,8 @@ def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
         return 0.0, 0.0
     low, high = -math.inf, 0.0
     if s <= sums.few.at_zero[1]:  # P(S >= s) = 1 - P(-S > -s) loses no digits
-        at_least = _log_tail(sums.negated(), *((span - s, slack) if span else (-s, -slack)), span)
+        negated = Summands(sums.f, -sums.sign, sums.low, sums.N, sums.v, sums.c)
+        at_least = _log_tail(negated, *((span - s, slack) if span else (-s, -slack)), span)
         high, low = (log_complement(end) for end in at_least)
     if not high - low <= _GOAL:
         ends = _log_tail(sums, s, slack, span)
@@ -171,7 +172,11 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
             decayed, far = unseen < (tiny if span else _UNSEEN), min(number, _FAR * size)
             if decayed and max(seen, size) < far and not few.doubt.any():
                 seen = far
-                last = _last_return(sums, t, step, seen, _GONE[span is None])
+                # the last frequency at which the transform may be large, as it is near a lattice
+                large = np.argsort(-sums.c * sums.width**2)[: _LARGE + len(sums.c) // 16]
+                part = Summands(sums.f, sums.sign, *(x[large] for x in (sums.low, sums.N, sums.v, sums.c)))
+                gone = part.few.log_transform(t, step, seen + 1)[0].real < -_GONE[span is None]
+                last = int((np.arange(seen + 1) * ~gone).max())
             decayed &= last <= size
         if span or decayed:
             upper = lower = float((inside * (span / -np.expm1(-z * span) if span else 1 / z)).real.sum())
@@ -220,15 +225,6 @@ def _square_beyond(few: Transform, t: float, least: float) -> float:
     q = number / listed[unit[values]]
     square, y = np.add.reduceat(q * q, starts) + 1e-99, 2 * n[unit[values]] * q
     logs = np.add.reduceat(np.log(i0e(y)) + y, starts) - 2 * n - np.log(i0e(2 * n))
-    log_equal = np.minimum.reduce([np.minimum(n, 1) * np.log(square), n * np.log(square) + gammaln(n + 1), logs])[
-        active
-    ]
+    logs = np.minimum.reduce([np.minimum(n, 1) * np.log(square), n * np.log(square) + gammaln(n + 1), logs])[active]
     damped += (n * np.log(listed / n))[active].sum()
-    return math.exp(min(2 * damped + log_equal.sum() * (1.0 if len(log_equal) > _SAMPLE else 0.4), 0.0))
-
-
-def _last_return(sums: Summands, t: float, step: float, number: int, gone: float) -> int:
-    """Last frequency up to ``number`` at which the transform may be large, as it is near a lattice."""
-    large = np.argsort(-sums.c * sums.width**2)[: _LARGE + len(sums.c) // 16]
-    logs = sums.part(large).few.log_transform(t, step, number + 1)[0].real
-    return int((np.arange(number + 1) * (logs > -gone)).max())
+    return math.exp(min(2 * damped + logs.sum() * (1.0 if len(logs) > _SAMPLE else 0.4), 0.0))
