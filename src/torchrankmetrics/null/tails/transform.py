@@ -5,7 +5,6 @@ that the moments of the sum up to the third order in the width of a cell are kep
 """
 
 import math
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +25,9 @@ class Transform:
     The cells of a summand are those of its group and of the groups before it in its row.
 
     Args:
-        cells: (4, m) size, mean, standard deviation and skewness of cells of values x.
-        group: (m,) ascending group of each cell.
-        row: (groups,) ascending row of each group; groups of a row have the same v.
-        v: (groups,) weights > 0.
-        c: (groups,) numbers of summands, which need not be integers if groups are interpolated.
-        doubt: (groups,) possible errors of c.
+        cells, group: (4, m) size, mean, standard deviation and skewness of cells of values x; their groups, ascending.
+        row, v: (groups,) ascending rows; weights > 0, equal in a row.
+        c, doubt: (groups,) numbers of summands, not integers if groups are interpolated; their possible errors.
     """
 
     def __init__(
@@ -50,16 +46,11 @@ class Transform:
         self.best, worst = (end.reduceat(x, self.starts[self.rows])[row] for end in (np.maximum, np.minimum))
         self.x, self.width = x - self.best[self.group], self.best - worst
 
-    def _along_rows(self, sums: npt.NDArray[np.inexact]) -> None:
+    def along_rows(self, sums: npt.NDArray[np.inexact]) -> None:
         """Add to the sums of each group (groups, ...) those of the groups before it in its row."""
         if len(self.rows) < len(self.c):
             for row in np.split(sums, self.rows[1:]):
                 np.cumsum(row, axis=0, out=row)
-
-    @cached_property
-    def at_zero(self) -> FloatArray:
-        """Cumulants at 0."""
-        return self.cumulants(0.0)
 
     def cumulants(self, t: float) -> FloatArray:
         """K(t), its first three derivatives, and the possible error of K."""
@@ -70,24 +61,14 @@ class Transform:
         off = e * (rough * rough * rough) * (rough / 30 + self.skewness / 6)  # ** would be slow
         terms = np.stack([self.mass, off, e, e * y, e * y * y, e * y * y * y])
         sums = np.add.reduceat(terms, self.starts, axis=1)
-        self._along_rows(sums.T)
+        self.along_rows(sums.T)
         total, error, k0, k1, k2, k3 = sums
         k1, k2, k3, anchor = k1 / k0, k2 / k0, k3 / k0, anchor + self.best
         variance, third = np.maximum(k2 - k1**2, 0.0), k3 - 3 * k1 * k2 + 2 * k1**3
         parts = np.stack([np.log(k0 / total) + t * anchor, anchor + k1, variance, third])
         error = np.abs(self.c) * (error / k0)
         doubt = _DOUBT * abs((parts[0] * self.doubt).sum())  # BLAS would start threads
-        return np.array([*(parts * self.c).sum(axis=1), error.sum() + doubt])
-
-    def expected(self, t: float) -> FloatArray:
-        """Expected number of summands at each atom of the tilted distribution."""
-        e = self.mass * np.exp(t * self.x)
-        total = np.add.reduceat(e, self.starts)
-        self._along_rows(total)
-        number = np.maximum(self.c, 0.0) / total
-        for row in np.split(number, self.rows[1:]):  # groups have the atoms of those before them, too
-            row[:] = row[::-1].cumsum()[::-1]
-        return e * number[self.group]
+        return np.asarray([*(parts * self.c).sum(axis=1), error.sum() + doubt])
 
     def log_transform(self, t: float, step: float, number: int, *, on_grid: bool = False) -> ComplexArray:
         """Logarithm of the Fourier transform of the distribution tilted by t, and its possible error: (2, number).
@@ -106,7 +87,7 @@ class Transform:
         if wide.any():
             found = found[:groups] + found[groups:] * (1 / z)  # complex division is slow
         found[:, 0] = whole
-        self._along_rows(found)
+        self.along_rows(found)
         found *= 1 / found[:, :1]
         counts = np.stack([self.c, self.doubt])
         shift = (counts * self.best).sum(axis=1)
@@ -124,7 +105,7 @@ class Transform:
 
     def saddlepoint(self, s: float, bottom: float) -> tuple[float, FloatArray]:
         """The t > 0 with K'(t) = s, by Newton steps within a bracket, approximately; and the cumulants at t."""
-        mean, var = self.at_zero[1:3]
+        mean, var = self.cumulants(0.0)[1:3]
         low, high = 1e-6 / math.sqrt(var) if var > 0 else 1.0, math.inf
         if s <= mean or var == 0 or mean <= bottom:  # the interpolated mean may be off
             return low, self.cumulants(low)

@@ -35,7 +35,7 @@ def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     if s <= sums.bottom + slack:
         return 0.0, 0.0
     low, high = -math.inf, 0.0
-    if s <= sums.few.at_zero[1]:  # P(S >= s) = 1 - P(-S > -s) loses no digits
+    if s <= sums.few.cumulants(0.0)[1]:  # P(S >= s) = 1 - P(-S > -s) loses no digits
         negated = Summands(sums.f, -sums.sign, sums.low, sums.N, sums.v, sums.c)
         at_least = _log_tail(negated, *((span - s, slack) if span else (-s, -slack)), span)
         high, low = (log_complement(end) for end in at_least)
@@ -174,7 +174,7 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
                 seen = far
                 # the last frequency at which the transform may be large, as it is near a lattice
                 large = np.argsort(-sums.c * sums.width**2)[: _LARGE + len(sums.c) // 16]
-                part = Summands(sums.f, sums.sign, *(x[large] for x in (sums.low, sums.N, sums.v, sums.c)))
+                part = Summands(sums.f, sums.sign, sums.low[large], sums.N[large], sums.v[large], sums.c[large])
                 gone = part.few.log_transform(t, step, seen + 1)[0].real < -_GONE[span is None]
                 last = int((np.arange(seen + 1) * ~gone).max())
             decayed &= last <= size
@@ -205,10 +205,15 @@ def _square_beyond(few: Transform, t: float, least: float) -> float:
     at most the probability sum of q^2, and about that of Poisson numbers given their sum. Sums of few weights are equal
     more often, as 1/2 = 1/3 + 1/6 (hence the power), but not those of many.
     """
-    weight = np.unique(few.v, return_inverse=True)[1]
+    e, weight = few.mass * np.exp(t * few.x), np.unique(few.v, return_inverse=True)[1]
+    total = np.add.reduceat(e, few.starts)
+    few.along_rows(total)
+    drawn = np.maximum(few.c, 0.0) / total
+    for row in np.split(drawn, few.rows[1:]):  # groups have the atoms of those before them, too
+        row[:] = row[::-1].cumsum()[::-1]
     unit, x = weight[few.group], few.x + few.best[few.group]
     order = np.lexsort((x, unit))
-    x, number, unit = x[order], few.expected(t)[order], unit[order]
+    x, number, unit = x[order], (e * drawn[few.group])[order], unit[order]
     new_unit = np.diff(unit, prepend=-1) != 0
     values = np.flatnonzero(new_unit | (np.diff(x, prepend=-np.inf) > 1e-12 * np.abs(x)))  # equal values are one
     starts = np.flatnonzero(new_unit[values])
