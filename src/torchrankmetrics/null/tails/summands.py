@@ -26,8 +26,8 @@ from torchrankmetrics.null.tails.transform import Transform
 
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilities
 _RATIO = 1 / 64  # width of a cell relative to the number of ranks above it, beyond _SINGLE
-_SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list, that are cells of their own
-_NODES = 4  # of the Gauss rule in a cell
+_SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list at most, that are cells of their own
+_CELLS = 1 << 12  # of all lists
 MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _LARGEST = 64  # jumps of another f at which cells end
@@ -38,7 +38,6 @@ _NODES_OF_V, _MOST_OF_V = 64, 256  # nodes of weights for each factor e, and at 
 _PLACES = 1 << 11  # nodes of weights and N that take little time
 _ORDERS = 8, 6  # of interpolation
 _FEW = 20  # tasks with narrower cells
-_ROUNDS = 6  # how often ranges are narrowed
 
 
 class RankValues:
@@ -84,7 +83,9 @@ class RankValues:
 
         Cells widen from the rank low on.
         """
-        most, single = int((N - low).max()), _SINGLE if self.mass is None else _SINGLE_ATOMS
+        most, single = int((N - low).max()), _SINGLE
+        if self.mass is not None:
+            single = min(max(_CELLS // len(low), single), _SINGLE_ATOMS)
         offsets = np.array([0, most])
         if not self.is_step:
             far = np.arange(math.ceil(math.log(max(most / single, 1)) / ratio))
@@ -101,7 +102,7 @@ class RankValues:
             most = len(self.table)
             mean, variance = range_moments(self.table, np.minimum(begin, most - 1), np.minimum(end, most))
         else:
-            nodes, weights, number = panel_rule(begin + 1, end - begin, _NODES if self.mass is None else len(self.mass))
+            nodes, weights, number = panel_rule(begin + 1, end - begin, 4 if self.mass is None else len(self.mass))
             if self.mass is not None:
                 weights = self.mass[nodes.astype(int) - 1]
             start, apart = np.cumsum(number) - number, self(nodes) - np.repeat(first, number)
@@ -203,7 +204,7 @@ class Summands:
         """
         log_reached, log_open, rest, some = -math.inf, 0.0, self, self.widest
         v, groups, ratio = self.v[some, None], np.arange(len(some)), _RATIO if self.num <= _FEW else 2 * _RATIO
-        for _ in range(_ROUNDS):
+        for _ in range(6):
             largest, short, over = rest.width.max(), rest.top + slack - s, s - slack - rest.bottom
             if short < 0 or over <= 0 or largest < min(short, over):
                 break
@@ -257,19 +258,15 @@ def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: F
     sizes, size = np.unique(N, return_inverse=True)
     check_evaluations(f, sizes)
     at = ((f.at(n) if f.uses_candidates else f).values(np.arange(1.0, n + 1)) for n in sizes.tolist())
-    return listed_summands([(np.sort(sign * values), None) for values in at], size, v, c)
+    return listed_summands([(np.sort(sign * values), np.ones(len(values))) for values in at], size, v, c)
 
 
-def listed_summands(
-    lists: Sequence[tuple[FloatArray, FloatArray | None]], of: IntArray, v: FloatArray, c: FloatArray
-) -> Summands:
-    """Sums of v x, where x is from list ``of`` (groups,) of ascending values and their masses; None: all equal."""
+def listed_summands(lists: Sequence[Atoms], of: IntArray, v: FloatArray, c: FloatArray) -> Summands:
+    """Sums of v x, where x is from list ``of`` (groups,) of ascending values and their masses."""
+    values, mass = (np.concatenate([one[::-1] for one in column]) for column in zip(*lists, strict=True))
     ends = np.cumsum([len(x) for x, _ in lists])
     starts = np.r_[0, ends[:-1]]
-    masses = [mass[::-1] for _, mass in lists if mass is not None]
-    values = np.concatenate([x[::-1] for x, _ in lists])
-    f = RankValues(IDENTITY, values, starts, np.concatenate(masses) if masses else None)
-    return Summands(f, 1, starts[of], ends[of], v, c)
+    return Summands(RankValues(IDENTITY, values, starts, mass), 1, starts[of], ends[of], v, c)
 
 
 def log_complement(log_q: float) -> float:

@@ -18,11 +18,8 @@ _MOST_TERMS, _WORK = 1 << 14, 1 << 17  # of a series: frequencies, and those of 
 _DOUBTED = 1e-5  # possible error of a transform
 _LARGE = 8  # groups, and a sixteenth of all, whose transforms are looked at for all frequencies
 _GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
-_FAR = 16  # multiple of the frequencies in use up to which transforms are checked
-_SAMPLE = 32  # weights of many
 _LAST = 3e-8  # highest frequencies that matter little
 _UNSEEN = 1e-5  # error of p, before it is tilted back, because of higher frequencies
-_NEGLIGIBLE = 30.0  # -log of the tilted mass outside the window
 _ROUNDING, _KERNEL, _DENSITY = 1e-10, 5e-12, 3e-6  # relative error of a series on a lattice, for each task, of others
 
 
@@ -136,7 +133,7 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
     """
     few, places = sums.few, len(sums.few.c)
     sides = np.array([[-1.0, -5.0], [1.0, 5.0]]) / math.sqrt(exact[2])
-    lows, highs = ([(few.cumulants(t + u)[0] - exact[0] + _NEGLIGIBLE) / u for u in side] for side in sides)  # Chernoff
+    lows, highs = ([(few.cumulants(t + u)[0] - exact[0] + 30) / u for u in side] for side in sides)  # Chernoff
     low, high = max(sums.bottom, *lows), min(sums.top, *highs)
     high += 0.02 * (high - low)  # away from the largest sum
     work = _WORK * (1 if sums.num <= 100 else 20 if few.is_listed else 12)  # the transforms of few atoms decay slowly
@@ -169,7 +166,7 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
         decayed = end < goal and not (span and size == number)
         if decayed:
             unseen = 4 * end + math.sqrt(_square_beyond(few, t, float(theta[-1])) / len(phi))
-            decayed, far = unseen < (tiny if span else _UNSEEN), min(number, _FAR * size)
+            decayed, far = unseen < (tiny if span else _UNSEEN), min(number, 16 * size)
             if decayed and max(seen, size) < far and not few.doubt.any():
                 seen = far
                 # the last frequency at which the transform may be large, as it is near a lattice
@@ -192,7 +189,7 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
         size = int(following) if following < limit else number
     if span and not (decayed or on_grid):  # cells are not on the lattice
         return _series(sums, middle, 0.0, t, None, exact)
-    error = float(exact[4]) + (_ROUNDING + (not on_grid) * _KERNEL * sums.num if span else _DENSITY)
+    error = float(exact[3]) + (_ROUNDING + (not on_grid) * _KERNEL * sums.num if span else _DENSITY)
     tiny += 2 / length * float((errors / np.abs(z)).sum()) + (unseen if decayed and len(phi) <= number else 0.0)
     low, high = (float(exact[0]) - t * s + math.log(max(end, 1e-300)) for end in (lower - tiny, upper + tiny))
     return low - error, high + error
@@ -232,4 +229,4 @@ def _square_beyond(few: Transform, t: float, least: float) -> float:
     logs = np.add.reduceat(np.log(i0e(y)) + y, starts) - 2 * n - np.log(i0e(2 * n))
     logs = np.minimum.reduce([np.minimum(n, 1) * np.log(square), n * np.log(square) + gammaln(n + 1), logs])[active]
     damped += (n * np.log(listed / n))[active].sum()
-    return math.exp(min(2 * damped + logs.sum() * (1.0 if len(logs) > _SAMPLE else 0.4), 0.0))
+    return math.exp(min(2 * damped + logs.sum() * (1.0 if len(logs) > 32 else 0.4), 0.0))
