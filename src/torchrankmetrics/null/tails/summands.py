@@ -28,7 +28,7 @@ Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilitie
 _RATIO = 1 / 64  # width of a cell relative to the number of ranks above it, beyond _SINGLE
 _SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list at most, that are cells of their own
 _CELLS = 1 << 12  # of all lists
-MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
+_MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
 _STEPS = 512  # an f with at most this many jumps is constant between them
 _LARGEST = 64  # jumps of another f at which cells end
 _MANY = 1024, 4096  # groups up to which none is interpolated, and those of steps, whose transforms are cheap
@@ -41,10 +41,7 @@ _FEW = 20  # tasks with narrower cells
 
 
 class RankValues:
-    """A transform at integer ranks: of closed form, a table, or lists of values that follow one another.
-
-    The values of lists may have masses; else all ranks have the mass 1.
-    """
+    """A transform at integer ranks: of closed form, a table, or lists of values with masses that follow one another."""
 
     def __init__(
         self,
@@ -79,10 +76,7 @@ class RankValues:
         return np.where(begin < end, np.add.reduceat(np.append(self.mass, 0.0), ends)[::2].reshape(begin.shape), 0.0)
 
     def stops(self, low: IntArray, begin: IntArray, N: IntArray, ratio: float) -> IntArray:
-        """Boundaries of cells of the ranks begin + 1..N of groups, (groups, m): ascending, some of them equal.
-
-        Cells widen from the rank low on.
-        """
+        """Ascending boundaries, (groups, m), of cells of the ranks begin + 1..N; they widen from the rank low on."""
         most, single = int((N - low).max()), _SINGLE
         if self.mass is not None:
             single = min(max(_CELLS // len(low), single), _SINGLE_ATOMS)
@@ -182,13 +176,12 @@ class Summands:
 
     def distances(self) -> FloatArray:
         """Distances between successive values v x; empty if they are too many."""
-        low, N, v = int(self.low.min()), int(self.N.max()), np.unique(self.v)
-        if self.f.is_identity:
-            return v
-        ranks = self.f.jumps if self.f.is_step else np.arange(low + 1, N if N - low <= MOST_STEPS else 0)
-        ranks = ranks if self.f.starts is None else np.setdiff1d(ranks, self.f.starts)
-        steps = np.unique(np.abs(self.f(ranks + 1) - self.f(ranks)))
-        return np.multiply.outer(steps, v).ravel() if len(steps) * len(v) <= MOST_STEPS else np.empty(0)
+        low, N, steps, v = int(self.low.min()), int(self.N.max()), np.ones(1), np.unique(self.v)
+        if not self.f.is_identity:
+            ranks = self.f.jumps if self.f.is_step else np.arange(low + 1, N if N - low <= _MOST_STEPS else 0)
+            ranks = ranks if self.f.starts is None else np.setdiff1d(ranks, self.f.starts)
+            steps = np.unique(np.abs(self.f(ranks + 1) - self.f(ranks)))
+        return np.multiply.outer(steps, v).ravel() if len(steps) * len(v) <= _MOST_STEPS else np.empty(0)
 
     def atoms(self, group: int) -> tuple[FloatArray, FloatArray]:
         """Values of v (best - x) of a group and their masses."""

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import gammaln, i0e
 
 from torchrankmetrics.definitions.sample import FloatArray
-from torchrankmetrics.null.tails.summands import MOST_STEPS, Summands, log_complement
+from torchrankmetrics.null.tails.summands import Summands, log_complement
 from torchrankmetrics.null.tails.transform import Transform, is_unknown
 
 Bracket = tuple[float, float]  # lower and upper end
@@ -45,22 +45,16 @@ def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
 def _on_lattice(sums: Summands, s: float, slack: float) -> tuple[float | None, float, float]:
     """Step of the lattice of S, if it has one; s on the lattice, and the slack that its rounding needs.
 
-    The step is the common divisor of the distances of values, by Euclid; values may be rounded to float32.
+    The step is the least distance of values divided by the least integer of which all distances are multiples.
     """
     steps = np.unique(sums.distances())
-    steps = steps[(steps > 0) & (np.diff(steps, append=np.inf) > 1e-12 * steps)][::-1]
-    if not 0 < len(steps) <= MOST_STEPS or not math.isfinite(s):
+    steps, parts = steps[steps > 0], np.arange(1, 5001)
+    for ratio in (steps / steps[:1]).tolist():
+        parts = parts[np.abs(ratio * parts - np.rint(ratio * parts)) < 1e-6]
+    if not len(steps) or not len(parts) or not math.isfinite(s):
         return None, s, slack
-    span, *others = steps.tolist()
-    for b in others:
-        while b > 2.0**-21 * steps[0]:
-            span, b = b, abs(span - b * round(span / b))
-        if span <= steps[-1] / 5000:
-            return None, s, slack
-        span = float(steps[0]) / round(steps[0] / span)  # else rounding would grow from step to step
+    span = float(steps[-1] / np.rint(steps[-1] / steps[0] * parts[0]))  # rounding of the largest distance matters least
     misfit = float(np.abs(steps - span * np.rint(steps / span)).max())
-    if misfit >= 1e-6 * span:
-        return None, s, slack
     sign, slack = math.copysign(1, slack), min(max(abs(slack), 1e-4 * span, sums.num * misfit), span / 4)
     return span, sums.top - math.floor((sums.top - s + sign * slack) / span) * span, slack
 
