@@ -86,7 +86,7 @@ def count(
         lists = slices.start.numpy(), slices.length.numpy(), slices.columns.numpy(), slices.first
     marks = _NO_MARKS if matrix is None else _flat(matrix)
     ends, width = (_NONE, scores.shape[1]) if borders is None else (borders.numpy(), int(borders.diff().max()))
-    result = np.empty((4, P), np.int64)
+    result = np.zeros((4, P), np.int64)
     given = (cells, step, ends, width, infinity), (keys, rows, columns), lists, marks
     side_by_side(_count_tasks, P, min(P, P * width // _PER_THREAD), *given, result)
     if order is not None:
@@ -148,26 +148,32 @@ def _read(cells, infinity, marks, buffer):
     return int(n)
 
 
-def _compare(keys, begin, end, limit):
-    """Count the keys [begin, end) below and above a limit; NaN of floats is neither."""
+def _compare(keys, begin, end, limits, first, last, sign, out):
+    """Add how many keys [begin, end) are below and above limits [first, last), which NaN of floats is not, to out.
+
+    Returns how many differ so from the last of these limits.
+    """
 
 
 @overload(_compare)
-def _choose_compare(keys, begin, end, limit):
+def _choose_compare(keys, begin, end, limits, first, last, sign, out):
     # counters as wide as the keys, or else the loop does not vectorize
     integer: Any = {16: np.int16, 64: np.int64}.get(keys.dtype.bitwidth, np.int32)
 
-    def compare(keys, begin, end, limit):
-        below, above = integer(0), integer(0)
+    def compare(keys, begin, end, limits, first, last, sign, out):
         # four places to read from at once, for which a core waits less than for one; and up to three keys that remain
         keys, n = keys[begin:end], (end - begin) // 4
         p, q, r, s = keys[:n], keys[n : 2 * n], keys[2 * n : 3 * n], keys[3 * n :]
-        for j in range(n):
-            for key in (p[j], q[j], r[j], s[j]):
+        for i in range(first, last):
+            limit, below, above = limits[i], integer(0), integer(0)
+            for j in range(n):
+                for key in (p[j], q[j], r[j], s[j]):
+                    below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
+            for key in keys[4 * n :]:
                 below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
-        for key in keys[4 * n :]:
-            below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
-        return int(below), int(above)
+            out[0, i] += sign * below
+            out[1, i] += sign * above
+        return int(below) + int(above)
 
     return compare
 
@@ -221,19 +227,23 @@ def _begin_search(limits, infinity, search):
 def _sift(keys, infinity, buckets, rest):
     """Count the keys in buckets without limits; write the others to rest, and return their number."""
     (least, scale), occupied, counts = buckets
-    places, n, even = np.empty(_BUCKETS, np.int32), np.uint64(0), len(keys) // 2 * 2
+    places, n, even = np.empty(128, np.int32), np.uint64(0), len(keys) // 8 * 8
     for begin in range(0, even, len(places)):
         some = keys[begin : min(begin + len(places), even)]
         for j in range(len(some)):
             places[j] = _bucket(some[j], infinity, least, scale)
-        for j in range(0, len(some), 2):
-            for which in range(2):  # with counts of their own: a core would wait to add to the same number again
-                bucket = np.uint32(places[j + which])
-                counts[which, bucket] += np.int32(1)
-                rest[n] = some[j + which]
-                n += np.uint64(occupied[bucket])
-    if even < len(keys):
-        rest[n] = keys[even]
+        for j in range(0, len(some), 8):
+            found = np.uint32(0)  # a bit for each of eight keys; a branch for each key would be mispredicted too often
+            for i in range(8):
+                bucket = np.uint32(places[j + i])
+                counts[i % 2, bucket] += np.int32(1)  # two counters: a core would wait to add to one again
+                found |= np.uint32(occupied[bucket]) << np.uint32(i)
+            if found:
+                for i in range(8):  # written always, overwritten if its bucket has no limit
+                    rest[n] = some[j + i]
+                    n += np.uint64(found >> np.uint32(i) & np.uint32(1))
+    for key in keys[even:]:
+        rest[n] = key
         n += np.uint64(1)
     return int(n)
 
@@ -294,9 +304,8 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
         known_first, num_known = (start[row], length[row]) if len(length) else (0, 0)
         for i in range(first, end):
             limits[i] = _key(true[i] if len(true) else cells[line + columns[i]], infinity)
-            out[0, i] = out[1, i] = 0
-        own = columns[first] if len(columns) else -1
-        is_tied = 0 <= own < right and _key(cells[line + own], infinity) == limits[first]
+        own = columns[end - 1] if len(columns) else -1
+        is_tied = 0 <= own < right and _key(cells[line + own], infinity) == limits[end - 1]
         own = own if is_tied and not (len(gone) and gone[marks + own]) else -1
         size, number, nan, left, in_buckets = 0, 0, 0, 0, False
         if end - first > (few if width > _BUCKETS else _MANY):  # clearing buckets takes time
@@ -309,8 +318,8 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
                 sign, until = 1, min(left + block, right)
                 begin, n = line + left, until - left
                 if not in_place:
-                    hidden = gone[marks + left : marks + until] if len(gone) else gone
-                    begin, n = 0, _read(cells[line + left : line + until], infinity, hidden, buffer)
+                    begin, hidden = 0, gone[marks + left : marks + until]
+                    n = _read(cells[line + left : line + until], infinity, hidden, buffer)
             else:
                 sign, until, begin, n = -1, min(left + _BLOCK, right + num_known), 0, 0
                 for i in range(known_first + left - right, known_first + until - right):
@@ -324,20 +333,14 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
             if in_buckets and sign > 0:
                 n = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, buckets, buffer)
                 begin, in_place = 0, False
-            rest = n
+            differ = 0
             if end - first > _MANY:
                 _search(cells[begin : begin + n] if in_place else buffer[:n], num_limits, size, sign, search)
+            elif in_place:  # not by one array of either: counting its references takes as long as a short row
+                differ = _compare(cells, begin, begin + n, limits, first, end, sign, out)
             else:
-                for i in range(first, end):
-                    # not by one array of either: counting its references takes as long as a short row
-                    if in_place:
-                        less, more = _compare(cells, begin, begin + n, limits[i])
-                    else:
-                        less, more = _compare(buffer, 0, n, limits[i])
-                    out[0, i] += sign * less
-                    out[1, i] += sign * more
-                    if i == first and not infinity:
-                        rest -= less + more + (left <= own < until)
+                differ = _compare(buffer, 0, n, limits, first, end, sign, out)
+            rest = n if infinity else n - differ - (left <= own < until)
             # what is neither below nor above is tied or NaN: only then another look is worth its time
             if rest > 0:
                 keys = cells[begin : begin + n] if in_place else buffer[:n]
@@ -360,8 +363,7 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
             if _is_nan(limits[i], infinity):  # which nothing is below
                 low, high, nans = 0, 0, nans + 1
             out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
-        if num_known:
-            known[:] = 0
+        known[:] = 0
         first = end
 
 
