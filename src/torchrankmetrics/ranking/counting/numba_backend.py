@@ -224,7 +224,7 @@ def _begin_search(limits, infinity, search):
 
 
 @numba.njit(nogil=True, cache=True)
-def _sift(keys, infinity, buckets, rest):
+def _sift(keys, infinity, buckets, rest, are_many):
     """Count the keys in buckets without limits; write the others to rest, and return their number."""
     (least, scale), occupied, counts = buckets
     places, n, even = np.empty(128, np.int32), np.uint64(0), len(keys) // 8 * 8
@@ -233,12 +233,12 @@ def _sift(keys, infinity, buckets, rest):
         for j in range(len(some)):
             places[j] = _bucket(some[j], infinity, least, scale)
         for j in range(0, len(some), 8):
-            found = np.uint32(0)  # a bit for each of eight keys; a branch for each key would be mispredicted too often
+            found = np.uint32(0)  # a bit for each of eight keys
             for i in range(8):
                 bucket = np.uint32(places[j + i])
                 counts[i % 2, bucket] += np.int32(1)  # two counters: a core would wait to add to one again
                 found |= np.uint32(occupied[bucket]) << np.uint32(i)
-            if found:
+            if are_many or found:  # a core would predict wrongly whether one of eight is found, if many are
                 for i in range(8):  # written always, overwritten if its bucket has no limit
                     rest[n] = some[j + i]
                     n += np.uint64(found >> np.uint32(i) & np.uint32(1))
@@ -329,11 +329,11 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
                         if not (len(gone) and gone[marks + place]):
                             buffer[n] = _key(cells[line + place], infinity)
                             n += 1
-            number += sign * n
+            number, differ = number + sign * n, 0
             if in_buckets and sign > 0:
-                n = _sift(cells[begin : begin + n] if in_place else buffer[:n], infinity, buckets, buffer)
+                keys = cells[begin : begin + n] if in_place else buffer[:n]
+                n = _sift(keys, infinity, buckets, buffer, end - first > _MANY)
                 begin, in_place = 0, False
-            differ = 0
             if end - first > _MANY:
                 _search(cells[begin : begin + n] if in_place else buffer[:n], num_limits, size, sign, search)
             elif in_place:  # not by one array of either: counting its references takes as long as a short row
