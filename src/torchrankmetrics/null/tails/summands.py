@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_rule
 from torchrankmetrics.definitions.transforms import (
-    IDENTITY,
     AtMost,
     KnownTransform,
     apply_transform,
@@ -29,8 +28,7 @@ _RATIO = 1 / 64  # width of a cell relative to the number of ranks above it, bey
 _SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list at most, that are cells of their own
 _CELLS = 1 << 12  # of all lists
 _MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
-_STEPS = 512  # an f with at most this many jumps is constant between them
-_LARGEST = 64  # jumps of another f at which cells end
+_STEPS, _LARGEST = 512, 64  # jumps up to which f is constant between them; jumps of another f at which cells end
 _MANY = 1024, 4096  # groups up to which none is interpolated, and those of steps, whose transforms are cheap
 _KEPT = 128  # groups with the largest weight x range, which are not interpolated
 _SMALL, _NODES_OF_N = 32, 10  # N up to which all are nodes; nodes for each further factor e
@@ -44,29 +42,25 @@ class RankValues:
     """A transform at integer ranks: of closed form, a table, or lists of values with masses that follow one another."""
 
     def __init__(
-        self,
-        f: KnownTransform,
-        table: FloatArray | None,
-        starts: IntArray | None = None,
-        mass: FloatArray | None = None,
+        self, f: KnownTransform | FloatArray, starts: IntArray | None = None, mass: FloatArray | None = None
     ) -> None:
-        self._f, self.table, self.starts, self.mass = f, table, starts, mass
-        self.is_identity = table is None and f.is_identity
+        self._f, self.starts, self.mass = f, starts, mass
+        self.is_identity = isinstance(f, KnownTransform) and f.is_identity
         self.is_step, self.jumps = isinstance(f, AtMost), np.array([f.k] if isinstance(f, AtMost) else [], dtype=int)
-        if table is not None:
-            change = np.abs(np.diff(table))
+        if isinstance(f, np.ndarray):
+            change = np.abs(np.diff(f))
             if starts is not None:
                 change[starts[1:] - 1] = 0.0
             self.jumps = np.flatnonzero(change) + 1
             self.is_step = len(self.jumps) <= _STEPS
             if not self.is_step:
-                self.jumps = np.append(np.argpartition(-change, _LARGEST)[:_LARGEST] + 1, len(table))
+                self.jumps = np.append(np.argpartition(-change, _LARGEST)[:_LARGEST] + 1, len(f))
 
     def __call__(self, ranks: IntArray | FloatArray) -> FloatArray:
         """Values at ranks, of the same shape."""
-        if self.table is None:
-            return apply_transform(self._f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
-        return self.table[np.minimum(ranks, len(self.table)).astype(np.int64) - 1]
+        if isinstance(self._f, np.ndarray):
+            return self._f[np.minimum(ranks, len(self._f)).astype(np.int64) - 1]
+        return apply_transform(self._f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
 
     def total(self, begin: IntArray, end: IntArray) -> FloatArray:
         """Mass of the ranks begin + 1..end, of the same shape."""
@@ -77,9 +71,8 @@ class RankValues:
 
     def stops(self, low: IntArray, begin: IntArray, N: IntArray, ratio: float) -> IntArray:
         """Ascending boundaries, (groups, m), of cells of the ranks begin + 1..N; they widen from the rank low on."""
-        most, single = int((N - low).max()), _SINGLE
-        if self.mass is not None:
-            single = min(max(_CELLS // len(low), single), _SINGLE_ATOMS)
+        most = int((N - low).max())
+        single = _SINGLE if self.mass is None else int(np.clip(_CELLS // len(low), _SINGLE, _SINGLE_ATOMS))
         offsets = np.array([0, most])
         if not self.is_step:
             far = np.arange(math.ceil(math.log(max(most / single, 1)) / ratio))
@@ -92,9 +85,9 @@ class RankValues:
     def cells(self, begin: IntArray, end: IntArray) -> FloatArray:
         """Size, mean, standard deviation and skewness of f in the cells of ranks begin + 1..end, (4, m)."""
         first, last, size = self(begin + 1), self(end), self.total(begin, end)
-        if self.table is not None and self.mass is None:
-            most = len(self.table)
-            mean, variance = range_moments(self.table, np.minimum(begin, most - 1), np.minimum(end, most))
+        if isinstance(self._f, np.ndarray) and self.mass is None:
+            most = len(self._f)
+            mean, variance = range_moments(self._f, np.minimum(begin, most - 1), np.minimum(end, most))
         else:
             nodes, weights, number = panel_rule(begin + 1, end - begin, 4 if self.mass is None else len(self.mass))
             if self.mass is not None:
@@ -126,16 +119,15 @@ class Summands:
     @cached_property
     def few(self) -> Transform:
         """The transform of the sum, of near N and near weights as one if they are many."""
-        v, low, N, c, doubt = self.v, self.low, self.N, self.c, 0.0 * self.c
-        if len(self.widest) < len(N):
-            v, low, N, c, doubt = self._interpolated()
+        groups = np.stack([self.v, self.low, self.N, self.c, 0.0 * self.c])
+        if len(self.widest) < len(self.N):
+            groups = np.concatenate([groups[:, self.widest], self._interpolated()], axis=1)
         # groups of the same v and low share cells, in the order of N
-        order = np.lexsort((N, low, v))
-        v, low, N = v[order], low[order], N[order]
-        in_row = np.r_[False, (np.diff(v) == 0) & (np.diff(low) == 0)]
-        first = np.flatnonzero(~in_row | (np.diff(N, prepend=0) != 0))
-        c, doubt = np.add.reduceat(np.stack([c, doubt])[:, order], first, axis=1)
-        v, low, N, in_row = v[first], low[first], N[first], in_row[first]
+        groups = groups[:, np.lexsort(groups[2::-1])]
+        in_row = np.r_[False, (np.diff(groups[:2]) == 0).all(axis=0)]
+        first = np.flatnonzero(~in_row | (np.diff(groups[2], prepend=0) != 0))
+        c, doubt = np.add.reduceat(groups[3:], first, axis=1)
+        v, in_row, (low, N) = groups[0, first], in_row[first], groups[1:3, first].astype(np.int64)
         begin, ratio = np.where(in_row, np.r_[0, N[:-1]], low), _RATIO if self.num <= _FEW else 4 * _RATIO
         stop = self.f.stops(low, begin, N, ratio)
         group, cell = np.nonzero(np.diff(stop))
@@ -143,8 +135,8 @@ class Summands:
         cells[1] *= self.sign
         return Transform(cells, group, np.cumsum(~in_row) - 1, v, c, doubt)
 
-    def _interpolated(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray, FloatArray]:
-        """Groups v, low, N and c in place of many, and the possible error of c."""
+    def _interpolated(self) -> FloatArray:
+        """Groups in place of those that are not widest, (5, m): v, low, N, c and its possible error."""
         rest = np.delete(np.arange(len(self.N)), self.widest)
         v, c, width = self.v[rest], self.c[rest], self.width[rest]
         sizes, first, size = np.unique(self.N[rest], return_index=True, return_inverse=True)
@@ -152,8 +144,8 @@ class Summands:
         if not low.any():
             spaced = np.geomspace(sizes[0], sizes[-1], math.ceil(10 + _NODES_OF_N * math.log(sizes[-1] / sizes[0])))
             near = np.add.outer(self.f.jumps * self.f.is_step, np.arange(_ORDERS[0] + 1) - _ORDERS[0] // 2).ravel()
-            nodes = np.unique(np.r_[np.arange(_SMALL), np.rint(spaced).astype(np.int64), near, sizes[[0, -1]]])
-            nodes = nodes[(nodes >= sizes[0]) & (nodes <= sizes[-1])]
+            nodes = np.r_[np.arange(_SMALL), np.rint(spaced).astype(np.int64), near]
+            nodes = np.unique(nodes.clip(sizes[0], sizes[-1]))
             nodes, low = (sizes, low) if len(sizes) <= len(nodes) else (nodes, 0 * nodes)
         # an even scale of large weights, logarithmic for smaller ones
         least, scale = v.min(), v.min() + width.max() / (width / v).max()
@@ -168,11 +160,8 @@ class Summands:
             for order in _ORDERS
         )
         i, j = np.nonzero(numbers)
-        kept = (x[self.widest] for x in (self.v, self.low, self.N, self.c, 0.0 * self.c))
         weights = least + scale * np.expm1(y_nodes)
-        parts = weights[j], low[i], nodes[i], numbers[i, j], (numbers - less)[i, j]
-        v, low, N, c, doubt = (np.concatenate(pair) for pair in zip(parts, kept, strict=True))
-        return v, low, N, c, doubt
+        return np.stack([weights[j], low[i], nodes[i], numbers[i, j], (numbers - less)[i, j]])
 
     def distances(self) -> FloatArray:
         """Distances between successive values v x; empty if they are too many."""
@@ -216,9 +205,8 @@ class Summands:
                 break
             first, last = (low[:, 0], stop[groups, a]) if rest.falls else (stop[groups, b], N[:, 0])
             size = self.f.total(rest.low, rest.N)
-            reached = self.f.total(first, last) / size[some]
-            left = float((self.c[some] * np.log1p(-reached)).sum())
-            log_reached = float(np.logaddexp(log_reached, log_open + log_complement(left)))
+            left = (self.c[some] * np.log1p(-self.f.total(first, last) / size[some])).sum()
+            log_reached = float(np.logaddexp(log_reached, log_open + np.log(-np.expm1(left))))
             log_open += float((self.c * np.log(self.f.total(all_low, all_N) / size)).sum())
             if log_open == -math.inf:
                 break
@@ -247,7 +235,7 @@ def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: F
         table = None if f.smooth or isinstance(f, AtMost) else rank_table(f, min(int(N.max()), f.constant_from))
         change = np.empty(0) if table is None else np.diff(table)
         if (change <= 0).all() or (change >= 0).all():
-            return Summands(RankValues(f, table), sign, np.zeros_like(N), N, v, c)
+            return Summands(RankValues(f if table is None else table), sign, np.zeros_like(N), N, v, c)
     sizes, size = np.unique(N, return_inverse=True)
     check_evaluations(f, sizes)
     at = ((f.at(n) if f.uses_candidates else f).values(np.arange(1.0, n + 1)) for n in sizes.tolist())
@@ -259,9 +247,4 @@ def listed_summands(lists: Sequence[Atoms], of: IntArray, v: FloatArray, c: Floa
     values, mass = (np.concatenate([one[::-1] for one in column]) for column in zip(*lists, strict=True))
     ends = np.cumsum([len(x) for x, _ in lists])
     starts = np.r_[0, ends[:-1]]
-    return Summands(RankValues(IDENTITY, values, starts, mass), 1, starts[of], ends[of], v, c)
-
-
-def log_complement(log_q: float) -> float:
-    """Log(1 - q) from log q."""
-    return -math.inf if log_q >= 0 else math.log(-math.expm1(log_q))
+    return Summands(RankValues(values, starts, mass), 1, starts[of], ends[of], v, c)

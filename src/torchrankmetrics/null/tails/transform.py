@@ -1,7 +1,6 @@
-"""Cumulants and Fourier transform of sums of independent summands.
+"""Cumulants and Fourier transform of sums of independent summands whose values are in cells.
 
-The values of a summand are in cells. A cell counts as two atoms, its mean plus and minus its standard deviation, so
-that the moments of the sum up to the third order in the width of a cell are kept. Transforms are evaluated by FFT.
+A cell counts as two atoms, its mean plus and minus its standard deviation: moments up to the third order are kept.
 """
 
 import math
@@ -22,12 +21,8 @@ _DOUBT = 32  # times the difference of two orders of interpolation: an error was
 class Transform:
     """Cumulants and Fourier transform of the sum of c independent summands v x of each group, tilted by exp(t x).
 
-    The cells of a summand are those of its group and of the groups before it in its row.
-
-    Args:
-        cells, group: (4, m) size, mean, standard deviation and skewness of cells of values x; their groups, ascending.
-        row, v: (groups,) ascending rows; weights > 0, equal in a row.
-        c, doubt: (groups,) numbers of summands, not integers if groups are interpolated; their possible errors.
+    The values x of a group are in its cells (4, m) and in those of the groups before it in its row, of one weight v:
+    size, mean, standard deviation and skewness. c is not integer if groups are interpolated; doubt is its error.
     """
 
     def __init__(
@@ -103,8 +98,8 @@ class Transform:
         sums.imag += np.multiply.outer(shift, z.imag)
         return np.asarray(sums)
 
-    def saddlepoint(self, s: float, bottom: float) -> tuple[float, FloatArray]:
-        """The t > 0 with K'(t) = s, by Newton steps within a bracket, approximately; and the cumulants at t."""
+    def saddlepoint(self, s: float, bottom: float) -> tuple[float, FloatArray | None]:
+        """About the t > 0 with K'(t) = s, by Newton steps in a bracket; cumulants at t, or None if they are unknown."""
         mean, var = self.cumulants(0.0)[1:3]
         low, high = 1e-6 / math.sqrt(var) if var > 0 else 1.0, math.inf
         if s <= mean or var == 0 or mean <= bottom:  # the interpolated mean may be off
@@ -118,22 +113,17 @@ class Transform:
             t = step if low < step < limit else max(low, min(2 * t, (low + high) / 2))
             found = self.cumulants(t)
             mean, var = found[1:3]
-            if abs(mean - s) < 0.2 * math.sqrt(var) or (mean < s and is_unknown(t, s, found)):
+            is_known = found[3] <= max(t * s - found[0], 1.0)  # the exponent of the bound exp(K(t) - t s) of P(S >= s)
+            if abs(mean - s) < 0.2 * math.sqrt(var) or (mean < s and not is_known):
                 break
             low, high = (t, high) if mean < s else (low, t)
-        return float(t), found
-
-
-def is_unknown(t: float, s: float, cumulants: FloatArray) -> bool:
-    """Whether the possible error of K(t) exceeds the exponent of the bound exp(K(t) - t s) of P(S >= s)."""
-    return bool(cumulants[3] > max(t * s - cumulants[0], 1.0))
+        return float(t), found if is_known else None
 
 
 def _fourier(x: FloatArray, mass: FloatArray, place: IntArray, places: int, number: int, on_grid: bool) -> ComplexArray:
     """Sums of mass exp(2 pi i j x) of each place, j < number, by FFT: (places, number).
 
-    Each mass is spread over a grid by the kernel of Barnett, Magland and af Klinteberg 2019 (doi:10.1137/18M120885X);
-    its own transform is found in the same way.
+    Masses are spread by the kernel of Barnett et al. 2019 (doi:10.1137/18M120885X), whose transform is found alike.
     """
     taps, size = (1, 2 * number - 1) if on_grid else (_TAPS, next_fast_len(4 * number, real=True))
     x, mass, place = np.r_[-x * size, 0.0], np.r_[mass, 1.0], np.r_[place, places]

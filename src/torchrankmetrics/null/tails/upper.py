@@ -6,8 +6,8 @@ import numpy as np
 from scipy.special import gammaln, i0e
 
 from torchrankmetrics.definitions.sample import FloatArray
-from torchrankmetrics.null.tails.summands import Summands, log_complement
-from torchrankmetrics.null.tails.transform import Transform, is_unknown
+from torchrankmetrics.null.tails.summands import Summands
+from torchrankmetrics.null.tails.transform import Transform
 
 Bracket = tuple[float, float]  # lower and upper end
 _GOAL = 1e-3  # relative error of p
@@ -15,38 +15,25 @@ _LISTED = 20  # summands whose sums are listed before the series of a lattice is
 _PAIRS, _MERGED = 1 << 20, 1 << 17  # sums that are listed, and those that are sorted
 _MOST_LISTED, _MOST_VALUES = 512, 1 << 17  # summands and values whose sums are listed
 _MOST_TERMS, _WORK = 1 << 14, 1 << 17  # of a series: frequencies, and those of all groups
-_DOUBTED = 1e-5  # possible error of a transform
-_LARGE = 8  # groups, and a sixteenth of all, whose transforms are looked at for all frequencies
-_GONE = 25.0, 14.0  # -log of a transform that is negligible on a lattice, and of others
-_LAST = 3e-8  # highest frequencies that matter little
-_UNSEEN = 1e-5  # error of p, before it is tilted back, because of higher frequencies
+_LAST, _DOUBTED = 3e-8, 1e-5  # highest frequencies that matter little; error of a transform, or because of higher ones
 _ROUNDING, _KERNEL, _DENSITY = 1e-10, 5e-12, 3e-6  # relative error of a series on a lattice, for each task, of others
 
 
 @np.errstate(all="ignore")
 def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
-    span, s, slack = _on_lattice(sums, s, slack)
-    if s > sums.top + slack:
-        return -math.inf, -math.inf
-    if s <= sums.bottom + slack:
-        return 0.0, 0.0
     low, high = -math.inf, 0.0
     if s <= sums.few.cumulants(0.0)[1]:  # P(S >= s) = 1 - P(-S > -s) loses no digits
-        negated = Summands(sums.f, -sums.sign, sums.low, sums.N, sums.v, sums.c)
-        at_least = _log_tail(negated, *((span - s, slack) if span else (-s, -slack)), span)
-        high, low = (log_complement(end) for end in at_least)
+        at_least = _log_tail(Summands(sums.f, -sums.sign, sums.low, sums.N, sums.v, sums.c), -s, -slack)
+        high, low = np.log(-np.expm1(at_least))
     if not high - low <= _GOAL:
-        ends = _log_tail(sums, s, slack, span)
+        ends = _log_tail(sums, s, slack)
         low, high = np.fmax(low, ends[0]), np.fmin(high, ends[1])  # NaN after an overflow
     return min(float(low), 0.0), min(float(high), 0.0)
 
 
 def _on_lattice(sums: Summands, s: float, slack: float) -> tuple[float | None, float, float]:
-    """Step of the lattice of S, if it has one; s on the lattice, and the slack that its rounding needs.
-
-    The step is the least distance of values divided by the least integer of which all distances are multiples.
-    """
+    """Step of the lattice of S, a part of the least distance of values; s on the lattice; slack for its rounding."""
     steps = np.unique(sums.distances())
     steps, parts = steps[steps > 0], np.arange(1, 5001)
     for ratio in (steps / steps[:1]).tolist():
@@ -59,8 +46,9 @@ def _on_lattice(sums: Summands, s: float, slack: float) -> tuple[float | None, f
     return span, sums.top - math.floor((sums.top - s + sign * slack) / span) * span, slack
 
 
-def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
+def _log_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
+    span, s, slack = _on_lattice(sums, s, slack)
     log_reached, log_open, rest = sums.narrowed(s, slack)
     if log_open == -math.inf or s > rest.top + slack:
         return log_reached, log_reached
@@ -70,7 +58,7 @@ def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bra
     if s > rest.bottom + slack:
         t, exact = rest.few.saddlepoint(s if span else s - slack, rest.bottom)
         ends = None if span and rest.num > _LISTED else _by_atoms(rest, rest.top - s + slack, t)
-        if not ends and exact[2] > 0 and not is_unknown(t, s, exact):
+        if not ends and exact is not None and exact[2] > 0:
             ends = _series(rest, s, slack, t, span, exact)
     low, high = (float(np.logaddexp(log_reached, log_open + end)) for end in ends or (-math.inf, 0.0))
     return low, high
@@ -80,8 +68,7 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
     """Sums of all summands but the one of most values, up to ``short`` from the top; None if they are too many."""
     if sums.num > _MOST_LISTED or sums.num_listed > _MOST_VALUES:
         return None
-    lists = []
-    log_mass, several = 0.0, 0
+    lists, log_mass, several = [], 0.0, 0
     for group, c in enumerate(sums.c.astype(np.int64).tolist()):
         d, mass = sums.atoms(group)
         q = mass * np.exp(-t * d)
@@ -102,11 +89,9 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
         return None
     d, q = np.add.outer(a[0], b[0]).ravel(), np.multiply.outer(a[1], b[1]).ravel()
     reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
-    tail = float((q * np.exp(t * (d - short) + reach[np.searchsorted(longest[0], short - d, side="right")])).sum())
-    if not 0 < tail < math.inf:  # tilted masses underflow
-        return None
-    log_p = log_mass + t * short + math.log(tail)
-    return log_p, log_p
+    tail = (q * np.exp(t * (d - short) + reach[np.searchsorted(longest[0], short - d, side="right")])).sum()
+    log_p = log_mass + t * short + np.log(tail)
+    return (log_p, log_p) if math.isfinite(log_p) else None  # tilted masses may underflow
 
 
 def _merged(x: FloatArray, mass: FloatArray, most: float) -> tuple[FloatArray, FloatArray]:
@@ -138,9 +123,8 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
         length, high = span * (2 * number + 1), s + span * math.floor((high - s) / span + 0.5)
     if span and number >= most:
         return _series(sums, middle, 0.0, t, None, exact)
-    s = s if span else middle
-    tiny, unseen, on_grid = 0.1 * _ROUNDING, 0.0, span is not None and few.is_listed
-    goal, step = tiny if span else _LAST, 2 * math.pi / length
+    s, step, on_grid = s if span else middle, 2 * math.pi / length, span is not None and few.is_listed
+    tiny, unseen, goal = 0.1 * _ROUNDING, 0.0, 0.1 * _ROUNDING if span else _LAST
     # few frequencies take less time, or little less if atoms are many
     size = number if on_grid else min(191 if number * places <= 8 * len(few.x) else 47, number)
     last = seen = 0  # frequencies: the last at which the transform returns, of those that were looked at
@@ -160,13 +144,13 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
         decayed = end < goal and not (span and size == number)
         if decayed:
             unseen = 4 * end + math.sqrt(_square_beyond(few, t, float(theta[-1])) / len(phi))
-            decayed, far = unseen < (tiny if span else _UNSEEN), min(number, 16 * size)
+            decayed, far = unseen < (tiny if span else _DOUBTED), min(number, 16 * size)
             if decayed and max(seen, size) < far and not few.doubt.any():
                 seen = far
                 # the last frequency at which the transform may be large, as it is near a lattice
-                large = np.argsort(-sums.c * sums.width**2)[: _LARGE + len(sums.c) // 16]
+                large = np.argsort(-sums.c * sums.width**2)[: 8 + len(sums.c) // 16]
                 part = Summands(sums.f, sums.sign, sums.low[large], sums.N[large], sums.v[large], sums.c[large])
-                gone = part.few.log_transform(t, step, seen + 1)[0].real < -_GONE[span is None]
+                gone = part.few.log_transform(t, step, seen + 1)[0].real < (-25 if span else -14)
                 last = int((np.arange(seen + 1) * ~gone).max())
             decayed &= last <= size
         if span or decayed:
@@ -192,9 +176,9 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
 def _square_beyond(few: Transform, t: float, least: float) -> float:
     """Mean of the squares of the transform at high frequencies: about the probability that two draws of S are equal.
 
-    They are if each value of each weight is drawn equally often. For n draws of values with probabilities q this has
-    at most the probability sum of q^2, and about that of Poisson numbers given their sum. Sums of few weights are equal
-    more often, as 1/2 = 1/3 + 1/6 (hence the power), but not those of many.
+    They are if each value of each weight is drawn equally often: for n draws of values with probabilities q this has at
+    most the probability sum of q^2, and about that of Poisson numbers given their sum. Sums of few weights are equal
+    more often, as 1/2 = 1/3 + 1/6 (hence the power).
     """
     e, weight = few.mass * np.exp(t * few.x), np.unique(few.v, return_inverse=True)[1]
     total = np.add.reduceat(e, few.starts)
