@@ -72,7 +72,6 @@ def test_our_ranks_pass_every_check_by_each_rule(rule):
 @pytest.mark.parametrize(
     "evaluator",
     [collected, metrics_of, lambda s, t, e: evaluate(s, t, exclude=e, metrics=["auc", "gmr", "p_mr", "z_mrr", "hmr"])],
-    ids=["RankCollection", "evaluate", "evaluate, other metrics"],
 )
 def test_our_metrics_pass_every_check(evaluator):
     report = audit(evaluator, max_candidates=MAX_CANDIDATES if evaluator is collected else SMALL)

@@ -219,7 +219,6 @@ def _often_merged_and_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
             {"count": RankCount(**kw), "mr": MeanRank(**kw)}, compute_groups=[["count", "mr"]]
         ),
     ],
-    ids=["metric", "collection", "plain collection"],
 )
 @pytest.mark.parametrize("used", [False, True], ids=["new", "used and copied"])
 def test_threads_lose_no_task(make: Callable[..., Any], storage: str, used: bool) -> None:

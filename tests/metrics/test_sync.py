@@ -207,7 +207,6 @@ def job_life(shard: Shard, later: Shard, storage: str, inside: bool) -> dict[str
         (([EMPTY], [MORE]), True),  # what Lightning does on NCCL
         (([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")]), False),
     ],
-    ids=["first process", "second process, inference mode", "both"],
 )
 def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process(
     pool: WorkerPool, storage: str, later: tuple[Shard, Shard], inside: bool

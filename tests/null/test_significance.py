@@ -323,18 +323,13 @@ def integer_tails(steps, n):
 
 
 @pytest.mark.parametrize(
-    ("definition", "steps", "n"),
-    [
-        (MRR, [60, 30, 20, 15, 12, 10], 90),  # N = 6, in units of 1/60
-        (d.power_mean_rank(3), [124, 117, 98, 61, 0], 40),  # N = 5, by how much r^3 falls short of 125, less one
-        (d.power_mean_rank(-2), [144, 36, 16, 9], 40),
-    ],
-    ids=["mrr", "cubic", "p_minus_2"],
+    ("p", "steps", "n"),  # N = 6, in units of 1/60; N = 5, by how much r^3 falls short of 125, less one
+    [(-1, [60, 30, 20, 15, 12, 10], 90), (3, [124, 117, 98, 61, 0], 40), (-2, [144, 36, 16, 9], 40)],
 )
-def test_far_tails_by_integer_convolution(definition, steps, n):
-    worst = 0.0
+def test_far_tails_by_integer_convolution(p, steps, n):
+    definition, worst = MRR if p == -1 else d.power_mean_rank(p), 0.0
     for x, exact in integer_tails(steps, n):
-        mean = {3: 125 - x / n, -1: x / n / 60, -2: x / n / 144}[definition.f.p]
+        mean = {3: 125 - x / n, -1: x / n / 60, -2: x / n / 144}[p]
         got = log_p_value(definition, of_mean(definition, mean), [len(steps)] * n)
         assert got == pytest.approx(exact, abs=1e-7)
         worst = min(worst, exact)
@@ -504,6 +499,14 @@ def test_a_rounded_metric_of_many_ranks_is_a_lattice():
         low, high = p_value_bracket(definition, total / 3_000_000, [1000] * 300)
         assert low - 1e-6 <= math.log(law[total:].sum()) <= high + 1e-6
         assert high - low < 1e-4
+
+
+def test_steps_rounded_to_float32_are_a_lattice():
+    # counts of the values 1.8, 0.8 and 0.3 of 2,000 tasks
+    counts, law = np.array([2, 20, 165]), np.bincount([18, 8, 3, 0], [0.001, 0.009, 0.09, 0.9])
+    exact = np.fft.irfft(np.fft.rfft(law, 40_001) ** 2000, 40_001)[counts @ [18, 8, 3] :].sum()
+    value = float(counts @ STEPS.f(torch.tensor([1.0, 5.0, 50.0])).double().numpy()) / 2000
+    assert log_p_value(STEPS, value, [1000] * 2000) == pytest.approx(math.log(exact), abs=1e-6)
 
 
 @pytest.mark.parametrize("z", [0.0, 3.0, 6.0])

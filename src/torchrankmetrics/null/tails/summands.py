@@ -218,15 +218,15 @@ class Summands:
 def _onto_nodes(y: FloatArray, nodes: FloatArray, order: int) -> csr_array:
     """Shares (m, nodes) with which values at nodes count if those at y are interpolated between the nearest ones."""
     order = min(order, len(nodes))
-    near = np.lib.stride_tricks.sliding_window_view(nodes, order).T
-    scale = 1 / np.prod(near[:, None] - near + np.eye(order)[:, :, None], axis=1)  # barycentric weights
-    scale /= np.abs(scale).max(axis=0)
+    near = np.lib.stride_tricks.sliding_window_view(nodes, order)
+    scale = 1 / np.prod(near[:, :, None] - near[:, None] + np.eye(order), axis=2)  # barycentric weights
+    scale /= np.abs(scale).max(axis=1, keepdims=True)
     first = np.clip(np.searchsorted(nodes, y) - order // 2, 0, len(nodes) - order)
-    apart = y - near[:, first]
-    share = scale[:, first] / np.where(apart == 0, 1e-300, apart)
-    share /= share.sum(axis=0)
-    column = first + np.arange(order)[:, None]
-    return csr_array((share.T.ravel(), column.T.ravel(), order * np.arange(len(y) + 1)), shape=(len(y), len(nodes)))
+    apart = y[:, None] - near[first]
+    share = scale[first] / np.where(apart == 0, 1e-300, apart)
+    share /= share.sum(axis=1, keepdims=True)
+    column = first[:, None] + np.arange(order)
+    return csr_array((share.ravel(), column.ravel(), order * np.arange(len(y) + 1)), shape=(len(y), len(nodes)))
 
 
 def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:
