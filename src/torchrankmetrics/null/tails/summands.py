@@ -26,7 +26,7 @@ from torchrankmetrics.null.tails.transform import Transform
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilities
 _RATIO = 1 / 64  # width of a cell relative to the number of ranks above it, beyond _SINGLE
 _SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list at most, that are cells of their own
-_CELLS = 1 << 12  # of all lists
+_CELLS, _PER_LIST = 1 << 12, 10  # such atoms of all lists; groups of a list up to which none is interpolated
 _MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
 _STEPS, _LARGEST = 512, 64  # jumps up to which f is constant between them; jumps of another f at which cells end
 _MANY = 1024, 4096  # groups up to which none is interpolated, and those of steps, whose transforms are cheap
@@ -113,7 +113,7 @@ class Summands:
         self.width = v * (self.ends[0] - self.ends[1])
         self.top, self.bottom = (v * c * self.ends).sum(axis=1).tolist()
         self.widest = np.arange(len(N))  # groups that are narrowed, not interpolated
-        if len(N) > _MANY[f.is_step]:
+        if len(N) > _MANY[f.is_step] and (f.starts is None or len(N) > _PER_LIST * len(f.starts)):
             self.widest = np.argpartition(self.width, -_KEPT)[-_KEPT:]
 
     @cached_property
@@ -223,7 +223,7 @@ def _onto_nodes(y: FloatArray, nodes: FloatArray, order: int) -> csr_array:
     scale /= np.abs(scale).max(axis=1, keepdims=True)
     first = np.clip(np.searchsorted(nodes, y) - order // 2, 0, len(nodes) - order)
     apart = y[:, None] - near[first]
-    share = scale[first] / np.where(apart == 0, 1e-300, apart)
+    share = scale[first] / np.where(apart == 0, 1e-300, apart)  # a node counts alone
     share /= share.sum(axis=1, keepdims=True)
     column = first[:, None] + np.arange(order)
     return csr_array((share.ravel(), column.ravel(), order * np.arange(len(y) + 1)), shape=(len(y), len(nodes)))

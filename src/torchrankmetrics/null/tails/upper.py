@@ -65,7 +65,7 @@ def _log_tail(sums: Summands, s: float, slack: float) -> Bracket:
 
 
 def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
-    """Sums of all summands but the one of most values, up to ``short`` from the top; None if they are too many."""
+    """All sums up to ``short`` from the top, in two halves and the list of most values; None if they are too many."""
     if sums.num > _MOST_LISTED or sums.num_listed > _MOST_VALUES:
         return None
     lists, log_mass, several = [], 0.0, 0
