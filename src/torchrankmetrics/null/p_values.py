@@ -56,7 +56,7 @@ def log_p_value(
     """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
 
     Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count. The probability is
-    multiplied by 1 + a bound of its relative error, so that it is never too small.
+    multiplied by 1 + an estimate of its largest relative error, so that it is not too small.
 
     Args:
         definition (RankDefinition): a metric with ``has_p_value``.

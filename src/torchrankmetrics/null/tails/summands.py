@@ -24,7 +24,7 @@ from torchrankmetrics.definitions.transforms import (
 from torchrankmetrics.null.tails.transform import Transform
 
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilities
-_RATIO = 1 / 64  # width of a cell relative to the number of ranks above it, beyond _SINGLE
+_RATIO, _FEW = 1 / 64, 20  # width of a cell beyond _SINGLE per rank above it; more for more than so many tasks
 _SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list at most, that are cells of their own
 _CELLS, _PER_LIST = 1 << 12, 10  # such atoms of all lists; groups of a list up to which none is interpolated
 _MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
@@ -35,7 +35,6 @@ _SMALL, _NODES_OF_N = 32, 10  # N up to which all are nodes; nodes for each furt
 _NODES_OF_V, _MOST_OF_V = 64, 256  # nodes of weights for each factor e, and at most
 _PLACES = 1 << 11  # nodes of weights and N that take little time
 _ORDERS = 8, 6  # of interpolation
-_FEW = 20  # tasks with narrower cells
 
 
 class RankValues:
@@ -84,19 +83,20 @@ class RankValues:
 
     def cells(self, begin: IntArray, end: IntArray) -> FloatArray:
         """Size, mean, standard deviation and skewness of f in the cells of ranks begin + 1..end, (4, m)."""
-        first, last, size = self(begin + 1), self(end), self.total(begin, end)
+        first, last = self(begin + 1), self(end)
         if isinstance(self._f, np.ndarray) and self.mass is None:
-            most = len(self._f)
+            most, size = len(self._f), (end - begin).astype(np.float64)
             mean, variance = range_moments(self._f, np.minimum(begin, most - 1), np.minimum(end, most))
         else:
             nodes, weights, number = panel_rule(begin + 1, end - begin, 4 if self.mass is None else len(self.mass))
             if self.mass is not None:
                 weights = self.mass[nodes.astype(int) - 1]
             start, apart = np.cumsum(number) - number, self(nodes) - np.repeat(first, number)
+            size = np.add.reduceat(weights, start)
             mean, square = (np.add.reduceat(weights * apart**k, start) / size for k in (1, 2))
             mean, variance = first + mean, square - mean**2
         deviation = np.sqrt(np.where(first == last, 0.0, np.maximum(variance, 0.0)))
-        # of two values, the mean is half of their skewness from their middle, in standard deviations
+        # an estimate: of two values, the mean is half of it from their middle, in standard deviations
         skewness = np.abs(first + last - 2 * mean) / np.maximum(deviation, 1e-99)
         return np.stack([size, mean, deviation, skewness])
 
@@ -112,9 +112,8 @@ class Summands:
         self.num_listed = len(N) * (len(f.jumps) + 1) if f.is_step else int((N - low).sum())
         self.width = v * (self.ends[0] - self.ends[1])
         self.top, self.bottom = (v * c * self.ends).sum(axis=1).tolist()
-        self.widest = np.arange(len(N))  # groups that are narrowed, not interpolated
-        if len(N) > _MANY[f.is_step] and (f.starts is None or len(N) > _PER_LIST * len(f.starts)):
-            self.widest = np.argpartition(self.width, -_KEPT)[-_KEPT:]
+        are_few = len(N) <= _MANY[f.is_step] or (f.starts is not None and len(N) <= _PER_LIST * len(f.starts))
+        self.widest = np.arange(len(N)) if are_few else np.argpartition(self.width, -_KEPT)[-_KEPT:]  # not interpolated
 
     @cached_property
     def few(self) -> Transform:
@@ -148,7 +147,7 @@ class Summands:
             nodes = np.unique(nodes.clip(sizes[0], sizes[-1]))
             nodes, low = (sizes, low) if len(sizes) <= len(nodes) else (nodes, 0 * nodes)
         # an even scale of large weights, logarithmic for smaller ones
-        least, scale = v.min(), v.min() + width.max() / (width / v).max()
+        least, scale = v.min(), v.min() + (width.max() / max((width / v).max(), 1e-300) or v.max())
         y = np.log1p((v - least) / scale)
         y_nodes = np.unique(y)
         most = int(np.clip(_NODES_OF_V * y_nodes[-1], min(max(_PLACES // len(nodes), 10), _MOST_OF_V), _MOST_OF_V))
@@ -160,8 +159,9 @@ class Summands:
             for order in _ORDERS
         )
         i, j = np.nonzero(numbers)
-        weights = least + scale * np.expm1(y_nodes)
-        return np.stack([weights[j], low[i], nodes[i], numbers[i, j], (numbers - less)[i, j]])
+        return np.stack(
+            [(least + scale * np.expm1(y_nodes))[j], low[i], nodes[i], numbers[i, j], (numbers - less)[i, j]]
+        )
 
     def distances(self) -> FloatArray:
         """Distances between successive values v x; empty if they are too many."""

@@ -24,11 +24,11 @@ def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
     low, high = -math.inf, 0.0
     if s <= sums.few.cumulants(0.0)[1]:  # P(S >= s) = 1 - P(-S > -s) loses no digits
-        at_least = _log_tail(Summands(sums.f, -sums.sign, sums.low, sums.N, sums.v, sums.c), -s, -slack)
-        high, low = np.log(-np.expm1(at_least))
+        negated = Summands(sums.f, -sums.sign, sums.low, sums.N, sums.v, sums.c)
+        high, low = np.log(-np.expm1(_log_tail(negated, -s, -slack)))
     if not high - low <= _GOAL:
         ends = _log_tail(sums, s, slack)
-        low, high = np.fmax(low, ends[0]), np.fmin(high, ends[1])  # NaN after an overflow
+        low, high = np.fmax.reduce([-math.inf, low, ends[0]]), np.fmin.reduce([0.0, high, ends[1]])  # NaN: overflow
     return min(float(low), 0.0), min(float(high), 0.0)
 
 
@@ -41,8 +41,10 @@ def _on_lattice(sums: Summands, s: float, slack: float) -> tuple[float | None, f
     if not len(steps) or not len(parts) or not math.isfinite(s):
         return None, s, slack
     span = float(steps[-1] / np.rint(steps[-1] / steps[0] * parts[0]))  # rounding of the largest distance matters least
-    misfit = float(np.abs(steps - span * np.rint(steps / span)).max())
-    sign, slack = math.copysign(1, slack), min(max(abs(slack), 1e-4 * span, sums.num * misfit), span / 4)
+    misfit = float(np.abs(steps - span * np.rint(steps / span)).max() * (sums.width * sums.c).sum() / steps[0])  # of S
+    if misfit > span / 4:
+        return None, s, slack
+    sign, slack = math.copysign(1, slack), min(max(abs(slack), 1e-4 * span, misfit), span / 4)
     return span, sums.top - math.floor((sums.top - s + sign * slack) / span) * span, slack
 
 
@@ -96,8 +98,7 @@ def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
 
 def _merged(x: FloatArray, mass: FloatArray, most: float) -> tuple[FloatArray, FloatArray]:
     """Ascending values up to the given one, those equal up to rounding as one, with their masses."""
-    x, mass = x[x <= most], mass[x <= most]
-    order = np.argsort(x, kind="stable")
+    order = np.argsort(x, kind="stable")[: np.count_nonzero(x <= most)]
     x, mass = x[order], mass[order]
     first = np.flatnonzero(np.diff(x, prepend=-np.inf) > 1e-13 * np.abs(x))
     return x[first], np.add.reduceat(mass, first)
@@ -123,11 +124,10 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
         length, high = span * (2 * number + 1), s + span * math.floor((high - s) / span + 0.5)
     if span and number >= most:
         return _series(sums, middle, 0.0, t, None, exact)
-    s, step, on_grid = s if span else middle, 2 * math.pi / length, span is not None and few.is_listed
-    tiny, unseen, goal = 0.1 * _ROUNDING, 0.0, 0.1 * _ROUNDING if span else _LAST
+    s, step, on_grid = s if span else middle, 2 * math.pi / length, bool(span) and few.is_listed and not few.doubt.any()
+    tiny, unseen, goal, last, seen = 0.1 * _ROUNDING, 0.0, 0.1 * _ROUNDING if span else _LAST, 0, 0
     # few frequencies take less time, or little less if atoms are many
     size = number if on_grid else min(191 if number * places <= 8 * len(few.x) else 47, number)
-    last = seen = 0  # frequencies: the last at which the transform returns, of those that were looked at
     while True:
         theta = step * np.arange(size + 1)
         logs, doubt = few.log_transform(t, step, size + 1, on_grid=on_grid)
@@ -147,7 +147,7 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
             decayed, far = unseen < (tiny if span else _DOUBTED), min(number, 16 * size)
             if decayed and max(seen, size) < far and not few.doubt.any():
                 seen = far
-                # the last frequency at which the transform may be large, as it is near a lattice
+                # the last of the seen frequencies at which the transform may be large, as it is near a lattice
                 large = np.argsort(-sums.c * sums.width**2)[: 8 + len(sums.c) // 16]
                 part = Summands(sums.f, sums.sign, sums.low[large], sums.N[large], sums.v[large], sums.c[large])
                 gone = part.few.log_transform(t, step, seen + 1)[0].real < (-25 if span else -14)

@@ -149,9 +149,9 @@ def _read(cells, infinity, marks, buffer):
 
 
 def _compare(keys, begin, end, limits, first, last, sign, out):
-    """Add how many keys [begin, end) are below and above limits [first, last), which NaN of floats is not, to out.
+    """Add how many keys [begin, end) are below and above limits [first, last) to out; NaN of floats is neither.
 
-    Returns how many differ so from the last of these limits.
+    Returns how many are below or above the last of these limits.
     """
 
 
@@ -225,11 +225,11 @@ def _begin_search(limits, infinity, search):
 
 @numba.njit(nogil=True, cache=True)
 def _sift(keys, infinity, buckets, rest, are_many):
-    """Count the keys in buckets without limits; write the others to rest, and return their number."""
+    """Count the keys in buckets without limits; write the others to rest, which may be of keys; return how many."""
     (least, scale), occupied, counts = buckets
-    places, n, even = np.empty(128, np.int32), np.uint64(0), len(keys) // 8 * 8
-    for begin in range(0, even, len(places)):
-        some = keys[begin : min(begin + len(places), even)]
+    places, n, whole = np.empty(128, np.int32), np.uint64(0), len(keys) // 8 * 8
+    for begin in range(0, whole, len(places)):
+        some = keys[begin : min(begin + len(places), whole)]
         for j in range(len(some)):
             places[j] = _bucket(some[j], infinity, least, scale)
         for j in range(0, len(some), 8):
@@ -242,7 +242,7 @@ def _sift(keys, infinity, buckets, rest, are_many):
                 for i in range(8):  # written always, overwritten if its bucket has no limit
                     rest[n] = some[j + i]
                     n += np.uint64(found >> np.uint32(i) & np.uint32(1))
-    for key in keys[even:]:
+    for key in keys[whole:]:
         rest[n] = key
         n += np.uint64(1)
     return int(n)
