@@ -237,7 +237,7 @@ def test_many_weights_far_in_the_tail_by_the_saddlepoint():
 
 
 @pytest.mark.parametrize(("sum_", "n", "rel"), [(8000, 2000, 0.01), (1500, 300, 0.01), (533, 6000, 0.03)])
-def test_hits_with_random_integer_weights_by_convolution(sum_, n, rel):
+def test_hits_with_integer_weights_by_convolution(sum_, n, rel):
     # one weight for almost every task, whose lattice is too fine to be used, or interpolated weights on a lattice
     random = np.random.default_rng(n)
     k, N, weights = 10, random.integers(400, 1001, n), random.integers(1, 1001, n)

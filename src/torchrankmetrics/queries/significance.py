@@ -167,7 +167,7 @@ def tilted_tail(kind: QueryKind, terms: Terms, least: float) -> tuple[float, flo
         lists.append((values[order], weight[order]))
     sums = _sum(terms, lists)
     log_p = log_upper_tail(sums, least, 0.0)[1]
-    (t, _), errors = sums.few.saddlepoint(least, sums.bottom), 0.0  # log p moves by K(t) at the saddlepoint
+    (t, _), errors = sums.transform.saddlepoint(least, sums.bottom), 0.0  # log p moves by K(t) at the saddlepoint
     for shape, (x, w) in enumerate(lists):
         moved, here = np.zeros(len(x)), terms.of == shape
         for v, c in zip(terms.weight[here].tolist(), terms.number[here].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What is summed: groups of c independent summands v x, with x = f(r) or -f(r) of a uniform rank r.
+"""What is summed: groups of c independent summands v x, with x = f(r) or -f(r) of a random rank r, or x from a list.
 
 Many groups are interpolated between few weights and N by Lagrange: in effect the groups at these nodes are drawn a
 number of times that need not be an integer. The difference of two orders of interpolation counts as their error.
@@ -24,7 +24,7 @@ from torchrankmetrics.definitions.transforms import (
 from torchrankmetrics.null.tails.transform import Transform
 
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilities
-_RATIO, _FEW = 1 / 64, 20  # width of a cell beyond _SINGLE per rank above it; more for more than so many tasks
+_RATIO, _FEW = 1 / 64, 20  # width of a cell beyond _SINGLE per rank above it, for so many tasks at most
 _SINGLE, _SINGLE_ATOMS = 128, 2048  # ranks of a range, and atoms of a list at most, that are cells of their own
 _CELLS, _PER_LIST = 1 << 12, 10  # such atoms of all lists; groups of a list up to which none is interpolated
 _MOST_STEPS = 1 << 12  # distances of values that may have a common divisor
@@ -43,13 +43,12 @@ class RankValues:
     def __init__(
         self, f: KnownTransform | FloatArray, starts: IntArray | None = None, mass: FloatArray | None = None
     ) -> None:
-        self._f, self.starts, self.mass = f, starts, mass
+        self._f, self.starts, self.mass = f, np.empty(0, dtype=int) if starts is None else starts, mass
         self.is_identity = isinstance(f, KnownTransform) and f.is_identity
         self.is_step, self.jumps = isinstance(f, AtMost), np.array([f.k] if isinstance(f, AtMost) else [], dtype=int)
         if isinstance(f, np.ndarray):
             change = np.abs(np.diff(f))
-            if starts is not None:
-                change[starts[1:] - 1] = 0.0
+            change[self.starts[1:] - 1] = 0.0
             self.jumps = np.flatnonzero(change) + 1
             self.is_step = len(self.jumps) <= _STEPS
             if not self.is_step:
@@ -77,7 +76,7 @@ class RankValues:
             far = np.arange(math.ceil(math.log(max(most / single, 1)) / ratio))
             offsets = np.r_[np.arange(min(single, most) + 1), np.rint(single * np.exp(ratio * far)).astype(int), most]
         stop = np.concatenate([low[:, None] + offsets, np.tile(self.jumps, (len(low), 1))], axis=1)
-        if self.starts is not None:
+        if self.mass is not None:
             stop = np.concatenate([stop, N[:, None] - offsets], axis=1)
         return np.sort(stop.clip(begin[:, None], N[:, None]), axis=1)
 
@@ -102,7 +101,7 @@ class RankValues:
 
 
 class Summands:
-    """Groups of c independent summands v x with x = sign f(r), r uniform on {low + 1..N}, for an f monotone there."""
+    """Groups of c independent summands v x with x = sign f(r), r from {low + 1..N} by mass, for an f monotone there."""
 
     def __init__(self, f: RankValues, sign: int, low: IntArray, N: IntArray, v: FloatArray, c: FloatArray) -> None:
         self.f, self.sign, self.low, self.N, self.v, self.c, self.num = f, sign, low, N, v, c, float(c.sum())
@@ -112,11 +111,12 @@ class Summands:
         self.num_listed = len(N) * (len(f.jumps) + 1) if f.is_step else int((N - low).sum())
         self.width = v * (self.ends[0] - self.ends[1])
         self.top, self.bottom = (v * c * self.ends).sum(axis=1).tolist()
-        are_few = len(N) <= _MANY[f.is_step] or (f.starts is not None and len(N) <= _PER_LIST * len(f.starts))
-        self.widest = np.arange(len(N)) if are_few else np.argpartition(self.width, -_KEPT)[-_KEPT:]  # not interpolated
+        self.widest = np.arange(len(N))  # groups that are narrowed from both sides, and not interpolated
+        if len(N) > max(_MANY[f.is_step], _PER_LIST * len(f.starts)):
+            self.widest = np.argpartition(self.width, -_KEPT)[-_KEPT:]
 
     @cached_property
-    def few(self) -> Transform:
+    def transform(self) -> Transform:
         """The transform of the sum, of near N and near weights as one if they are many."""
         groups = np.stack([self.v, self.low, self.N, self.c, 0.0 * self.c])
         if len(self.widest) < len(self.N):
@@ -159,16 +159,15 @@ class Summands:
             for order in _ORDERS
         )
         i, j = np.nonzero(numbers)
-        return np.stack(
-            [(least + scale * np.expm1(y_nodes))[j], low[i], nodes[i], numbers[i, j], (numbers - less)[i, j]]
-        )
+        weights = least + scale * np.expm1(y_nodes)
+        return np.stack([weights[j], low[i], nodes[i], numbers[i, j], (numbers - less)[i, j]])
 
     def distances(self) -> FloatArray:
         """Distances between successive values v x; empty if they are too many."""
         low, N, steps, v = int(self.low.min()), int(self.N.max()), np.ones(1), np.unique(self.v)
         if not self.f.is_identity:
             ranks = self.f.jumps if self.f.is_step else np.arange(low + 1, N if N - low <= _MOST_STEPS else 0)
-            ranks = ranks if self.f.starts is None else np.setdiff1d(ranks, self.f.starts)
+            ranks = np.setdiff1d(ranks, self.f.starts)
             steps = np.unique(np.abs(self.f(ranks + 1) - self.f(ranks)))
         return np.multiply.outer(steps, v).ravel() if len(steps) * len(v) <= _MOST_STEPS else np.empty(0)
 

@@ -58,8 +58,7 @@ class Transform:
         sums = np.add.reduceat(terms, self.starts, axis=1)
         self.along_rows(sums.T)
         total, error, k0, k1, k2 = sums
-        mean, variance = k1 / k0, np.maximum(k2 / k0 - (k1 / k0) ** 2, 0.0)
-        anchor += self.best
+        mean, variance, anchor = k1 / k0, np.maximum(k2 / k0 - (k1 / k0) ** 2, 0.0), anchor + self.best
         parts = np.stack([np.log(k0 / total) + t * anchor, anchor + mean, variance])
         error = np.abs(self.c) * (error / k0)
         doubt = _DOUBT * abs((parts[0] * self.doubt).sum())  # BLAS would start threads

@@ -23,7 +23,7 @@ _ROUNDING, _KERNEL, _DENSITY = 1e-10, 5e-12, 3e-6  # relative error of a series 
 def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
     """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
     low, high = -math.inf, 0.0
-    if s <= sums.few.cumulants(0.0)[1]:  # P(S >= s) = 1 - P(-S > -s) loses no digits
+    if s <= sums.transform.cumulants(0.0)[1]:  # P(S >= s) = 1 - P(-S > -s) loses no digits
         negated = Summands(sums.f, -sums.sign, sums.low, sums.N, sums.v, sums.c)
         high, low = np.log(-np.expm1(_log_tail(negated, -s, -slack)))
     if not high - low <= _GOAL:
@@ -58,7 +58,7 @@ def _log_tail(sums: Summands, s: float, slack: float) -> Bracket:
         span, s, slack = _on_lattice(rest, s, slack)
     ends: Bracket | None = (0.0, 0.0)
     if s > rest.bottom + slack:
-        t, exact = rest.few.saddlepoint(s if span else s - slack, rest.bottom)
+        t, exact = rest.transform.saddlepoint(s if span else s - slack, rest.bottom)
         ends = None if span and rest.num > _LISTED else _by_atoms(rest, rest.top - s + slack, t)
         if not ends and exact is not None and exact[2] > 0:
             ends = _series(rest, s, slack, t, span, exact)
@@ -111,12 +111,13 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
     cut off: then the step at s is replaced by the best functions above and below it that need only these frequencies
     (Graham and Vaaler 1981, doi:10.1090/S0002-9947-1981-0607121-1). ``exact`` has the cumulants at t.
     """
-    few, places = sums.few, len(sums.few.c)
+    transform, places = sums.transform, len(sums.transform.c)
     sides = np.array([[-1.0, -5.0], [1.0, 5.0]]) / math.sqrt(exact[2])
-    lows, highs = ([(few.cumulants(t + u)[0] - exact[0] + 30) / u for u in side] for side in sides)  # Chernoff
+    lows, highs = ([(transform.cumulants(t + u)[0] - exact[0] + 30) / u for u in side] for side in sides)  # Chernoff
     low, high = max(sums.bottom, *lows), min(sums.top, *highs)
     high += 0.02 * (high - low)  # away from the largest sum
-    work = _WORK * (1 if sums.num <= 100 else 20 if few.is_listed else 12)  # the transforms of few atoms decay slowly
+    # transforms of few atoms decay slowly
+    work = _WORK * (1 if sums.num <= 100 else 20 if transform.is_listed else 12)
     most = number = min(_MOST_TERMS, max(work // places, 128))
     length, middle = high - low, s - (span / 2 if span else slack)
     if span:  # an odd number of points of the lattice, whose coefficients determine all
@@ -124,13 +125,13 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
         length, high = span * (2 * number + 1), s + span * math.floor((high - s) / span + 0.5)
     if span and number >= most:
         return _series(sums, middle, 0.0, t, None, exact)
-    s, step, on_grid = s if span else middle, 2 * math.pi / length, bool(span) and few.is_listed and not few.doubt.any()
-    tiny, unseen, goal, last, seen = 0.1 * _ROUNDING, 0.0, 0.1 * _ROUNDING if span else _LAST, 0, 0
+    s, step, tiny = s if span else middle, 2 * math.pi / length, 0.1 * _ROUNDING
+    on_grid, unseen, last, seen = bool(span) and transform.is_listed and not transform.doubt.any(), 0.0, 0, 0
     # few frequencies take less time, or little less if atoms are many
-    size = number if on_grid else min(191 if number * places <= 8 * len(few.x) else 47, number)
+    size = number if on_grid else min(191 if number * places <= 8 * len(transform.x) else 47, number)
     while True:
         theta = step * np.arange(size + 1)
-        logs, doubt = few.log_transform(t, step, size + 1, on_grid=on_grid)
+        logs, doubt = transform.log_transform(t, step, size + 1, on_grid=on_grid)
         phi = np.exp(logs - 1j * theta * s)
         errors = np.abs(phi) * np.expm1(np.minimum(np.abs(doubt), 30.0))
         if (errors > _DOUBTED).any():  # no frequencies at which interpolation fails
@@ -141,16 +142,16 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
         beyond = np.exp(-z * (high - s + (span or 0.0)))
         inside = weights * -np.expm1(-z * (high - s + (span or 0.0)))
         end = float(np.abs(phi[-8:]).max())
-        decayed = end < goal and not (span and size == number)
+        decayed = end < (tiny if span else _LAST) and not (span and size == number)
         if decayed:
-            unseen = 4 * end + math.sqrt(_square_beyond(few, t, float(theta[-1])) / len(phi))
+            unseen = 4 * end + math.sqrt(_square_beyond(transform, t, float(theta[-1])) / len(phi))
             decayed, far = unseen < (tiny if span else _DOUBTED), min(number, 16 * size)
-            if decayed and max(seen, size) < far and not few.doubt.any():
+            if decayed and max(seen, size) < far and not transform.doubt.any():
                 seen = far
                 # the last of the seen frequencies at which the transform may be large, as it is near a lattice
                 large = np.argsort(-sums.c * sums.width**2)[: 8 + len(sums.c) // 16]
                 part = Summands(sums.f, sums.sign, sums.low[large], sums.N[large], sums.v[large], sums.c[large])
-                gone = part.few.log_transform(t, step, seen + 1)[0].real < (-25 if span else -14)
+                gone = part.transform.log_transform(t, step, seen + 1)[0].real < (-25 if span else -14)
                 last = int((np.arange(seen + 1) * ~gone).max())
             decayed &= last <= size
         if span or decayed:
@@ -173,34 +174,34 @@ def _series(sums: Summands, s: float, slack: float, t: float, span: float | None
     return low - error, high + error
 
 
-def _square_beyond(few: Transform, t: float, least: float) -> float:
+def _square_beyond(transform: Transform, t: float, least: float) -> float:
     """Mean of the squares of the transform at high frequencies: about the probability that two draws of S are equal.
 
     They are if each value of each weight is drawn equally often: for n draws of values with probabilities q this has at
     most the probability sum of q^2, and about that of Poisson numbers given their sum. Sums of few weights are equal
     more often, as 1/2 = 1/3 + 1/6 (hence the power).
     """
-    e, weight = few.mass * np.exp(t * few.x), np.unique(few.v, return_inverse=True)[1]
-    total = np.add.reduceat(e, few.starts)
-    few.along_rows(total)
-    drawn = np.maximum(few.c, 0.0) / total
-    for row in np.split(drawn, few.rows[1:]):  # groups have the atoms of those before them, too
+    e, weight = transform.mass * np.exp(t * transform.x), np.unique(transform.v, return_inverse=True)[1]
+    total = np.add.reduceat(e, transform.starts)
+    transform.along_rows(total)
+    drawn = np.maximum(transform.c, 0.0) / total
+    for row in np.split(drawn, transform.rows[1:]):  # groups have the atoms of those before them, too
         row[:] = row[::-1].cumsum()[::-1]
-    unit, x = weight[few.group], few.x + few.best[few.group]
+    unit, x = weight[transform.group], transform.x + transform.best[transform.group]
     order = np.lexsort((x, unit))
-    x, number, unit = x[order], (e * drawn[few.group])[order], unit[order]
+    x, number, unit = x[order], (e * drawn[transform.group])[order], unit[order]
     new_unit = np.diff(unit, prepend=-1) != 0
     values = np.flatnonzero(new_unit | (np.diff(x, prepend=-np.inf) > 1e-12 * np.abs(x)))  # equal values are one
     starts = np.flatnonzero(new_unit[values])
     number = np.add.reduceat(number, values)
     n, width = np.add.reduceat(number, starts) + 1e-99, np.zeros(len(starts))
-    np.maximum.at(width, weight, few.width)
+    np.maximum.at(width, weight, transform.width)
     # units whose phases turn when those of the largest do, or have turned already; the others have not
     large = int(np.argmax(n * width**2))
     active = width >= min(2 * math.pi / least, width[large] / 2)
     turned = number / n[unit[values]] * np.exp(1j * max(least, 2 * math.pi / width[large]) * x[values])
     damped = (n * np.log(np.abs(np.add.reduceat(turned, starts)) + 1e-99))[~active].sum()
-    number *= few.apart[order[values]] == 0  # two draws from a cell of several values differ
+    number *= transform.apart[order[values]] == 0  # two draws from a cell of several values differ
     listed = np.add.reduceat(number, starts) + 1e-99
     q = number / listed[unit[values]]
     square, y = np.add.reduceat(q * q, starts) + 1e-99, 2 * n[unit[values]] * q

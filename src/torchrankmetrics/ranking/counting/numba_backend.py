@@ -53,6 +53,7 @@ _LARGEST = 1 << 30  # cells that 32-bit counters hold
 _FEW = 64  # bytes of the targets of a row: above, most cells are counted by bucket
 _MANY = 80  # targets of a row: above, a search for each other cell is faster than a comparison with each target
 _BUCKETS = 1 << 11  # of equal width, from the least target of a row to the largest
+_SIFTED = 128  # keys whose buckets are looked up at a time
 _NONE, _NO_MARKS = np.empty(0, np.int64), (np.empty(0, np.uint8), 0)
 _EMPTY_LISTS = (_NONE, _NONE, _NONE, 0)
 
@@ -227,7 +228,7 @@ def _begin_search(limits, infinity, search):
 def _sift(keys, infinity, buckets, rest, are_many):
     """Count the keys in buckets without limits; write the others to rest, which may be of keys; return how many."""
     (least, scale), occupied, counts = buckets
-    places, n, whole = np.empty(128, np.int32), np.uint64(0), len(keys) // 8 * 8
+    places, n, whole = np.empty(_SIFTED, np.int32), np.uint64(0), len(keys) // 8 * 8
     for begin in range(0, whole, len(places)):
         some = keys[begin : min(begin + len(places), whole)]
         for j in range(len(some)):
@@ -363,7 +364,8 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
             if _is_nan(limits[i], infinity):  # which nothing is below
                 low, high, nans = 0, 0, nans + 1
             out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
-        known[:] = 0
+        if num_known:
+            known[:] = 0
         first = end
 
 
