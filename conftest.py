@@ -38,5 +38,6 @@ def pages(share: float, **which: object) -> Sybil:
 
 TRAINS = "tutorial.md"  # a trained model differs between machines
 pytest_collect_file = (
-    pages(1e-9, patterns=["docs/*.md"], excludes=[f"docs/{TRAINS}"]) + pages(0.1, patterns=[f"docs/{TRAINS}"])
+    pages(1e-9, patterns=["docs/*.md"], excludes=[f"docs/{TRAINS}"])
+    + pages(0.1, patterns=[f"docs/{TRAINS}"])
 ).pytest()

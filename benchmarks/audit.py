@@ -1,12 +1,15 @@
 """Results of ``torchrankmetrics.audit`` for evaluators of other packages.
 
     pip install -c constraints.txt -e '.[audit]'
-    python -m benchmarks.audit [--only NAME ...]     write results/audit.json, and its table results/audit.md
+    python -m benchmarks.audit [--only NAME ...]     write results/audit.json, and its table
+    results/audit.md
 
-Each evaluator is called as its package documents (the functions below). Packages that are not installed are listed.
+Each evaluator is called as its package documents (the functions below). Packages that are not
+installed are listed.
 
-If a package has no filter, excluded candidates are removed before the call. If it takes rows of one length only, rows
-of different lengths are passed one by one. PyG's KGEModel ranks all entities, so its filter cases are skipped.
+If a package has no filter, excluded candidates are removed before the call. If it takes rows of one
+length only, rows of different lengths are passed one by one. PyG's KGEModel ranks all entities, so
+its filter cases are skipped.
 """
 
 import argparse
@@ -27,7 +30,9 @@ from torchrankmetrics.audit import MAX_CANDIDATES, Report, audit
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], Any]
 
 
-def candidates(scores: Tensor, target: Tensor, exclude: Tensor | None) -> Iterator[tuple[Tensor, int]]:
+def candidates(
+    scores: Tensor, target: Tensor, exclude: Tensor | None
+) -> Iterator[tuple[Tensor, int]]:
     """Per task the scores (n,) of its candidates, and where among them the true one is."""
     for i, column in enumerate(target.tolist()):
         keep = torch.ones_like(scores[i], dtype=torch.bool) if exclude is None else ~exclude[i]
@@ -35,7 +40,9 @@ def candidates(scores: Tensor, target: Tensor, exclude: Tensor | None) -> Iterat
         yield scores[i][keep], int(keep[:column].sum())
 
 
-def negatives(scores: Tensor, target: Tensor, exclude: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+def negatives(
+    scores: Tensor, target: Tensor, exclude: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """True scores (b,) and those of the others (b, n): all rows at once if they are of one length, else one by one."""
     if exclude is None:
         others = torch.ones_like(scores, dtype=torch.bool).scatter_(1, target[:, None], False)
@@ -53,11 +60,19 @@ def pykeen() -> Evaluator:
         evaluator = RankBasedEvaluator(clear_on_finalize=True)
         true = scores.gather(1, target[:, None])
         if exclude is not None:  # as in Evaluator.evaluate: the true scores are put back
-            scores = filter_scores_(scores.clone(), exclude.nonzero()).scatter_(1, target[:, None], true)
+            scores = filter_scores_(scores.clone(), exclude.nonzero()).scatter_(
+                1, target[:, None], true
+            )
         triples = torch.stack([torch.arange(len(target)), torch.zeros_like(target), target], dim=1)
         evaluator.process_scores_(hrt_batch=triples, target="tail", scores=scores, true_scores=true)
         values = evaluator.finalize().to_flat_dict()
-        names = ("arithmetic_mean_rank", "inverse_harmonic_mean_rank", "hits_at_1", "hits_at_3", "hits_at_10")
+        names = (
+            "arithmetic_mean_rank",
+            "inverse_harmonic_mean_rank",
+            "hits_at_1",
+            "hits_at_3",
+            "hits_at_10",
+        )
         names += ("adjusted_arithmetic_mean_rank_index",)
         return {f"realistic.{name}": values[f"tail.realistic.{name}"] for name in names}
 
@@ -72,7 +87,9 @@ def torchmetrics() -> Evaluator:
         preds = torch.cat([row for row, _ in rows])
         relevant = torch.cat([torch.arange(len(row)) == own for row, own in rows])
         indexes = torch.cat([torch.full((len(row),), i) for i, (row, _) in enumerate(rows)])
-        metrics = {"mrr": RetrievalMRR()} | {f"hits@{k}": RetrievalHitRate(top_k=k) for k in (1, 3, 10)}
+        metrics = {"mrr": RetrievalMRR()} | {
+            f"hits@{k}": RetrievalHitRate(top_k=k) for k in (1, 3, 10)
+        }
         return {name: metric(preds, relevant, indexes=indexes) for name, metric in metrics.items()}
 
     return evaluate
@@ -93,7 +110,9 @@ def pyg() -> Evaluator:
         model = Given(scores.shape[1], 1, 1)
         model.scores = scores
         rows = torch.arange(len(target))
-        values = model.test(rows, torch.zeros_like(rows), target, batch_size=scores.shape[1], k=10, log=False)
+        values = model.test(
+            rows, torch.zeros_like(rows), target, batch_size=scores.shape[1], k=10, log=False
+        )
         return dict(zip(("mr", "mrr", "hits@10"), values, strict=True))
 
     return evaluate
@@ -106,7 +125,10 @@ def ogb() -> Evaluator:
 
     def evaluate(scores: Tensor, target: Tensor, exclude: Tensor | None) -> Tensor:
         batches = negatives(scores, target, exclude)
-        lists = [evaluator.eval({"y_pred_pos": true, "y_pred_neg": others})["mrr_list"] for true, others in batches]
+        lists = [
+            evaluator.eval({"y_pred_pos": true, "y_pred_neg": others})["mrr_list"]
+            for true, others in batches
+        ]
         return 1 / torch.cat(lists)
 
     return evaluate
@@ -123,7 +145,10 @@ def tgb() -> Evaluator:
             evaluator.eval({"y_pred_pos": true, "y_pred_neg": others, "eval_metric": asked})
             for true, others in negatives(scores, target, exclude)
         ]
-        return {name: float(sum(value[name] for value in values)) / len(values) for name in ("mrr", "hits@10")}
+        return {
+            name: float(sum(value[name] for value in values)) / len(values)
+            for name in ("mrr", "hits@10")
+        }
 
     return evaluate
 
@@ -135,7 +160,8 @@ def torchkge() -> Evaluator:
         if exclude is not None:
             rows = torch.arange(len(target))
             answers = [
-                {own, *row.nonzero().flatten().tolist()} for own, row in zip(target.tolist(), exclude, strict=True)
+                {own, *row.nonzero().flatten().tolist()}
+                for own, row in zip(target.tolist(), exclude, strict=True)
             ]
             known = {(i, 0): found for i, found in enumerate(answers)}
             scores = filter_scores(scores, known, rows, torch.zeros_like(rows), target)
@@ -149,7 +175,12 @@ def ranx() -> Evaluator:
 
     def evaluate(scores: Tensor, target: Tensor, exclude: Tensor | None) -> dict[str, float]:
         qrels, run = as_runs(scores, target, exclude)
-        names = {"mrr": "mrr", "hit_rate@1": "hits@1", "hit_rate@3": "hits@3", "hit_rate@10": "hits@10"}
+        names = {
+            "mrr": "mrr",
+            "hit_rate@1": "hits@1",
+            "hit_rate@3": "hits@3",
+            "hit_rate@10": "hits@10",
+        }
         values = ranx_evaluate(Qrels(qrels), Run(run), list(names))
         return {ours: float(values[theirs]) for theirs, ours in names.items()}
 
@@ -172,13 +203,17 @@ def ir_measures() -> Evaluator:
 
     def evaluate(scores: Tensor, target: Tensor, exclude: Tensor | None) -> Tensor:
         qrels, run = as_runs(scores, target, exclude)
-        values = {value.query_id: value.value for value in package.iter_calc([package.RR], qrels, run)}
+        values = {
+            value.query_id: value.value for value in package.iter_calc([package.RR], qrels, run)
+        }
         return 1 / torch.tensor([values[query] for query in run], dtype=torch.float64)
 
     return evaluate
 
 
-def as_runs(scores: Tensor, target: Tensor, exclude: Tensor | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def as_runs(
+    scores: Tensor, target: Tensor, exclude: Tensor | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The true candidates and the scores as dicts of dicts; queries and documents are numbered from 0."""
     qrels: dict[str, Any] = {}
     run: dict[str, Any] = {}
@@ -201,9 +236,13 @@ def sentence_transformers() -> Evaluator:
             mrr_at_k=[N],
             accuracy_at_k=[1, 3, 10],
         )
-        found = [[{"corpus_id": j, "score": score} for j, score in row.items()] for row in run.values()]
+        found = [
+            [{"corpus_id": j, "score": score} for j, score in row.items()] for row in run.values()
+        ]
         values = evaluator.compute_metrics(found)
-        return {"mrr": values["mrr@k"][N]} | {f"hits@{k}": value for k, value in values["accuracy@k"].items()}
+        return {"mrr": values["mrr@k"][N]} | {
+            f"hits@{k}": value for k, value in values["accuracy@k"].items()
+        }
 
     return evaluate
 
@@ -217,7 +256,10 @@ def scikit_learn() -> Evaluator:
             batch = torch.cat([true[:, None], others], dim=1).numpy()
             labels = torch.zeros(batch.shape, dtype=torch.int64)
             labels[:, 0] = 1
-            pair = (coverage_error(labels, batch), label_ranking_average_precision_score(labels, batch))
+            pair = (
+                coverage_error(labels, batch),
+                label_ranking_average_precision_score(labels, batch),
+            )
             values.append([len(batch) * float(value) for value in pair])
         mr, mrr = torch.tensor(values, dtype=torch.float64).sum(0) / len(target)
         return {"mr": mr, "mrr": mrr}
@@ -225,8 +267,10 @@ def scikit_learn() -> Evaluator:
     return evaluate
 
 
-FEW = 100_000  # where every candidate is a Python object, or ranks come back as reciprocals in single precision
-# what it is called, its distribution, the function above, what is called there, and the most candidates it is given
+# where every candidate is a Python object, or ranks come back as reciprocals in single precision
+FEW = 100_000
+# what it is called, its distribution, the function above, what is called there, and the most
+# candidates it is given
 PEERS: tuple[tuple[str, str, Callable[[], Evaluator], str, int | None], ...] = (
     ("PyKEEN", "pykeen", pykeen, "`RankBasedEvaluator`, realistic; `filter_scores_`", None),
     ("torchmetrics", "torchmetrics", torchmetrics, "`RetrievalMRR`, `RetrievalHitRate`", None),
@@ -237,8 +281,20 @@ PEERS: tuple[tuple[str, str, Callable[[], Evaluator], str, int | None], ...] = (
     ("ranx", "ranx", ranx, "`evaluate`: `mrr`, `hit_rate@k`", FEW),
     ("pytrec_eval", "pytrec_eval-terrier", pytrec_eval, "`RelevanceEvaluator`: `recip_rank`", FEW),
     ("ir_measures", "ir_measures", ir_measures, "`iter_calc`: `RR`", FEW),
-    ("sentence-transformers", "sentence-transformers", sentence_transformers, "`InformationRetrievalEvaluator`", FEW),
-    ("scikit-learn", "scikit-learn", scikit_learn, "`coverage_error`, `label_ranking_average_precision_score`", None),
+    (
+        "sentence-transformers",
+        "sentence-transformers",
+        sentence_transformers,
+        "`InformationRetrievalEvaluator`",
+        FEW,
+    ),
+    (
+        "scikit-learn",
+        "scikit-learn",
+        scikit_learn,
+        "`coverage_error`, `label_ranking_average_precision_score`",
+        None,
+    ),
 )
 
 
@@ -247,8 +303,12 @@ STATUSES = ("passed", "failed", "error", "skipped")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these evaluators again, the others as they are")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="these evaluators again, the others as they are"
+    )
     given = parser.parse_args()
     RESULTS.write_text(json.dumps(results(given.only), indent=1) + "\n", encoding="utf-8")
     RESULTS.with_suffix(".md").write_text(tables(load()), encoding="utf-8")
@@ -277,8 +337,12 @@ def results(only: list[str] | None) -> dict[str, Any]:
         print(f"{name} {number}\n{report}\n", flush=True)
         rows.append(row_of(name, f"{distribution} {number}", what, report))
     if only is None or "torchrankmetrics" in only:
-        ours = audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
-        rows.append(row_of("torchrankmetrics", f"torchrankmetrics {__version__}", "`rank_scores`", ours))
+        ours = audit(
+            lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic
+        )
+        rows.append(
+            row_of("torchrankmetrics", f"torchrankmetrics {__version__}", "`rank_scores`", ours)
+        )
     elif "torchrankmetrics" in before:
         rows.append(before["torchrankmetrics"])
     machine = {
@@ -302,9 +366,12 @@ def tables(results: dict[str, Any]) -> str:
     for row in results["rows"]:
         counts = [sum(check["status"] == status for check in row["checks"]) for status in STATUSES]
         rule = " or ".join(row["ties"]) or "mixed"
-        lines.append(f"| {row['name']} | {row['package']} | {row['asked']} | {rule} | " + _cells(counts))
+        lines.append(
+            f"| {row['name']} | {row['package']} | {row['asked']} | {rule} | " + _cells(counts)
+        )
     missing = [
-        f"Not audited: {gone['name']} ({gone['distribution']} is not installed)." for gone in results["left_out"]
+        f"Not audited: {gone['name']} ({gone['distribution']} is not installed)."
+        for gone in results["left_out"]
     ]
     return "\n".join([*lines, "", *missing]) + "\n"
 

@@ -1,17 +1,19 @@
 """Coverage of confidence intervals and size of tests: simulated, and exact for hits.
 
-python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     write the tables to PATH.md too
+python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     write the tables to
+PATH.md too
 
-Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The two ranks of a pair have normal
-scores with correlation 0.7, mapped to the quantiles of the population:
+Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The two ranks of a
+pair have normal scores with correlation 0.7, mapped to the quantiles of the population:
 
 - good: 92% at rank 1, the rest 1 + exp(3 + 2 z), z normal: a mean rank near 13 with a long tail;
 - ordinary: 14% at rank 1, 39% near it (geometric), the rest exp(6 + 1.5 z): a mean rank near 550;
 - bad: N Beta(0.6, 1): hardly better than random ranking.
 
-"equal": the two models are exchanged at random on every task. "unequal": the normal scores of the second model are
-shifted by 0.15. Tasks are drawn with replacement; the true value is that of the whole population. Intervals have level
-95%, tests 5%. The first samples of every cell are compared with `RankCollection.confidence_intervals` and `compare`.
+"equal": the two models are exchanged at random on every task. "unequal": the normal scores of the
+second model are shifted by 0.15. Tasks are drawn with replacement; the true value is that of the
+whole population. Intervals have level 95%, tests 5%. The first samples of every cell are compared
+with `RankCollection.confidence_intervals` and `compare`.
 """
 
 import math
@@ -40,12 +42,22 @@ from torchrankmetrics.inference.standard_errors import (
     studentised_interval,
     units_of,
 )
-from torchrankmetrics.inference.testing import SeededModels, clopper_pearson, share_difference, share_difference_p_value
+from torchrankmetrics.inference.testing import (
+    SeededModels,
+    clopper_pearson,
+    share_difference,
+    share_difference_p_value,
+)
 from torchrankmetrics.metrics.registry import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000
 POPULATIONS, SIZES = ("good", "ordinary", "bad"), (30, 100, 500)
-MEANS = {"mr": (np.positive, np.positive), "mrr": (np.reciprocal, np.positive), "gmr": (np.log, np.exp)}  # f and g
+# f and g
+MEANS = {
+    "mr": (np.positive, np.positive),
+    "mrr": (np.reciprocal, np.positive),
+    "gmr": (np.log, np.exp),
+}
 SPREADS, HITS = ("median_rank", "rank_std"), (1, 10)
 LEVEL, RESAMPLES, PERMUTATIONS, RUNS, CHECKED = 0.95, 499, 999, 3, 3
 RESULTS = Path(__file__).parent / "results" / "calibration.json"
@@ -72,18 +84,31 @@ def simulated(draws: int, workers: int) -> Row:
         parts = list(tqdm(pool.map(cell, *zip(*cells, strict=True)), total=len(cells)))
     rows = [row for part in parts for row in part]
     error = math.sqrt(LEVEL * (1 - LEVEL) / draws)
-    return {"draws": draws, "confidence_level": LEVEL, "error": error, "rows": sorted(rows, key=_place)}
+    return {
+        "draws": draws,
+        "confidence_level": LEVEL,
+        "error": error,
+        "rows": sorted(rows, key=_place),
+    }
 
 
 def _place(row: Row) -> tuple[Any, ...]:
-    return row["kind"], row["metric"], row["method"], POPULATIONS.index(row["population"]), row["size"]
+    return (
+        row["kind"],
+        row["metric"],
+        row["method"],
+        POPULATIONS.index(row["population"]),
+        row["size"],
+    )
 
 
 def population(name: str, equal: bool) -> np.ndarray:
     """Pairs of ranks, (50,000, 2) int64."""
     rng = np.random.default_rng([POPULATIONS.index(name), 7])
     shared, own = rng.normal(size=(POOL, 1)), rng.normal(size=(POOL, 2))
-    scores = math.sqrt(0.7) * shared + math.sqrt(0.3) * own + (0.0 if equal else np.array([0.0, 0.15]))
+    scores = (
+        math.sqrt(0.7) * shared + math.sqrt(0.3) * own + (0.0 if equal else np.array([0.0, 0.15]))
+    )
     ranks = quantile(name, special.ndtr(scores))
     if equal:
         ranks = np.where(rng.random((POOL, 1)) < 0.5, ranks, ranks[:, ::-1])
@@ -101,7 +126,11 @@ def quantile(name: str, u: np.ndarray) -> np.ndarray:
         rank = np.where(u < 0.92, 1.0, 1 + np.exp(3 + 2 * special.ndtri(within(0.92, 1))))
     elif name == "ordinary":
         near = 1 + np.ceil(np.log1p(-within(0.14, 0.53)) / math.log(0.9))
-        rank = np.where(u < 0.14, 1.0, np.where(u < 0.53, near, np.exp(6 + 1.5 * special.ndtri(within(0.53, 1)))))
+        rank = np.where(
+            u < 0.14,
+            1.0,
+            np.where(u < 0.53, near, np.exp(6 + 1.5 * special.ndtri(within(0.53, 1)))),
+        )
     else:
         rank = np.ceil(NUM_CANDIDATES * special.betaincinv(0.6, 1.0, u))
     return np.clip(np.floor(rank), 1, NUM_CANDIDATES).astype(np.int64)
@@ -118,9 +147,15 @@ def cell(name: str, size: int, draws: int) -> list[Row]:
         rows += [about | row for row in comparisons(pool, kind, size, draws, rng)]
     rows += [about | row for row in seeded(name, size, draws)]
     for k in HITS:
-        rows += [about | {"metric": f"hits_at_{k}"} | row for row in exact_hits(pairs["unequal"][:, 0] <= k, size)]
+        rows += [
+            about | {"metric": f"hits_at_{k}"} | row
+            for row in exact_hits(pairs["unequal"][:, 0] <= k, size)
+        ]
         for kind, pool in pairs.items():
-            rows += [about | {"metric": f"hits_at_{k}"} | row for row in exact_differences(pool <= k, kind, size)]
+            rows += [
+                about | {"metric": f"hits_at_{k}"} | row
+                for row in exact_differences(pool <= k, kind, size)
+            ]
     return rows
 
 
@@ -192,7 +227,9 @@ def effective_tasks(x: np.ndarray) -> np.ndarray:
         return np.nan_to_num(square.sum(1) ** 2 / (square**2).sum(1))
 
 
-def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.ndarray, warned: np.ndarray) -> None:
+def check(
+    ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.ndarray, warned: np.ndarray
+) -> None:
     """Fail if the library says something else of the first samples; where it draws other resamples, of its own ones."""
     for i in range(CHECKED):
         rank = ranks[i].astype(np.int64)
@@ -202,7 +239,10 @@ def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.nd
             found, told = quietly(partial(collection.confidence_intervals, LEVEL))
             row = found[key]
         else:
-            definition, sample = parse_name(key).definition, RankSample(rank, rank, np.full_like(rank, NUM_CANDIDATES))
+            definition, sample = (
+                parse_name(key).definition,
+                RankSample(rank, rank, np.full_like(rank, NUM_CANDIDATES)),
+            )
             # a key of its own for every task keeps equal ranks apart, as here
             keys = None if key in MEANS else np.arange(len(rank))
             values, ones = definition.unit_values(sample, "realistic"), np.ones(len(rank))
@@ -213,10 +253,14 @@ def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.nd
                 row = interval_through(definition, units, (0.0, ends[0], ends[1]), limits)
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
             else:
-                row = estimate(definition, sample, "realistic", LEVEL, "bootstrap", keys, RESAMPLES, 0)
+                row = estimate(
+                    definition, sample, "realistic", LEVEL, "bootstrap", keys, RESAMPLES, 0
+                )
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
         if told != warned[i] or not np.allclose((row.low, row.high), (low[i], high[i]), rtol=1e-6):
-            raise AssertionError(f"{key} by {method}: {row} and {low[i]}, {high[i]}, warned {told} and {warned[i]}")
+            raise AssertionError(
+                f"{key} by {method}: {row} and {low[i]}, {high[i]}, warned {told} and {warned[i]}"
+            )
 
 
 def tally(
@@ -250,7 +294,9 @@ def tally(
     return row
 
 
-def comparisons(pool: np.ndarray, kind: str, size: int, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+def comparisons(
+    pool: np.ndarray, kind: str, size: int, draws: int, rng: np.random.Generator
+) -> Iterator[Row]:
     """Intervals and tests of two models."""
     drawn = pool[rng.integers(0, len(pool), (draws, size))]
     ones, counts = np.ones(size), np.ones(size, dtype=np.int64)
@@ -262,13 +308,19 @@ def comparisons(pool: np.ndarray, kind: str, size: int, draws: int, rng: np.rand
         for draw, pairs in enumerate(drawn):
             x = f(pairs.astype(np.float64))
             units = units_of(x, ones, counts)
-            test = SignFlipTest(units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), PERMUTATIONS, draw)
+            test = SignFlipTest(
+                units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), PERMUTATIONS, draw
+            )
             lower, upper, p, bounded = test.difference(LEVEL)
             warns = test.effective_tasks < LEAST_EFFECTIVE_TASKS or not bounded
             if draw < CHECKED:
                 a, b = (Ranks(pairs[:, i].copy(), None, NUM_CANDIDATES) for i in (0, 1))
-                same, told = quietly(partial(compare, a, b, key, permutations=PERMUTATIONS, seed=draw))
-                if told != warns or not np.allclose((same.low, same.high, same.p_value), (lower, upper, p), rtol=1e-6):
+                same, told = quietly(
+                    partial(compare, a, b, key, permutations=PERMUTATIONS, seed=draw)
+                )
+                if told != warns or not np.allclose(
+                    (same.low, same.high, same.p_value), (lower, upper, p), rtol=1e-6
+                ):
                     raise AssertionError(f"{key}: {same} and {(lower, upper, p)}")
             found.append((lower, upper, p, warns))
         low, high, p_value, warned = np.array(found).T
@@ -283,7 +335,11 @@ def seeded(name: str, size: int, draws: int) -> Iterator[Row]:
         found = []
         for _ in range(draws):
             shared, own = rng.normal(size=(size, 1)), rng.normal(size=(size, 2 * RUNS))
-            x = f(quantile(name, special.ndtr(math.sqrt(0.7) * shared + math.sqrt(0.3) * own)).astype(np.float64))
+            x = f(
+                quantile(name, special.ndtr(math.sqrt(0.7) * shared + math.sqrt(0.3) * own)).astype(
+                    np.float64
+                )
+            )
             g = parse_name(key).definition.g
             one = SeededModels(units_of(x, ones, counts), (RUNS, RUNS), g).estimate(LEVEL, 0, 1)
             found.append((one.low, one.high, one.p_value_of(0.0)))
@@ -302,9 +358,20 @@ def exact_hits(hit: np.ndarray, size: int) -> Iterator[Row]:
     """Coverage of intervals of one share by the binomial law: ours, and two others."""
     share = float(hit.mean())
     mass = stats.binom.pmf(np.arange(size + 1), size, share)
-    for method, ends in (("wilson", wilson), ("clopper-pearson", clopper_pearson), ("mid-p", mid_p)):
-        covered = [low <= share <= high for low, high in (ends(k, size, LEVEL) for k in range(size + 1))]
-        yield {"kind": "exact interval", "method": method, "share": share, "coverage": float(mass @ covered)}
+    for method, ends in (
+        ("wilson", wilson),
+        ("clopper-pearson", clopper_pearson),
+        ("mid-p", mid_p),
+    ):
+        covered = [
+            low <= share <= high for low, high in (ends(k, size, LEVEL) for k in range(size + 1))
+        ]
+        yield {
+            "kind": "exact interval",
+            "method": method,
+            "share": share,
+            "coverage": float(mass @ covered),
+        }
 
 
 def wilson(hits: int, size: int, confidence_level: float) -> tuple[float, float]:
@@ -361,7 +428,9 @@ def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
     if only_a < only_b:  # the mirror image
         low, high, p = _outcome(only_b, only_a, size)
         return -high, -low, p
-    return *share_difference(only_a, only_b, size, LEVEL), share_difference_p_value(only_a, only_b, size, 0.0)
+    return *share_difference(only_a, only_b, size, LEVEL), share_difference_p_value(
+        only_a, only_b, size, 0.0
+    )
 
 
 def tables(results: Row) -> str:
@@ -369,14 +438,21 @@ def tables(results: Row) -> str:
     rows = results["rows"]
     error = 100 * results["error"]
     out = [
-        f"Coverage of 95% intervals in %, {results['draws']:,} samples per cell (standard error {error:.1f}), in "
-        "brackets the share of samples with a warning in %:",
-        "",
-        _table("metric, method", rows, "interval", lambda r: f"{r['metric']}, {r['method']}", _covered),
-        "Differences of two models: coverage (warned); size of the 5% test if both models are exchangeable:",
+        f"Coverage of 95% intervals in %, {results['draws']:,} samples per cell (standard error "
+        f"{error:.1f}), in brackets the share of samples with a warning in %:",
         "",
         _table(
-            "metric", rows, "unequal", lambda r: r["metric"], lambda r: _covered(r) + f"; {_size(r, rows, 'equal')}"
+            "metric, method", rows, "interval", lambda r: f"{r['metric']}, {r['method']}", _covered
+        ),
+        "Differences of two models: coverage (warned); size of the 5% test if both models are "
+        "exchangeable:",
+        "",
+        _table(
+            "metric",
+            rows,
+            "unequal",
+            lambda r: r["metric"],
+            lambda r: _covered(r) + f"; {_size(r, rows, 'equal')}",
         ),
     ]
     return "\n".join(out)
@@ -389,7 +465,11 @@ def _covered(row: Row) -> str:
 
 def _same(row: Row, rows: list[Row], kind: str) -> list[Row]:
     keys = ("metric", "population", "size")
-    return [other for other in rows if other["kind"] == kind and all(other[key] == row[key] for key in keys)]
+    return [
+        other
+        for other in rows
+        if other["kind"] == kind and all(other[key] == row[key] for key in keys)
+    ]
 
 
 def _size(row: Row, rows: list[Row], kind: str) -> str:
@@ -411,7 +491,9 @@ def _table(
         "|---|" + "--:|" * len(columns),
     ]
     for name in dict.fromkeys(map(label, chosen)):
-        cells = {(row["population"], row["size"]): text(row) for row in chosen if label(row) == name}
+        cells = {
+            (row["population"], row["size"]): text(row) for row in chosen if label(row) == name
+        }
         lines.append(f"| {name} | " + " | ".join(cells[column] for column in columns) + " |")
     return "\n".join(lines) + "\n"
 

@@ -1,15 +1,18 @@
 """The case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3 and Figure 1), with exact p-values.
 
-    python -m benchmarks.case_study [--json PATH] [--plot PATH]             Nations and Kinships, which come with pykeen
-    python -m benchmarks.case_study FOLDER ... --epochs N --json PATH       graphs of train.tsv, valid.tsv, test.tsv
-    python -m benchmarks.case_study --report --json PATH [--plot PATH]      print the results in PATH
+    python -m benchmarks.case_study [--json PATH] [--plot PATH]             Nations and Kinships,
+    which come with pykeen python -m benchmarks.case_study FOLDER ... --epochs N --json PATH
+    graphs of train.tsv, valid.tsv, test.tsv python -m benchmarks.case_study --report --json PATH
+    [--plot PATH]      print the results in PATH
 
-ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax over all entities (with more
-entities over the target and --negatives sampled ones), and an untrained ComplEx. Filtered by all splits, both sides.
-With --json every run is added to the file and replaces an earlier run of the same graph and model.
+ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax over all entities
+(with more entities over the target and --negatives sampled ones), and an untrained ComplEx.
+Filtered by all splits, both sides. With --json every run is added to the file and replaces an
+earlier run of the same graph and model.
 
-The benchmark tests at 5% whether results on small graphs are better than random ranking: for these models, and for
-those of the paper by their published MRR. p-values assume independent tasks; relevant items of one query are dependent.
+The benchmark tests at 5% whether results on small graphs are better than random ranking: for these
+models, and for those of the paper by their published MRR. p-values assume independent tasks;
+relevant items of one query are dependent.
 """
 
 import argparse
@@ -32,8 +35,19 @@ MODELS = ("ComplEx", "RotatE", "TransE", "TuckER")
 UNTRAINED = "untrained"
 LEVEL = 0.05
 SMALL = 1000  # entities
-METRICS = ("mrr", "adjusted_mrr", "z_mrr", "mr", "amri", "z_mr", "hits@1", "hits@10", "adjusted_hits_at_10")
-# from collated/collated.tsv of github.com/pykeen/ranking-metrics-manuscript: the same 402 and 2148 tasks as here
+METRICS = (
+    "mrr",
+    "adjusted_mrr",
+    "z_mrr",
+    "mr",
+    "amri",
+    "z_mr",
+    "hits@1",
+    "hits@10",
+    "adjusted_hits_at_10",
+)
+# from collated/collated.tsv of github.com/pykeen/ranking-metrics-manuscript: the same 402 and 2148
+# tasks as here
 PUBLISHED = {
     "nations": {"ComplEx": 0.4304, "RotatE": 0.5116, "TransE": 0.4027, "TuckER": 0.7556},
     "kinships": {"ComplEx": 0.6618, "RotatE": 0.7686, "TransE": 0.4385, "TuckER": 0.8635},
@@ -44,16 +58,22 @@ Splits = list[Tensor]
 class Model(torch.nn.Module):
     """A query (entity, relation, direction) becomes a vector, compared with every entity: by product or by distance."""
 
-    def __init__(self, kind: str, num_entities: int, num_relations: int, dim: int, drop: float) -> None:
+    def __init__(
+        self, kind: str, num_entities: int, num_relations: int, dim: int, drop: float
+    ) -> None:
         super().__init__()
         self.kind, self.dropout = kind, drop
         scale = 0.3 if kind == "ComplEx" else 1 / math.sqrt(dim)
         self.entities = torch.nn.Parameter(scale * torch.randn(num_entities, dim))
         width = dim // 2 if kind == "RotatE" else min(dim, 32) if kind == "TuckER" else dim
-        self.relations = torch.nn.Parameter((1 if kind == "RotatE" else scale) * torch.randn(num_relations, width))
+        self.relations = torch.nn.Parameter(
+            (1 if kind == "RotatE" else scale) * torch.randn(num_relations, width)
+        )
         if kind == "TuckER":
             self.core = torch.nn.Parameter(torch.randn(width, dim, dim) / math.sqrt(dim))
-        self.log_scale = torch.nn.Parameter(torch.tensor(math.log(5.0) if self.by_distance else 0.0))
+        self.log_scale = torch.nn.Parameter(
+            torch.tensor(math.log(5.0) if self.by_distance else 0.0)
+        )
 
     @property
     def by_distance(self) -> bool:
@@ -69,7 +89,11 @@ class Model(torch.nn.Module):
             core = (r @ self.core.flatten(1)).view(-1, *self.core.shape[1:])
             return torch.einsum("bi,bij->bj" if forwards else "bj,bij->bi", e, core)
         left = torch.complex(*e.chunk(2, 1))
-        right = torch.polar(torch.ones_like(r), r) if self.kind == "RotatE" else torch.complex(*r.chunk(2, 1))
+        right = (
+            torch.polar(torch.ones_like(r), r)
+            if self.kind == "RotatE"
+            else torch.complex(*r.chunk(2, 1))
+        )
         product = left * (right if forwards else right.conj())
         return torch.cat([product.real, product.imag], 1)
 
@@ -82,7 +106,9 @@ class Model(torch.nn.Module):
         return self.log_scale.exp() * (2 * product - (size[:, None] if paired else size))
 
 
-def train(model: Model, triples: Tensor, epochs: int, batch_size: int, negatives: int, lr: float) -> None:
+def train(
+    model: Model, triples: Tensor, epochs: int, batch_size: int, negatives: int, lr: float
+) -> None:
     num_entities = len(model.entities)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=lr, initial_accumulator_value=1e-6)
     for epoch in range(epochs):
@@ -97,7 +123,9 @@ def train(model: Model, triples: Tensor, epochs: int, batch_size: int, negatives
                     continue
                 drawn = torch.randint(num_entities, (negatives,))
                 own = model.compare(query, model.entities[answer], paired=True)
-                wrong = model.compare(query, model.entities[drawn]).masked_fill(drawn == answer[:, None], -math.inf)
+                wrong = model.compare(query, model.entities[drawn]).masked_fill(
+                    drawn == answer[:, None], -math.inf
+                )
                 loss = loss + cross_entropy(torch.cat([own, wrong], 1), torch.zeros_like(answer))
             optimizer.zero_grad()
             loss.backward()
@@ -142,12 +170,17 @@ def study(name: str, splits: Splits, kind: str, given: argparse.Namespace) -> di
     entities, relations = sizes(splits)
     torch.manual_seed(given.seed)
     epochs = 0 if kind == UNTRAINED else given.epochs
-    model = Model(MODELS[0] if kind == UNTRAINED else kind, entities, relations, given.dim, given.dropout)
+    model = Model(
+        MODELS[0] if kind == UNTRAINED else kind, entities, relations, given.dim, given.dropout
+    )
     print(f"{name}, {kind}: {epochs} epochs on {len(splits[0])} triples", flush=True)
     before = time.perf_counter()
     train(model, splits[0], epochs, given.batch_size, given.negatives, given.lr)
     seconds = time.perf_counter() - before
-    setting = {key: getattr(given, key) for key in ("dim", "lr", "batch_size", "negatives", "dropout", "seed")}
+    setting = {
+        key: getattr(given, key)
+        for key in ("dim", "lr", "batch_size", "negatives", "dropout", "seed")
+    }
     return {
         "graph": name,
         "entities": entities,
@@ -161,23 +194,29 @@ def study(name: str, splits: Splits, kind: str, given: argparse.Namespace) -> di
 
 def report(runs: list[dict[str, Any]]) -> None:
     print(
-        f"\n{'graph':12} {'model':10} {'MRR':>7} {'AMRR':>7} {'AMRI':>7} {'z(MRR)':>9} {'p(MRR)':>12} {'p(MR)':>12}  "
+        f"\n{'graph':12} {'model':10} {'MRR':>7} {'AMRR':>7} {'AMRI':>7} {'z(MRR)':>9} "
+        f"{'p(MRR)':>12} {'p(MR)':>12}  "
         "different from random"
     )
     for run in runs:
         print(
-            f"{run['graph']:12} {run['model']:10} {run['mrr']:7.4f} {run['adjusted_mrr']:7.4f} {run['amri']:7.4f} "
-            f"{run['z_mrr']:9.2f} {power(run['log10_p_mrr']):>12} {power(run['log10_p_mr']):>12}  "
-            f"{'yes' if significant(run) else 'no'}"
+            f"{run['graph']:12} {run['model']:10} {run['mrr']:7.4f} {run['adjusted_mrr']:7.4f} "
+            f"{run['amri']:7.4f} {run['z_mrr']:9.2f} {power(run['log10_p_mrr']):>12} "
+            f"{power(run['log10_p_mr']):>12}  {'yes' if significant(run) else 'no'}"
         )
     small = [run for run in runs if run["entities"] <= SMALL and run["model"] != UNTRAINED]
     for whose, key in (("trained here", "mrr"), ("of the paper", "published_mrr")):
         asked = [run for run in small if key in run]
         if not asked:
             continue
-        print(f"\nGraphs of up to {SMALL} entities, models {whose}: is the MRR significantly different from random?")
+        print(
+            f"\nGraphs of up to {SMALL} entities, models {whose}: is the MRR significantly "
+            "different from random?"
+        )
         for run in asked:
-            answer = f"p = {power(run[f'log10_p_{key}'])}: {'yes' if significant(run, key) else 'no'}"
+            answer = (
+                f"p = {power(run[f'log10_p_{key}'])}: {'yes' if significant(run, key) else 'no'}"
+            )
             print(f"  {run['graph']:10} {run['model']:8} {run[key]:.4f}  {answer}")
         not_different = sum(not significant(run, key) for run in asked)
         answer = "yes" if 2 * not_different > len(asked) else "no"
@@ -202,11 +241,16 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     kinds = [kind for kind in (UNTRAINED, *MODELS) if any(run["model"] == kind for run in runs)]
     figure, panels = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
     for panel, (key, title) in zip(
-        panels, {"mrr": "MRR", "adjusted_mrr": "AMRR", "z_mrr": "z(MRR), exact p-value above"}.items(), strict=True
+        panels,
+        {"mrr": "MRR", "adjusted_mrr": "AMRR", "z_mrr": "z(MRR), exact p-value above"}.items(),
+        strict=True,
     ):
         for i, kind in enumerate(kinds):
             mine = [run for run in runs if run["model"] == kind]
-            place = [graphs.index(run["graph"]) + (i - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for run in mine]
+            place = [
+                graphs.index(run["graph"]) + (i - (len(kinds) - 1) / 2) * 0.8 / len(kinds)
+                for run in mine
+            ]
             color = "0.6" if kind == UNTRAINED else f"C{i}"
             panel.bar(place, [run[key] for run in mine], 0.75 / len(kinds), label=kind, color=color)
             if key == "z_mrr":
@@ -245,11 +289,14 @@ def shipped() -> dict[str, Splits]:
 def add(path: Path | None, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """All runs of a file with the given ones in place of earlier ones; graphs by size, models in order."""
     merged = {
-        (run["graph"], run["model"]): run for run in (json.loads(path.read_text()) if path and path.exists() else [])
+        (run["graph"], run["model"]): run
+        for run in (json.loads(path.read_text()) if path and path.exists() else [])
     }
     merged |= {(run["graph"], run["model"]): run for run in runs}
     order = (UNTRAINED, *MODELS)
-    result = sorted(merged.values(), key=lambda run: (run["entities"], run["graph"], order.index(run["model"])))
+    result = sorted(
+        merged.values(), key=lambda run: (run["entities"], run["graph"], order.index(run["model"]))
+    )
     if path and runs:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
@@ -257,14 +304,20 @@ def add(path: Path | None, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--models", nargs="+", choices=(*MODELS, UNTRAINED), default=[UNTRAINED, *MODELS])
+    parser.add_argument(
+        "--models", nargs="+", choices=(*MODELS, UNTRAINED), default=[UNTRAINED, *MODELS]
+    )
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--negatives", type=int, default=1024, help="drawn entities in the softmax of larger graphs")
+    parser.add_argument(
+        "--negatives", type=int, default=1024, help="drawn entities in the softmax of larger graphs"
+    )
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report", action="store_true", help="train nothing")

@@ -1,13 +1,15 @@
 """Exact ranks of embeddings compared with the float32 product: trained models, and a million candidates.
 
-python -m benchmarks.certified [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N] [--models FOLDER]
+python -m benchmarks.certified [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
+[--models FOLDER]
 
-FOLDER has the directories fb15k237 and wn18rr, each with train.tsv, valid.tsv and test.tsv of integer ids; without it
-a random graph is used. The models are DistMult, trained for a few epochs. The product is measured alone, without
-counting: in batches of 256 queries with all candidates or with 4096; in blocks of 1024 x 1024; and whole, as
-``queries @ candidates.T`` in new memory. For one thread CPU time is measured. FAISS (faiss-cpu), if installed, searches
-the 100 nearest, which gives unfiltered ranks up to 100. PyKEEN evaluates some of the test triples. The JSON is written
-after every case; --models FOLDER saves the trained models.
+FOLDER has the directories fb15k237 and wn18rr, each with train.tsv, valid.tsv and test.tsv of
+integer ids; without it a random graph is used. The models are DistMult, trained for a few epochs.
+The product is measured alone, without counting: in batches of 256 queries with all candidates or
+with 4096; in blocks of 1024 x 1024; and whole, as ``queries @ candidates.T`` in new memory. For one
+thread CPU time is measured. FAISS (faiss-cpu), if installed, searches the 100 nearest, which gives
+unfiltered ranks up to 100. PyKEEN evaluates some of the test triples. The JSON is written after
+every case; --models FOLDER saves the trained models.
 """
 
 import contextlib
@@ -52,11 +54,17 @@ def cases(
     for width in (200, 512) if full else (64,):
         for name, title in GRAPHS.items() if folder is not None else [("made up", "made up")]:
             splits = made_up() if folder is None else read_splits(folder / name)
-            splits[2] = splits[2][torch.randperm(len(splits[2]), generator=torch.Generator().manual_seed(7))[:tasks]]
+            splits[2] = splits[2][
+                torch.randperm(len(splits[2]), generator=torch.Generator().manual_seed(7))[:tasks]
+            ]
             kept = None if models is None else models / f"{name}_{width}.pt"
-            yield evaluation(f"{title} d = {width}", splits, width, 3 if full and width == 200 else 1, kept)
+            yield evaluation(
+                f"{title} d = {width}", splits, width, 3 if full and width == 200 else 1, kept
+            )
         if width < 512:
-            for queries, candidates in ((64, 1_000_000), (1000, 200_000)) if full else ((64, 20_000),):
+            for queries, candidates in (
+                ((64, 1_000_000), (1000, 200_000)) if full else ((64, 20_000),)
+            ):
                 yield search(queries, candidates, 200)
     for width in (64, 200, 512) if full else ():  # where what is not the product weighs most
         yield search(1000, 15_000, width)
@@ -71,7 +79,9 @@ def in_turns(case: str, *ways: Way, **options: int) -> list[dict[str, Any]]:
 
 def made_up() -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    triples = torch.stack([torch.randint(0, n, (6000,), generator=generator) for n in (2000, 10, 2000)], 1)
+    triples = torch.stack(
+        [torch.randint(0, n, (6000,), generator=generator) for n in (2000, 10, 2000)], 1
+    )
     return [triples[:4000], triples[4000:5000], triples[5000:]]
 
 
@@ -80,14 +90,22 @@ def trained(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """DistMult by a softmax over the entities of the batch, on both sides."""
     generator = torch.Generator().manual_seed(0)
-    entities, relations = (torch.randn(n, width, generator=generator).mul_(0.1).requires_grad_() for n in sizes)
+    entities, relations = (
+        torch.randn(n, width, generator=generator).mul_(0.1).requires_grad_() for n in sizes
+    )
     of = functools.partial(torch.nn.functional.embedding, sparse=True)
     optimiser = torch.optim.Adagrad([entities, relations], lr=0.1)
     for _ in range(epochs):
         for batch in triples[torch.randperm(len(triples), generator=generator)].split(1024):
-            h, r, t = of(batch[:, 0], entities), of(batch[:, 1], relations), of(batch[:, 2], entities)
+            h, r, t = (
+                of(batch[:, 0], entities),
+                of(batch[:, 1], relations),
+                of(batch[:, 2], entities),
+            )
             own = torch.arange(len(batch))
-            loss = sum(torch.nn.functional.cross_entropy((x * r) @ y.T, own) for x, y in ((h, t), (t, h)))
+            loss = sum(
+                torch.nn.functional.cross_entropy((x * r) @ y.T, own) for x, y in ((h, t), (t, h))
+            )
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -97,7 +115,8 @@ def trained(
 def evaluation(
     case: str, splits: list[torch.Tensor], width: int, epochs: int, kept: Path | None = None
 ) -> list[dict[str, Any]]:
-    every, test = torch.cat(splits), splits[2]  # of what is not evaluated nothing is filtered either
+    # of what is not evaluated nothing is filtered either
+    every, test = torch.cat(splits), splits[2]
     sizes = int(every[:, [0, 2]].max()) + 1, int(every[:, 1].max()) + 1
     if kept is not None and kept.exists():
         entities, relations = torch.load(kept)
@@ -115,7 +134,13 @@ def evaluation(
 
     def by_scores() -> RankTable:
         tails = lambda h, r: (entities[h] * relations[r]) @ entities.T  # noqa: E731
-        return rank_triples(tails, lambda r, t: (entities[t] * relations[r]) @ entities.T, test, known, progress=False)
+        return rank_triples(
+            tails,
+            lambda r, t: (entities[t] * relations[r]) @ entities.T,
+            test,
+            known,
+            progress=False,
+        )
 
     def product(shape: tuple[int, int]) -> None:
         for columns in ([0, 1], [2, 1]):
@@ -125,7 +150,9 @@ def evaluation(
     table = exact()
     about = evaluate(table, metrics=["mrr"])["mrr"]
     apart = (table.ranks.optimistic != by_scores().ranks.optimistic).float().mean()
-    print(f"{case}: MRR {about:.3f}; {apart:.3%} of the optimistic ranks of float32 scores are others")
+    print(
+        f"{case}: MRR {about:.3f}; {apart:.3%} of the optimistic ranks of float32 scores are others"
+    )
     ways: list[Way] = [
         ("product, 256 x all", "floor", lambda: product((256, sizes[0]))),
         ("product, 1024 x 1024", "floor", lambda: product((1024, 1024))),
@@ -133,25 +160,40 @@ def evaluation(
         ("rank_triples of scores", "ours", by_scores),
     ]
     result = in_turns(f"{case}: {len(test)} triples, both sides", *ways, rounds=2, least=2)
-    result += of_queries(case, entities, test[:1000, 2], entities[test[:1000, 0]] * relations[test[:1000, 1]])
+    result += of_queries(
+        case, entities, test[:1000, 2], entities[test[:1000, 0]] * relations[test[:1000, 1]]
+    )
     if HAS_PYKEEN:
         some = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(1))[:SOME]]
         batch = (
             256 if width <= 200 else 32
         )  # it holds the product of every query, relation and entity, number by number
         peer = pykeen_evaluation(entities, relations, every, splits, some, batch)
-        ways = [("rank_triples, exact", "ours", lambda: exact(some)), (f"pykeen evaluate, batch {batch}", "peer", peer)]
+        ways = [
+            ("rank_triples, exact", "ours", lambda: exact(some)),
+            (f"pykeen evaluate, batch {batch}", "peer", peer),
+        ]
         result += in_turns(f"{case}: {SOME} triples, both sides", *ways, rounds=1, least=1)
     return result
 
 
-def of_queries(case: str, entities: torch.Tensor, target: torch.Tensor, queries: torch.Tensor) -> list[dict[str, Any]]:
+def of_queries(
+    case: str, entities: torch.Tensor, target: torch.Tensor, queries: torch.Tensor
+) -> list[dict[str, Any]]:
     """One call, which prepares the candidates; nothing is filtered."""
     ways: list[Way] = [
-        ("product, 256 x all", "floor", lambda: multiplied(queries, entities, (256, len(entities)))),
+        (
+            "product, 256 x all",
+            "floor",
+            lambda: multiplied(queries, entities, (256, len(entities))),
+        ),
         ("product, 1024 x 1024", "floor", lambda: multiplied(queries, entities, (1024, 1024))),
         ("product, whole", "floor", lambda: queries @ entities.T),
-        ("exact, prepared each time", "ours", lambda: rank_embeddings(queries, entities, target.contiguous())),
+        (
+            "exact, prepared each time",
+            "ours",
+            lambda: rank_embeddings(queries, entities, target.contiguous()),
+        ),
     ]
     return in_turns(f"{case}: {len(target)} queries", *ways, rounds=4, least=2)
 
@@ -175,7 +217,11 @@ def pykeen_evaluation(
     from pykeen.models import DistMult
     from pykeen.triples import CoreTriplesFactory
 
-    model = DistMult(triples_factory=CoreTriplesFactory.create(every), embedding_dim=entities.shape[1], random_seed=0)
+    model = DistMult(
+        triples_factory=CoreTriplesFactory.create(every),
+        embedding_dim=entities.shape[1],
+        random_seed=0,
+    )
     model.entity_representations[0]._embeddings.weight.data = entities
     model.relation_representations[0]._embeddings.weight.data = relations
     model.eval()
@@ -183,7 +229,9 @@ def pykeen_evaluation(
     def run() -> None:
         with contextlib.redirect_stderr(io.StringIO()):
             evaluator = RankBasedEvaluator(filtered=True)
-            evaluator.evaluate(model, some, batch_size=batch, use_tqdm=False, additional_filter_triples=splits)
+            evaluator.evaluate(
+                model, some, batch_size=batch, use_tqdm=False, additional_filter_triples=splits
+            )
 
     return run
 
@@ -193,21 +241,42 @@ def search(B: int, N: int, d: int) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(2)
     result = []
     for model, shift in (("good", 3.5), ("poor", 0.5)):
-        queries, candidates = torch.randn(B, d, generator=generator), torch.randn(N, d, generator=generator)
+        queries, candidates = (
+            torch.randn(B, d, generator=generator),
+            torch.randn(N, d, generator=generator),
+        )
         target = torch.randint(0, N, (B,), generator=generator)
         unit = queries / queries.norm(dim=1, keepdim=True)
         candidates[target] += (shift - (candidates[target] * unit).sum(1, keepdim=True)) * unit
         held = Candidates(candidates)
         ways: list[Way] = [
-            ("product, 256 x 4096", "floor", lambda q=queries, e=candidates: multiplied(q, e, (256, 4096))),
-            ("product, 1024 x 1024", "floor", lambda q=queries, e=candidates: multiplied(q, e, (1024, 1024))),
+            (
+                "product, 256 x 4096",
+                "floor",
+                lambda q=queries, e=candidates: multiplied(q, e, (256, 4096)),
+            ),
+            (
+                "product, 1024 x 1024",
+                "floor",
+                lambda q=queries, e=candidates: multiplied(q, e, (1024, 1024)),
+            ),
             ("product, whole", "floor", lambda q=queries, e=candidates: q @ e.T),
-            ("exact, Candidates kept", "ours", lambda q=queries, h=held, t=target: rank_embeddings(q, h, t)),
-            ("exact, prepared each time", "ours", lambda q=queries, e=candidates, t=target: rank_embeddings(q, e, t)),
+            (
+                "exact, Candidates kept",
+                "ours",
+                lambda q=queries, h=held, t=target: rank_embeddings(q, h, t),
+            ),
+            (
+                "exact, prepared each time",
+                "ours",
+                lambda q=queries, e=candidates, t=target: rank_embeddings(q, e, t),
+            ),
             (
                 'arithmetic="product"',
                 "ours",
-                lambda q=queries, e=candidates, t=target: rank_embeddings(q, e, t, arithmetic="product"),
+                lambda q=queries, e=candidates, t=target: rank_embeddings(
+                    q, e, t, arithmetic="product"
+                ),
             ),
         ]
         if HAS_FAISS:
@@ -216,7 +285,9 @@ def search(B: int, N: int, d: int) -> list[dict[str, Any]]:
             faiss.omp_set_num_threads(torch.get_num_threads())
             index = faiss.IndexFlatIP(d)
             index.add(candidates.numpy())
-            ways.append(("faiss, 100 nearest", "peer", lambda q=queries, i=index: i.search(q.numpy(), 100)))
+            ways.append(
+                ("faiss, 100 nearest", "peer", lambda q=queries, i=index: i.search(q.numpy(), 100))
+            )
         rounds = 2 if B * N * d > 1 << 33 else 12  # more of what is short
         result += in_turns(f"{B} x {N}, d = {d}, {model} model", *ways, rounds=rounds, least=2)
     return result

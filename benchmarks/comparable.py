@@ -1,18 +1,21 @@
 """Which rank metrics are comparable? One fixed scorer, only the number N of candidates varied: all metrics and views.
 
-    python -m benchmarks.comparable [--json PATH]                                        simulated ranks only
-    python -m benchmarks.comparable --fb15k237 FOLDER --dbp15k FOLDER --json PATH        and two real sets
-    python -m benchmarks.comparable --report --json PATH                                print its tables
+    python -m benchmarks.comparable [--json PATH]                                        simulated
+    ranks only python -m benchmarks.comparable --fb15k237 FOLDER --dbp15k FOLDER --json PATH
+    and two real sets python -m benchmarks.comparable --report --json PATH
+    print its tables
 
-Every task is ranked among all its candidates once. Then m of its negatives are drawn without replacement, so the
-numbers of negatives above, equal to and below the target are multivariate hypergeometric. This gives the ranks of the
-same scorer on the same tasks among m + 1 candidates. The scorers have no training and no free parameter:
+Every task is ranked among all its candidates once. Then m of its negatives are drawn without
+replacement, so the numbers of negatives above, equal to and below the target are multivariate
+hypergeometric. This gives the ranks of the same scorer on the same tasks among m + 1 candidates.
+The scorers have no training and no free parameter:
 
 - simulated: a share of 10^-u of the negatives scores higher than the target, u uniform on [0, 4];
-- FB15k-237, folder of train.tsv, valid.tsv, test.tsv (integer ids): how often a candidate occurs with the relation in
-  training, both sides, filtered by all splits;
-- DBP15k, folder of triples_1.tsv, triples_2.tsv, ref_pairs.tsv: cosine of vectors that two steps along the edges of
-  a graph collect from the first 30% of the pairs; the rest are ranked against each other, left to right.
+- FB15k-237, folder of train.tsv, valid.tsv, test.tsv (integer ids): how often a candidate occurs
+  with the relation in training, both sides, filtered by all splits;
+- DBP15k, folder of triples_1.tsv, triples_2.tsv, ref_pairs.tsv: cosine of vectors that two steps
+  along the edges of a graph collect from the first 30% of the pairs; the rest are ranked against
+  each other, left to right.
 """
 
 import json
@@ -33,14 +36,22 @@ METRICS += ("power_mean_rank_2", "power_mean_rank_0p5", "median_rank", "inverse_
 VIEWS = ("base", "normalized", "adjusted_index", "z_score")
 SIZES = (14, 100, 1000, 10_000)
 SIMULATED = (14, 100, 1000, 40_000)
-KEYS = {(metric, view): Measure(parse_name(metric).definition, view).key for metric in METRICS for view in VIEWS}
+KEYS = {
+    (metric, view): Measure(parse_name(metric).definition, view).key
+    for metric in METRICS
+    for view in VIEWS
+}
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--fb15k237", type=Path)
     parser.add_argument("--dbp15k", type=Path)
-    parser.add_argument("--report", action="store_true", help="measure nothing, print the tables of what --json holds")
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="measure nothing, print the tables of what --json holds",
+    )
     given = parser.parse_args()
     if given.report:
         results = json.loads(given.json.read_text(encoding="utf-8"))
@@ -63,7 +74,9 @@ def simulated(num_tasks: int = 20_000) -> list[dict[str, Any]]:
 
 def subsampled(full: Ranks, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    optimistic, pessimistic, N = (x.numpy() for x in (full.optimistic, full.pessimistic, full.num_candidates))
+    optimistic, pessimistic, N = (
+        x.numpy() for x in (full.optimistic, full.pessimistic, full.num_candidates)
+    )
     better, tied = optimistic - 1, pessimistic - optimistic
     rows = []
     for size in sizes:
@@ -82,10 +95,15 @@ def frequencies(folder: Path) -> tuple[torch.Tensor, torch.Tensor, KnownTriples]
     """How often an entity is head (0) or tail (1) of a relation in training, (2, R, N); test triples; all triples."""
     train, valid, test = read_splits(folder)
     everything = torch.cat([train, valid, test])
-    num_entities, num_relations = int(everything[:, [0, 2]].max()) + 1, int(everything[:, 1].max()) + 1
+    num_entities, num_relations = (
+        int(everything[:, [0, 2]].max()) + 1,
+        int(everything[:, 1].max()) + 1,
+    )
     counts = torch.zeros(2, num_relations, num_entities)
     for side, column in enumerate((0, 2)):
-        counts[side].index_put_((train[:, 1], train[:, column]), torch.ones(len(train)), accumulate=True)
+        counts[side].index_put_(
+            (train[:, 1], train[:, column]), torch.ones(len(train)), accumulate=True
+        )
     return counts, test, KnownTriples(train, valid, test, num_entities=num_entities)
 
 
@@ -100,18 +118,32 @@ def propagation_ranks(folder: Path) -> Ranks:
         ends = np.concatenate([graph[:, [0, 2]], graph[:, [2, 0]]]).T
         edges = csr_matrix((np.ones(ends.shape[1]), tuple(ends)), shape=(size, size))
         step = csr_matrix(edges.multiply(1 / np.maximum(edges.sum(1), 1)))
-        collected = csr_matrix((np.ones(len(seeds)), (seeds[:, side], np.arange(len(seeds)))), shape=(size, len(seeds)))
-        collected = (collected + step @ collected + step @ (step @ collected))[test[:, side]].toarray()
+        collected = csr_matrix(
+            (np.ones(len(seeds)), (seeds[:, side], np.arange(len(seeds)))), shape=(size, len(seeds))
+        )
+        collected = (collected + step @ collected + step @ (step @ collected))[
+            test[:, side]
+        ].toarray()
         features.append(torch.nn.functional.normalize(torch.from_numpy(collected).float(), dim=1))
-    batches = [rank_scores(features[0][rows] @ features[1].T, rows) for rows in torch.arange(len(test)).split(512)]
+    batches = [
+        rank_scores(features[0][rows] @ features[1].T, rows)
+        for rows in torch.arange(len(test)).split(512)
+    ]
     return Ranks(
-        *(torch.cat([getattr(b, x) for b in batches]) for x in ("optimistic", "pessimistic", "num_candidates"))
+        *(
+            torch.cat([getattr(b, x) for b in batches])
+            for x in ("optimistic", "pessimistic", "num_candidates")
+        )
     )
 
 
 def measured(ranks: Ranks) -> dict[str, Any]:
     values = evaluate(ranks, metrics=[*KEYS.values(), "tie_rate"])
-    return {"candidates": ranks.num_candidates.double().mean().item(), "tasks": len(ranks), "values": values}
+    return {
+        "candidates": ranks.num_candidates.double().mean().item(),
+        "tasks": len(ranks),
+        "values": values,
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -124,7 +156,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     for metric in METRICS:
         for view in VIEWS:
             values = [row["values"][KEYS[metric, view]] for row in rows]
-            lines.append(f"| `{metric}` | {view.replace('_', ' ')} | " + " | ".join(map(text, values)) + " |")
+            lines.append(
+                f"| `{metric}` | {view.replace('_', ' ')} | " + " | ".join(map(text, values)) + " |"
+            )
     return "\n".join(lines)
 
 

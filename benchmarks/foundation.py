@@ -1,15 +1,19 @@
 """A foundation model and random ranking: zero-shot ranks of ULTRA's three published checkpoints on many graphs.
 
     pip install torch_geometric numba
-    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only NAME ...]   write the tables
-    python -m benchmarks.foundation --tables FOLDER [--graphs CHECKOUTS] --json PATH                    values of tables
-    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --noise NAME ... --json PATH        float noise
-    python -m benchmarks.foundation --report --json PATH                                                print the tables
+    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only NAME
+    ...]   write the tables python -m benchmarks.foundation --tables FOLDER [--graphs CHECKOUTS]
+    --json PATH                    values of tables python -m benchmarks.foundation --ultra PATH
+    --graphs CHECKOUTS --noise NAME ... --json PATH        float noise python -m
+    benchmarks.foundation --report --json PATH                                                print
+    the tables
 
-PATH: a checkout of github.com/DeepGraphLearning/ULTRA, with the checkpoints 3g, 4g and 50g. CHECKOUTS: clones of
-the repositories of ``benchmarks/make_datasets.py``, as ``owner/name``. FOLDER has or gets ``<graph>.<checkpoint>.npz``.
-Next to the JSON of the values (one object per table) are those of the checkpoints over graphs (``_across``), of the
-graphs, if they are given (``_graphs``), and of the noise (``_noise``).
+PATH: a checkout of github.com/DeepGraphLearning/ULTRA, with the checkpoints 3g, 4g and 50g.
+    CHECKOUTS: clones of
+the repositories of ``benchmarks/make_datasets.py``, as ``owner/name``. FOLDER has or gets
+``<graph>.<checkpoint>.npz``. Next to the JSON of the values (one object per table) are those of the
+checkpoints over graphs (``_across``), of the graphs, if they are given (``_graphs``), and of the
+noise (``_noise``).
 """
 
 import argparse
@@ -33,13 +37,22 @@ from torchrankmetrics.null import ExactExpectation
 from torchrankmetrics.study import RankStudy
 
 CHECKPOINTS = ("3g", "4g", "50g")
-_MODEL = {"input_dim": 64, "hidden_dims": [64] * 6, "message_func": "distmult", "aggregate_func": "sum"}
+_MODEL = {
+    "input_dim": 64,
+    "hidden_dims": [64] * 6,
+    "message_func": "distmult",
+    "aggregate_func": "sum",
+}
 _MODEL |= {"short_cut": True, "layer_norm": True}  # of config/*/inference.yaml
 
 
 def graph_names() -> dict[str, str]:
     """What ULTRA can be run on, as its tables are called, and our names of the data sets."""
-    names = {f"{ours.upper()}-v{v}": f"{of}-v{v}-ind-merged" for ours, of in _FAMILIES.items() for v in range(1, 5)}
+    names = {
+        f"{ours.upper()}-v{v}": f"{of}-v{v}-ind-merged"
+        for ours, of in _FAMILIES.items()
+        for v in range(1, 5)
+    }
     for source in sources():
         if source.name.startswith("ingram-"):
             names[f"ingram-{source.name.removeprefix('ingram-').upper()}"] = source.name
@@ -68,7 +81,8 @@ class Graph:
         """The same graph under other numbers of its entities."""
         order = torch.randperm(self.num_entities, generator=torch.Generator().manual_seed(seed))
         splits = {
-            name: torch.stack([order[x[:, 0]], x[:, 1], order[x[:, 2]]], dim=1) for name, x in self.splits.items()
+            name: torch.stack([order[x[:, 0]], x[:, 1], order[x[:, 2]]], dim=1)
+            for name, x in self.splits.items()
         }
         return Graph(splits, self.num_entities, self.num_relations)
 
@@ -81,7 +95,9 @@ def labels_of(name: str, checkouts: Path) -> dict[str, list[Triple]]:
     if source.name.endswith("-ind-merged"):
         training: GraphSource = by_name[source.name.removesuffix("-ind-merged")]
         found = {
-            "vocabulary": [x for split in ("train", "valid") for x in read_split(training, split, checkouts)]
+            "vocabulary": [
+                x for split in ("train", "valid") for x in read_split(training, split, checkouts)
+            ]
         } | found
     return found
 
@@ -113,12 +129,18 @@ class Ultra:
         digits: scores are rounded to so many decimals; None: as they are.
     """
 
-    def __init__(self, checkout: Path, checkpoint: str, graph: Graph, digits: int | None = None) -> None:
+    def __init__(
+        self, checkout: Path, checkpoint: str, graph: Graph, digits: int | None = None
+    ) -> None:
         models, tasks = _import(checkout)
         from torch_geometric.data import Data
 
-        self.model = models.Ultra({"class": "RelNBFNet", **_MODEL}, {"class": "EntityNBFNet", **_MODEL}).eval()
-        state = torch.load(checkout / "ckpts" / f"ultra_{checkpoint}.pth", map_location="cpu", weights_only=True)
+        self.model = models.Ultra(
+            {"class": "RelNBFNet", **_MODEL}, {"class": "EntityNBFNet", **_MODEL}
+        ).eval()
+        state = torch.load(
+            checkout / "ckpts" / f"ultra_{checkpoint}.pth", map_location="cpu", weights_only=True
+        )
         self.model.load_state_dict(state["model"])
         head, relation, tail = graph.splits["train"].T
         self.data = tasks.build_relation_graph(
@@ -143,7 +165,9 @@ class Ultra:
 
     def _scores(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
         batch = torch.stack(torch.broadcast_tensors(heads, tails, relations), dim=-1)
-        given = torch.stack([self._representation(relation) for relation in relations[:, 0].tolist()])
+        given = torch.stack(
+            [self._representation(relation) for relation in relations[:, 0].tolist()]
+        )
         scores = self.model.entity_model(self.data, given, batch)
         return scores if self.digits is None else scores.round(decimals=self.digits)
 
@@ -151,16 +175,25 @@ class Ultra:
         """Of all relations, given the one that is asked for: the same in all its queries."""
         if relation not in self.representations:
             query = torch.tensor([relation])
-            self.representations[relation] = self.model.relation_model(self.data.relation_graph, query=query)[0]
+            self.representations[relation] = self.model.relation_model(
+                self.data.relation_graph, query=query
+            )[0]
         return self.representations[relation]
 
 
-def rank(checkout: Path, checkpoint: str, graph: Graph, digits: int | None = None, batch_size: int = 16) -> RankTable:
+def rank(
+    checkout: Path, checkpoint: str, graph: Graph, digits: int | None = None, batch_size: int = 16
+) -> RankTable:
     """Zero-shot ranks of the test triples, both sides."""
     with torch.no_grad():
         model = Ultra(checkout, checkpoint, graph, digits)
         return rank_triples(
-            model.tails, model.heads, graph.splits["test"], graph.known, batch_size=batch_size, progress=False
+            model.tails,
+            model.heads,
+            graph.splits["test"],
+            graph.known,
+            batch_size=batch_size,
+            progress=False,
         )
 
 
@@ -196,7 +229,13 @@ def _sum_by_index(source: Tensor, index: Tensor) -> Tensor:
 
 
 def sum_of_messages(
-    edges: Tensor, types: Tensor, weight: Tensor, relation: Tensor, input: Tensor, sum: str = "add", mul: str = "mul"
+    edges: Tensor,
+    types: Tensor,
+    weight: Tensor,
+    relation: Tensor,
+    input: Tensor,
+    sum: str = "add",
+    mul: str = "mul",
 ) -> Tensor:
     """Sum over the edges (to, from) of a node: weight (E,) x relation (R, D)[type] x input (N, D)[from].
 
@@ -208,12 +247,16 @@ def sum_of_messages(
     order = (to * (int(source.max()) + 1) + source).argsort()
     result = torch.zeros_like(input)
     arrays = [x.numpy() for x in (to[order], source[order], types[order], weight[order])]
-    _add_messages(*arrays, relation.contiguous().numpy(), input.contiguous().numpy(), result.numpy())
+    _add_messages(
+        *arrays, relation.contiguous().numpy(), input.contiguous().numpy(), result.numpy()
+    )
     return result
 
 
 @njit  # type: ignore[untyped-decorator]
-def _add_messages(to: Any, source: Any, types: Any, weight: Any, relation: Any, input: Any, result: Any) -> None:
+def _add_messages(
+    to: Any, source: Any, types: Any, weight: Any, relation: Any, input: Any, result: Any
+) -> None:
     for edge in range(len(to)):
         i, j, r, w = to[edge], source[edge], types[edge], weight[edge]
         for d in range(input.shape[1]):
@@ -223,24 +266,43 @@ def _add_messages(to: Any, source: Any, types: Any, weight: Any, relation: Any, 
 RESULTS = Path(__file__).parent / "results" / "foundation.json"
 VALUES = ("mrr", "hits_at_10", "amri", "adjusted_mrr", "adjusted_hits_at_10", "p_mrr", "tie_rate")
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "hits_at_10")
-PRETRAINED = {"3g": ("fb15k237", "wn18rr", "codex-m"), "4g": ("fb15k237", "wn18rr", "codex-m", "nell-995")}
-UNLABELLED = ("hm-1k", "hm-3k", "hm-5k")  # numbers in the place of labels: nothing can be looked up elsewhere
+PRETRAINED = {
+    "3g": ("fb15k237", "wn18rr", "codex-m"),
+    "4g": ("fb15k237", "wn18rr", "codex-m", "nell-995"),
+}
+# numbers in the place of labels: nothing can be looked up elsewhere
+UNLABELLED = ("hm-1k", "hm-3k", "hm-5k")
 PAIRS = (("4g", "3g"), ("50g", "3g"), ("50g", "4g"))
 SEEDS, DIGITS = range(5), (None, 4)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ultra", type=Path, metavar="PATH")
     parser.add_argument("--graphs", type=Path, metavar="CHECKOUTS")
     parser.add_argument("--tables", type=Path, metavar="FOLDER")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=graph_names(), help="these graphs; without: all")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        choices=graph_names(),
+        help="these graphs; without: all",
+    )
     parser.add_argument("--checkpoints", nargs="+", choices=CHECKPOINTS, default=CHECKPOINTS)
-    parser.add_argument("--noise", nargs="+", metavar="NAME", choices=graph_names(), help="renumber their entities")
+    parser.add_argument(
+        "--noise", nargs="+", metavar="NAME", choices=graph_names(), help="renumber their entities"
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", default=RESULTS)
-    parser.add_argument("--report", action="store_true", help="run nothing, print the tables of what --json holds")
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing, print the tables of what --json holds"
+    )
     given = parser.parse_args()
-    needed = {"--ultra": given.ultra or not given.noise, "--graphs": given.graphs or not given.ultra}
+    needed = {
+        "--ultra": given.ultra or not given.noise,
+        "--graphs": given.graphs or not given.ultra,
+    }
     needed |= {"--tables": given.tables or given.noise or given.report}
     if missing := [option for option, there in needed.items() if not there]:
         parser.error(f"{' and '.join(missing)} must be given")
@@ -252,7 +314,10 @@ def main() -> None:
             given.ultra, given.graphs, given.only or [*graph_names()], given.checkpoints
         ):
             table.save(given.tables / f"{name}.{checkpoint}.npz")
-            print(f"{name} {checkpoint}: mrr {evaluate(table, metrics=['mrr'])['mrr']:.4f}", flush=True)
+            print(
+                f"{name} {checkpoint}: mrr {evaluate(table, metrics=['mrr'])['mrr']:.4f}",
+                flush=True,
+            )
     elif not given.report:
         study = RankStudy.open(given.tables / "{dataset}.{model}.npz")
         write(given.json, values(study))
@@ -272,7 +337,8 @@ def beside(path: Path, part: str) -> Path:
     return path.with_name(f"{path.stem}_{part}{path.suffix}")
 
 
-# --- values of tables -------------------------------------------------------------------------------------------------
+# --- values of tables
+# -------------------------------------------------------------------------------------------------
 
 
 def values(study: RankStudy) -> list[dict[str, Any]]:
@@ -284,11 +350,14 @@ def values(study: RankStudy) -> list[dict[str, Any]]:
 
 def row_of(table: RankTable, graph: str, checkpoint: str) -> dict[str, Any]:
     found = evaluate(table, metrics=[*VALUES, "z_mrr"])
-    bounds = evaluate(table, metrics=["mrr", "hits_at_10"], rank_types=["optimistic", "pessimistic"])
+    bounds = evaluate(
+        table, metrics=["mrr", "hits_at_10"], rank_types=["optimistic", "pessimistic"]
+    )
     sides = evaluate(table, metrics=["mrr", "hits_at_10", "amri"], sides=["head", "tail"])
     counts = table.ranks.num_candidates
     chance = {
-        f"chance_{d.name}": ExactExpectation().moments(d, counts).mean for d in (MEAN_RECIPROCAL_RANK, hits_at(10))
+        f"chance_{d.name}": ExactExpectation().moments(d, counts).mean
+        for d in (MEAN_RECIPROCAL_RANK, hits_at(10))
     }
     about = {"graph": graph, "checkpoint": checkpoint, "tasks": table.num_tasks}
     about |= {"mean_candidates": counts.double().mean().item(), "max_candidates": int(counts.max())}
@@ -300,7 +369,12 @@ def across(study: RankStudy) -> dict[str, Any]:
     summary = study.summary(AVERAGED, cluster="sample_id")
     rows = [
         {"metric": metric, "checkpoint": model, "mean": row.value, "low": row.low, "high": row.high}
-        | {"mean_rank": row.mean_rank, "best": row.best, "won": row.won, "beyond_chance": row.beyond_chance}
+        | {
+            "mean_rank": row.mean_rank,
+            "best": row.best,
+            "won": row.won,
+            "beyond_chance": row.beyond_chance,
+        }
         for (metric, model), row in summary.rows.items()
     ]
     return {"graphs": len(study.datasets), "rows": rows, "differences": list(differences(study))}
@@ -317,11 +391,15 @@ def differences(study: RankStudy) -> Iterable[dict[str, Any]]:
                 "better": sum(row.difference > 0 and row.p_adjusted <= 0.05 for row in found.rows),
                 "worse": sum(row.difference < 0 and row.p_adjusted <= 0.05 for row in found.rows),
                 "here": [found.here.difference, found.here.low, found.here.high],
-                "by_graph": {row.dataset: [row.difference, row.low, row.high, row.p_adjusted] for row in found.rows},
+                "by_graph": {
+                    row.dataset: [row.difference, row.low, row.high, row.p_adjusted]
+                    for row in found.rows
+                },
             }
 
 
-# --- the graphs themselves --------------------------------------------------------------------------------------------
+# --- the graphs themselves
+# --------------------------------------------------------------------------------------------
 
 
 def facts(name: str, checkouts: Path) -> dict[str, Any]:
@@ -341,7 +419,10 @@ def facts(name: str, checkouts: Path) -> dict[str, Any]:
         "constant_tails": len(relations & {*constant}),
         "constant_tail_tasks": sum(relation in constant for _, relation, _ in test) / len(test),
         "frequency": evaluate(table, metrics=["mrr", "hits_at_10", "amri"]),
-        "seen": {c: None if name in UNLABELLED else seen(test, of, checkouts) for c, of in PRETRAINED.items()},
+        "seen": {
+            c: None if name in UNLABELLED else seen(test, of, checkouts)
+            for c, of in PRETRAINED.items()
+        },
     }
 
 
@@ -357,15 +438,20 @@ def frequency_table(graph: Graph) -> RankTable:
     counts = torch.zeros(2, graph.num_relations, graph.num_entities)
     train = graph.splits["train"]
     for side, column in enumerate((0, 2)):
-        counts[side].index_put_((train[:, 1], train[:, column]), torch.ones(len(train)), accumulate=True)
+        counts[side].index_put_(
+            (train[:, 1], train[:, column]), torch.ones(len(train)), accumulate=True
+        )
     test = graph.splits["test"]
-    return rank_triples(lambda h, r: counts[1][r], lambda r, t: counts[0][r], test, graph.known, progress=False)
+    return rank_triples(
+        lambda h, r: counts[1][r], lambda r, t: counts[0][r], test, graph.known, progress=False
+    )
 
 
 def seen(test: list[Triple], names: Iterable[str], checkouts: Path) -> float:
     """Share of test triples that are facts of graphs a checkpoint was trained on; of NELL-995 all splits are taken.
 
-    ULTRA's NELL-995 has another split of the same triples. GraIL writes its labels with colons where others do not.
+    ULTRA's NELL-995 has another split of the same triples. GraIL writes its labels with colons
+    where others do not.
     """
     facts_of = [training_facts(name, checkouts) for name in names]
     return sum(any(plain(triple) in one for one in facts_of) for triple in test) / len(test)
@@ -374,15 +460,23 @@ def seen(test: list[Triple], names: Iterable[str], checkouts: Path) -> float:
 @cache
 def training_facts(name: str, checkouts: Path) -> set[Triple]:
     labelled = labels_of(name, checkouts)
-    return {plain(x) for split, triples in labelled.items() for x in triples if name == "nell-995" or split == "train"}
+    return {
+        plain(x)
+        for split, triples in labelled.items()
+        for x in triples
+        if name == "nell-995" or split == "train"
+    }
 
 
 def plain(triple: Triple) -> Triple:
-    head, relation, tail = (label.replace(":", "_") if label.startswith("concept") else label for label in triple)
+    head, relation, tail = (
+        label.replace(":", "_") if label.startswith("concept") else label for label in triple
+    )
     return head, relation, tail
 
 
-# --- noise ------------------------------------------------------------------------------------------------------------
+# --- noise
+# ------------------------------------------------------------------------------------------------------------
 
 
 def noise(checkout: Path, checkouts: Path, names: list[str]) -> list[dict[str, Any]]:
@@ -395,12 +489,18 @@ def noise(checkout: Path, checkouts: Path, names: list[str]) -> list[dict[str, A
                 for seed in SEEDS:
                     table = rank(checkout, checkpoint, graph.renumbered(seed), digits)
                     found = evaluate(table, metrics=["mrr", "tie_rate"])
-                    found |= evaluate(table, metrics=["mrr"], rank_types=["optimistic", "pessimistic"])
-                    rows.append({"graph": name, "checkpoint": checkpoint, "digits": digits, "seed": seed} | found)
+                    found |= evaluate(
+                        table, metrics=["mrr"], rank_types=["optimistic", "pessimistic"]
+                    )
+                    rows.append(
+                        {"graph": name, "checkpoint": checkpoint, "digits": digits, "seed": seed}
+                        | found
+                    )
     return rows
 
 
-# --- the page's tables ------------------------------------------------------------------------------------------------
+# --- the page's tables
+# ------------------------------------------------------------------------------------------------
 
 
 def report(rows: list[dict[str, Any]]) -> str:
@@ -412,7 +512,12 @@ def report(rows: list[dict[str, Any]]) -> str:
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (len(heads) - 1)]
     for name in names:
         one = next(row for row in rows if row["graph"] == name)
-        cells = [name, f"{one['tasks']:,}", f"{one['mean_candidates']:,.0f}", f"{one['chance_mrr']:.4f}"]
+        cells = [
+            name,
+            f"{one['tasks']:,}",
+            f"{one['mean_candidates']:,.0f}",
+            f"{one['chance_mrr']:.4f}",
+        ]
         for metric in ("mrr", "amri"):
             found = [by.get((name, checkpoint)) for checkpoint in CHECKPOINTS]
             cells += ["" if row is None else f"{row[metric]:.3f}" for row in found]

@@ -2,10 +2,10 @@
 
     python -m benchmarks.make_datasets CHECKOUTS [--only NAME ...] [--out FOLDER]
 
-CHECKOUTS has a clone of every repository of ``benchmarks/make_datasets.py`` as ``owner/name``; the commit
-named there is read. The files of PyKEEN come from the installed package. The checksum
-of a split is the SHA-256 of its triples as lines "head TAB relation TAB tail LF" of labels, sorted by code point,
-UTF-8. Any copy of the dataset can be compared with it.
+CHECKOUTS has a clone of every repository of ``benchmarks/make_datasets.py`` as ``owner/name``; the
+commit named there is read. The files of PyKEEN come from the installed package. The checksum of a
+split is the SHA-256 of its triples as lines "head TAB relation TAB tail LF" of labels, sorted by
+code point, UTF-8. Any copy of the dataset can be compared with it.
 """
 
 import argparse
@@ -45,7 +45,8 @@ class GraphSource:
         files: of each split, joined.
         protocol: what its users rank among what, in a sentence.
         synonyms: other names it is known by.
-        layout: columns of the files; "OpenKE": ids with a line count, "pairs": an alignment of two graphs.
+        layout: columns of the files; "OpenKE": ids with a line count, "pairs": an alignment of two
+            graphs.
         separator: between columns.
     """
 
@@ -68,7 +69,10 @@ _COMMITS = {
     "ZhenfengLei/KGDatasets": ("3f8c12defd62c94cc512a693228906b019ff73b9", "2018-05-28"),
     "bdi-lab/InGram": ("f2554dd0c684bad71d3e01d534f2f7814cf28644", "2025-05-27"),
     "guojiapub/BiQUE": ("548de69f803f541b30fc4ab27c6d25632f1a7bf7", "2023-04-26"),
-    "ibalazevic/multirelational-poincare": ("34523a61ca7867591fd645bfb0c0807246c08660", "2019-10-09"),
+    "ibalazevic/multirelational-poincare": (
+        "34523a61ca7867591fd645bfb0c0807246c08660",
+        "2019-10-09",
+    ),
     "kkteru/grail": ("2a3dffa719518e7e6250e355a2fb37cd932de91e", "2020-06-17"),
     "migalkin/StarE": ("f40a5ee082d61851477e9870c21e991c7d91deb3", "2020-11-17"),
     "pykeen/ilpc2022": ("3d0166dc78a91c6f9075e988f7ddaa68b10f3704", "2022-03-11"),
@@ -97,19 +101,26 @@ _FREEBASE, _WORDNET = "; derived from Freebase, CC BY", "; derived from WordNet,
 _NELL = "; derived from NELL"
 _INDUCTIVE = "all entities of the inductive graph's three files, its facts being train; filtered by the three"
 _MERGED = (
-    "valid and test of the inductive graph as one test set, among all its entities; filtered by its three files; "
-    "what ULTRA reports"
+    "valid and test of the inductive graph as one test set, among all its entities; filtered by "
+    "its three files; what ULTRA reports"
 )
 _SPLITS = ("train", "valid", "test")
 
 
 def _graph(
-    name: str, title: str, repository: str, files: str | Mapping[str, tuple[str, ...]], more: str = "", **fields: Any
+    name: str,
+    title: str,
+    repository: str,
+    files: str | Mapping[str, tuple[str, ...]],
+    more: str = "",
+    **fields: Any,
 ) -> GraphSource:
     """A source; of files by their pattern, and of the licence what is told of the data beside the repository."""
     if isinstance(files, str):
         files = {split: (files.format(split),) for split in _SPLITS}
-    return GraphSource(name, title, repository, _COMMITS[repository], _LICENCES[repository] + more, files, **fields)
+    return GraphSource(
+        name, title, repository, _COMMITS[repository], _LICENCES[repository] + more, files, **fields
+    )
 
 
 def sources() -> Iterator[GraphSource]:
@@ -135,7 +146,9 @@ def sources() -> Iterator[GraphSource]:
 def _transductive() -> Iterator[GraphSource]:
     conve, openke, paar = "TimDettmers/ConvE", "thunlp/OpenKE", "seukgcode/PAAR"
     for i in (1, 2, 3):
-        yield _graph(f"countries_s{i}", f"Countries S{i}", conve, f"countries/countries_S{i}/{{}}.txt")
+        yield _graph(
+            f"countries_s{i}", f"Countries S{i}", conve, f"countries/countries_S{i}/{{}}.txt"
+        )
     yield _graph("fb15k237", "FB15k-237", conve, "FB15k-237.tar.gz:{}.txt", _FREEBASE)
     yield _graph("wn18rr", "WN18RR", conve, "WN18RR.tar.gz:{}.txt", _WORDNET)
     for name, title, folder, more in (
@@ -143,10 +156,24 @@ def _transductive() -> Iterator[GraphSource]:
         ("fb13", "FB13, true triples", "FB13", _FREEBASE),
         ("nell-995", "NELL-995 of Xiong et al. 2017, 3,992 test triples", "NELL-995", _NELL),
     ):
-        yield _graph(name, title, openke, f"benchmarks/{folder}/{{}}2id.txt", more, layout="OpenKE", separator=" ")
+        yield _graph(
+            name,
+            title,
+            openke,
+            f"benchmarks/{folder}/{{}}2id.txt",
+            more,
+            layout="OpenKE",
+            separator=" ",
+        )
     for size, word in (("s", "small"), ("m", "medium")):
         path = f"data/triples/codex-{size}/{{}}.txt"
-        yield _graph(f"codex-{size}", f"CoDEx-{size.upper()}", "tsafavi/codex", path, synonyms=(f"codex-{word}",))
+        yield _graph(
+            f"codex-{size}",
+            f"CoDEx-{size.upper()}",
+            "tsafavi/codex",
+            path,
+            synonyms=(f"codex-{word}",),
+        )
     for name, title, folder in (
         ("nell23k", "NELL23K", "NELL23K"),
         ("wd-singer", "WD-singer", "WD-singer"),
@@ -157,14 +184,21 @@ def _transductive() -> Iterator[GraphSource]:
         yield _graph(name, title, paar, files, layout="head tail relation")
     path, synonyms = "DBpedia50/{}.txt", ("dbp50", "db50")
     yield _graph(
-        "dbpedia50", "DBpedia50", "ZhenfengLei/KGDatasets", path, synonyms=synonyms, layout="head tail relation"
+        "dbpedia50",
+        "DBpedia50",
+        "ZhenfengLei/KGDatasets",
+        path,
+        synonyms=synonyms,
+        layout="head tail relation",
     )
     path = "data/NELL-995-h100/{}.txt"
     yield _graph("nell-995-h100", "NELL-995-h100", "ibalazevic/multirelational-poincare", path)
     path, synonyms = "src_data/conceptnet-100k/{}", ("cn-100k", "cnet100k")
     yield _graph("conceptnet-100k", "ConceptNet-100K", "guojiapub/BiQUE", path, synonyms=synonyms)
     path, title = "data/clean/wd50k/triples/{}.txt", "WD50K, triples without qualifiers"
-    yield _graph("wd50kt", title, "migalkin/StarE", path, synonyms=("wd50k-triples",), separator=",")
+    yield _graph(
+        "wd50kt", title, "migalkin/StarE", path, synonyms=("wd50k-triples",), separator=","
+    )
 
 
 def _grail() -> Iterator[GraphSource]:
@@ -175,7 +209,11 @@ def _grail() -> Iterator[GraphSource]:
     ):
         for version in range(1, 5):
             for kind, of, protocol in (
-                ("", "the training graph", "all entities of the training graph; filtered by its three files"),
+                (
+                    "",
+                    "the training graph",
+                    "all entities of the training graph; filtered by its three files",
+                ),
                 ("-ind", "the inductive graph", _INDUCTIVE),
                 ("-ind-merged", "the inductive graph, valid + test", _MERGED),
             ):
@@ -196,14 +234,21 @@ def _grail() -> Iterator[GraphSource]:
 
 
 def _inductive() -> Iterator[GraphSource]:
-    for family, shares in (("FB", (25, 50, 75, 100)), ("WK", (25, 50, 75, 100)), ("NL", (0, 25, 50, 75, 100))):
+    for family, shares in (
+        ("FB", (25, 50, 75, 100)),
+        ("WK", (25, 50, 75, 100)),
+        ("NL", (0, 25, 50, 75, 100)),
+    ):
         for share in shares:
             folder = f"{family}-{share}"
             yield _graph(
                 f"ingram-{folder.lower()}",
                 f"{folder} of InGram, the inference graph",
                 "bdi-lab/InGram",
-                {split: (f"data/{folder}/{'msg' if split == 'train' else split}.txt",) for split in _SPLITS},
+                {
+                    split: (f"data/{folder}/{'msg' if split == 'train' else split}.txt",)
+                    for split in _SPLITS
+                },
                 protocol=_INDUCTIVE,
                 synonyms=(folder.lower(),),
             )
@@ -246,7 +291,13 @@ def read_file(source: GraphSource, path: str, checkouts: Path) -> str:
         assert spec.origin is not None
         return (Path(spec.origin).parent / "datasets" / path).read_text(encoding="utf-8")
     path, _, member = path.partition(":")
-    command = ["git", "-C", str(checkouts / source.repository), "show", f"{source.commit[0]}:{path}"]
+    command = [
+        "git",
+        "-C",
+        str(checkouts / source.repository),
+        "show",
+        f"{source.commit[0]}:{path}",
+    ]
     content = subprocess.run(command, check=True, capture_output=True).stdout
     if member:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
@@ -264,7 +315,8 @@ def read_split(source: GraphSource, split: str, checkouts: Path) -> list[Triple]
         if source.layout == "OpenKE":
             folder = path[: path.rindex("/") + 1] if "/" in path else ""
             entity, relation = (
-                _openke_labels(source, f"{folder}{of}2id.txt", checkouts) for of in ("entity", "relation")
+                _openke_labels(source, f"{folder}{of}2id.txt", checkouts)
+                for of in ("entity", "relation")
             )
             assert int(lines[0]) == len(lines) - 1, f"{path} says {lines[0]} triples"
             ids = [line.split() for line in lines[1:]]
@@ -272,7 +324,11 @@ def read_split(source: GraphSource, split: str, checkouts: Path) -> list[Triple]
             continue
         for line in lines:
             first, second, third = line.rstrip("\r").split(source.separator)
-            triples.append((first, third, second) if source.layout == "head tail relation" else (first, second, third))
+            triples.append(
+                (first, third, second)
+                if source.layout == "head tail relation"
+                else (first, second, third)
+            )
     return triples
 
 
@@ -287,16 +343,25 @@ def facts_of(source: GraphSource, checkouts: Path) -> dict[str, object]:
     }
     if source.layout == "pairs":
         return facts | _facts_of_pairs(source, checkouts)
-    labelled = {split: read_split(source, split, checkouts) for split in SPLITS if split in source.files}
+    labelled = {
+        split: read_split(source, split, checkouts) for split in SPLITS if split in source.files
+    }
     return facts | facts_of_triples(labelled)
 
 
-def number_triples(splits: Mapping[str, list[Triple]]) -> tuple[dict[str, IntArray], list[str], list[str]]:
+def number_triples(
+    splits: Mapping[str, list[Triple]],
+) -> tuple[dict[str, IntArray], list[str], list[str]]:
     """Splits as integer triples (n, 3), ids in the order of the sorted labels; labels of entities and relations."""
     every = [triple for triples in splits.values() for triple in triples]
-    entity = {label: i for i, label in enumerate(sorted({label for h, _, t in every for label in (h, t)}))}
+    entity = {
+        label: i for i, label in enumerate(sorted({label for h, _, t in every for label in (h, t)}))
+    }
     relation = {label: i for i, label in enumerate(sorted({r for _, r, _ in every}))}
-    ids = {split: [(entity[h], relation[r], entity[t]) for h, r, t in triples] for split, triples in splits.items()}
+    ids = {
+        split: [(entity[h], relation[r], entity[t]) for h, r, t in triples]
+        for split, triples in splits.items()
+    }
     numbers = {split: np.array(triples, np.int64).reshape(-1, 3) for split, triples in ids.items()}
     return numbers, list(entity), list(relation)
 
@@ -311,12 +376,16 @@ def candidate_histogram(
     num_entities: int,
 ) -> tuple[IntArray, IntArray]:
     """Count how many tasks of a split have how many candidates; splits are (n, 3) triples, ``known`` are filtered."""
-    index = KnownTriples(*(torch.from_numpy(splits[name]) for name in known), num_entities=num_entities)
+    index = KnownTriples(
+        *(torch.from_numpy(splits[name]) for name in known), num_entities=num_entities
+    )
     triples, candidates = splits[tasks], None
     if entities == "train":
         train = splits["train"]
         ids = np.unique(train[:, [0, 2]])
-        triples = triples[np.isin(triples[:, [0, 2]], ids).all(1) & np.isin(triples[:, 1], train[:, 1])]
+        triples = triples[
+            np.isin(triples[:, [0, 2]], ids).all(1) & np.isin(triples[:, 1], train[:, 1])
+        ]
         candidates = torch.from_numpy(ids)
     counts = index.num_candidates(torch.from_numpy(triples), side, candidates=candidates)
     numbers, count = np.unique(counts.numpy(), return_counts=True)
@@ -328,17 +397,22 @@ def facts_of_triples(labelled: dict[str, list[Triple]]) -> dict[str, object]:
     splits, entity_labels, relation_labels = number_triples(labelled)
     histograms = []
     for number, split in enumerate(labelled):
-        # early stopping must not look at test triples: each split is filtered by itself and those before it
+        # early stopping must not look at test triples: each split is filtered by itself and those
+        # before it
         known = list(labelled)[: number + 1]
         for side in ENTITY_SIDES:
             found = [
-                candidate_histogram(splits, split, known, side, entities=entities, num_entities=len(entity_labels))
+                candidate_histogram(
+                    splits, split, known, side, entities=entities, num_entities=len(entity_labels)
+                )
                 for entities in ENTITIES
             ]
             if all(map(np.array_equal, *found)):
                 del found[1]
             for entities, (numbers, count) in zip(ENTITIES, found, strict=False):
-                histograms.append(_entry(split, entities, side, known, numbers.tolist(), count.tolist()))
+                histograms.append(
+                    _entry(split, entities, side, known, numbers.tolist(), count.tolist())
+                )
     in_train = len(np.unique(splits["train"][:, [0, 2]]))
     return {
         "num_entities": {"all": len(entity_labels), "train": in_train},
@@ -365,7 +439,9 @@ def _facts_of_pairs(source: GraphSource, checkouts: Path) -> dict[str, object]:
     }
 
 
-def _entry(split: str, entities: str, side: str, known: list[str], numbers: list[int], count: list[int]) -> object:
+def _entry(
+    split: str, entities: str, side: str, known: list[str], numbers: list[int], count: list[int]
+) -> object:
     tasks = {"split": split, "entities": entities, "side": side, "known": known}
     return tasks | {"num_candidates": numbers, "count": count}
 
@@ -388,15 +464,23 @@ def write(path: Path, facts: dict[str, object]) -> None:
     """Write a data file, one field and one histogram a line."""
     histograms: object = facts["histograms"]
     assert isinstance(histograms, list)
-    head = [f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in facts.items() if key != "histograms"]
+    head = [
+        f"{json.dumps(key)}: {json.dumps(value)},\n"
+        for key, value in facts.items()
+        if key != "histograms"
+    ]
     lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in histograms)
     path.write_text("{" + "".join(head) + '"histograms": [\n' + lines + "\n]}\n", encoding="utf-8")
 
 
 def main() -> None:
     """Make the file of every dataset in ``sources``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkouts", type=Path, help="folder with a clone of every repository, as owner/name")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "checkouts", type=Path, help="folder with a clone of every repository, as owner/name"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these data sets alone")
     parser.add_argument("--out", type=Path, default=_DATA)
     args = parser.parse_args()

@@ -4,16 +4,17 @@ python -m benchmarks.p_values accuracy [--json PATH]
 python -m benchmarks.p_values clusters
 python -m benchmarks.p_values blind [--draws N] [--initialisations N] [--json PATH]
 
-- accuracy: enumeration of all ranks, binomials in 60 digits and integer convolution: log p minus its exact value, over
-  at least 500 cells; simulations of a million outcomes, over 420 cells; and the CPU time of cases of realistic sizes on
-  one thread;
-- clusters: how often `clustered_p_value` is at most 5% under random ranking, if the 4 tasks of a cluster share their
-  rank, as those of one target do under a scorer that is blind to the query;
-- blind: z-scores and p-values of scorers without skill, compared with the null, on the filtered test sets of Nations
-  and Kinships (from pykeen), both sides. *independent*: a random score for every candidate of every query (the null,
-  except that relevant items of one query share their negatives); *blind*: a random score for every entity, the same in
-  every query; *untrained*: models of the case study with random embeddings of dimension 64. Printed are the mean,
-  standard deviation and 95% quantile of z(MRR), the share of one-sided p-values of at most 5%, and the standard error
+- accuracy: enumeration of all ranks, binomials in 60 digits and integer convolution: log p minus
+  its exact value, over at least 500 cells; simulations of a million outcomes, over 420 cells; and
+  the CPU time of cases of realistic sizes on one thread;
+- clusters: how often `clustered_p_value` is at most 5% under random ranking, if the 4 tasks of a
+  cluster share their rank, as those of one target do under a scorer that is blind to the query;
+- blind: z-scores and p-values of scorers without skill, compared with the null, on the filtered
+  test sets of Nations and Kinships (from pykeen), both sides. *independent*: a random score for
+  every candidate of every query (the null, except that relevant items of one query share their
+  negatives); *blind*: a random score for every entity, the same in every query; *untrained*: models
+  of the case study with random embeddings of dimension 64. Printed are the mean, standard deviation
+  and 95% quantile of z(MRR), the share of one-sided p-values of at most 5%, and the standard error
   of this share.
 """
 
@@ -47,8 +48,18 @@ from torchrankmetrics.null import log_p_value
 from torchrankmetrics.null.p_values import p_value, p_value_bracket
 
 DCG = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
-STEPS = RankDefinition("steps", f=lambda r: (r <= 1).double() + 0.5 * (r <= 10).double() + 0.3 * (r <= 100).double())
-METRICS = (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(1), hits_at(10), DCG, STEPS)
+STEPS = RankDefinition(
+    "steps", f=lambda r: (r <= 1).double() + 0.5 * (r <= 10).double() + 0.3 * (r <= 100).double()
+)
+METRICS = (
+    MEAN_RECIPROCAL_RANK,
+    MEAN_RANK,
+    GEOMETRIC_MEAN_RANK,
+    hits_at(1),
+    hits_at(10),
+    DCG,
+    STEPS,
+)
 Cell = tuple[str, float, float]  # name, log p, exact log p
 _DRAWS, _FIRST, _BLOCK = 1_000_000, 100_000, 1000
 _RUNS, _TASKS, _CANDIDATES = 2000, 4, 1000
@@ -57,7 +68,11 @@ LEVEL = 0.05
 
 def log_of(p: Fraction) -> float:
     """Natural logarithm; digits of p near 1 are kept."""
-    return math.log1p(-float(1 - p)) if p > Fraction(1, 2) else math.log(p.numerator) - math.log(p.denominator)
+    return (
+        math.log1p(-float(1 - p))
+        if p > Fraction(1, 2)
+        else math.log(p.numerator) - math.log(p.denominator)
+    )
 
 
 def enumerated(random: np.random.Generator) -> Iterator[Cell]:
@@ -65,17 +80,31 @@ def enumerated(random: np.random.Generator) -> Iterator[Cell]:
     for n, most in ((1, 400), (2, 60), (3, 30), (4, 14), (5, 9)):
         for definition, kind in itertools.product(METRICS, ("equal", "two", "random")):
             N = random.integers(2, most, n)
-            w = {"equal": np.ones(n), "two": 1.0 + np.arange(n) % 2, "random": random.random(n) + 0.1}[kind]
+            w = {
+                "equal": np.ones(n),
+                "two": 1.0 + np.arange(n) % 2,
+                "random": random.random(n) + 0.1,
+            }[kind]
             v = w / w.sum()
             sums = np.zeros(1)
             for size, weight in zip(N.tolist(), v.tolist(), strict=True):
                 f = definition.f(torch.arange(1, size + 1, dtype=torch.float64)).double().numpy()
                 sums = np.add.outer(sums, weight * f).ravel()
-            sign = 1 if definition.f is not MEAN_RANK.f and definition is not GEOMETRIC_MEAN_RANK else -1
+            sign = (
+                1
+                if definition.f is not MEAN_RANK.f and definition is not GEOMETRIC_MEAN_RANK
+                else -1
+            )
             for s in random.choice(sums, 3):
-                exact = Fraction(int((sign * sums >= sign * s - 1e-10).sum()), math.prod(N.tolist()))
+                exact = Fraction(
+                    int((sign * sums >= sign * s - 1e-10).sum()), math.prod(N.tolist())
+                )
                 value = float(definition.g(torch.tensor(s, dtype=torch.float64)))
-                yield f"{definition.name} {kind} n={n}", log_p_value(definition, value, N, w), log_of(exact)
+                yield (
+                    f"{definition.name} {kind} n={n}",
+                    log_p_value(definition, value, N, w),
+                    log_of(exact),
+                )
 
 
 def binomial() -> Iterator[Cell]:
@@ -92,7 +121,11 @@ def binomial() -> Iterator[Cell]:
             for j in range(hits + 1, n + 1):
                 term *= mpmath.mpf(n - j + 1) / j * p / (1 - p)
                 total += term
-            yield f"hits_at_{k} n={n} N={N}", log_p_value(hits_at(k), hits / n, [N] * n), float(mpmath.log(total))
+            yield (
+                f"hits_at_{k} n={n} N={N}",
+                log_p_value(hits_at(k), hits / n, [N] * n),
+                float(mpmath.log(total)),
+            )
 
 
 def convolved() -> Iterator[Cell]:
@@ -101,10 +134,14 @@ def convolved() -> Iterator[Cell]:
         ways = [1]
         for _ in range(n):
             sums = [0, *itertools.accumulate(ways)]
-            ways = [sums[min(j + 1, len(ways))] - sums[max(0, j - N + 1)] for j in range(len(ways) + N - 1)]
+            ways = [
+                sums[min(j + 1, len(ways))] - sums[max(0, j - N + 1)]
+                for j in range(len(ways) + N - 1)
+            ]
         at_most = list(itertools.accumulate(ways))
         for u in sorted(
-            {0, 1, 5, 50, *(round(len(ways) * x) for x in (0.02, 0.1, 0.3, 0.5, 0.8))} & set(range(len(ways)))
+            {0, 1, 5, 50, *(round(len(ways) * x) for x in (0.02, 0.1, 0.3, 0.5, 0.8))}
+            & set(range(len(ways)))
         ):
             exact = log_of(Fraction(at_most[u], N**n))
             yield f"mr n={n} N={N}", log_p_value(MEAN_RANK, (u + n) / n, [N] * n), exact
@@ -115,12 +152,24 @@ def simulated(random: np.random.Generator) -> Iterator[tuple[str, float, float, 
 
     The values to reach are quantiles of other outcomes.
     """
-    for n, least, most in ((3, 1000, 10**5), (30, 20, 14_541), (60, 10**5, 10**6), (301, 20, 14_541), (1000, 20, 3000)):
+    for n, least, most in (
+        (3, 1000, 10**5),
+        (30, 20, 14_541),
+        (60, 10**5, 10**6),
+        (301, 20, 14_541),
+        (1000, 20, 3000),
+    ):
         N = np.rint(np.exp(random.uniform(math.log(least), math.log(most), n))).astype(np.int64)
         group = random.integers(0, max(2, n // 10), n)
-        weights = {"equal": np.ones(n), "macro": 1 / np.bincount(group)[group], "random": random.exponential(size=n)}
+        weights = {
+            "equal": np.ones(n),
+            "macro": 1 / np.bincount(group)[group],
+            "random": random.exponential(size=n),
+        }
         v = np.stack([w / w.sum() for w in weights.values()], axis=1)
-        tables = [d.f(torch.arange(1, most + 1, dtype=torch.float64)).double().numpy() for d in METRICS]
+        tables = [
+            d.f(torch.arange(1, most + 1, dtype=torch.float64)).double().numpy() for d in METRICS
+        ]
         means = np.empty((len(METRICS), _DRAWS + _FIRST, len(weights)))
         for begin in range(0, _DRAWS + _FIRST, _BLOCK):
             index = (random.random((min(_BLOCK, _DRAWS + _FIRST - begin), n)) * N).astype(np.int32)
@@ -140,7 +189,9 @@ def simulated(random: np.random.Generator) -> Iterator[tuple[str, float, float, 
 
 def seconds(random: np.random.Generator) -> Iterator[tuple[str, float]]:
     """CPU time of cases of realistic sizes."""
-    counts = np.unique(np.rint(np.exp(random.uniform(math.log(20), math.log(14541), 340))).astype(int))[:319]
+    counts = np.unique(
+        np.rint(np.exp(random.uniform(math.log(20), math.log(14541), 340))).astype(int)
+    )[:319]
     far = random.integers(10**6, 2_500_000, 19_500)
     groups = 1 / np.bincount(group := random.integers(0, 74, 40_000) ** 2 // 74)[group]
     for name, N, weight in (
@@ -150,9 +201,19 @@ def seconds(random: np.random.Generator) -> Iterator[tuple[str, float]]:
         ("2,000 random weights", random.choice(counts, 2000), random.exponential(size=2000)),
         ("20,000 random weights", random.choice(counts, 20_000), random.exponential(size=20_000)),
         ("1.2M tasks, 19,500 N", random.choice(far, 1_200_000), None),
-        ("1.2M random weights, 19,500 N", random.choice(far, 1_200_000), random.exponential(size=1_200_000)),
+        (
+            "1.2M random weights, 19,500 N",
+            random.choice(far, 1_200_000),
+            random.exponential(size=1_200_000),
+        ),
     ):
-        for definition in (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(10), power_mean_rank(2)):
+        for definition in (
+            MEAN_RECIPROCAL_RANK,
+            MEAN_RANK,
+            GEOMETRIC_MEAN_RANK,
+            hits_at(10),
+            power_mean_rank(2),
+        ):
             ranks = np.ceil(N * random.random(len(N)) ** 1.2)
             mean = np.average(definition.f(torch.from_numpy(ranks)).numpy(), weights=weight)
             value = float(definition.g(torch.tensor(mean, dtype=torch.float64)))
@@ -167,22 +228,35 @@ def seconds(random: np.random.Generator) -> Iterator[tuple[str, float]]:
 def accuracy(path: Path | None) -> None:
     """Print the largest errors and the times, and write all cells."""
     random = np.random.default_rng(0)
-    cells = {"enumeration": [*enumerated(random)], "binomial": [*binomial()], "integers": [*convolved()]}
+    cells = {
+        "enumeration": [*enumerated(random)],
+        "binomial": [*binomial()],
+        "integers": [*convolved()],
+    }
     for name, some in cells.items():
         errors = np.expm1([got - exact for _, got, exact in some])
-        print(f"{name}: {len(some)} cells, relative error of p from {errors.min():.1e} to {errors.max():.1e}")
+        print(
+            f"{name}: {len(some)} cells, relative error of p from {errors.min():.1e} to "
+            f"{errors.max():.1e}"
+        )
     outcomes = [*simulated(random)]
     low, high, share, error = np.array([cell[1:] for cell in outcomes if cell[-1] > 0]).T
     z, width = (np.exp(high) - share) / error, np.expm1(high - low)
-    print(f"simulation: {len(outcomes)} cells, from {z.min():.1f} to {z.max():.1f} standard errors,", end=" ")
     print(
-        f"chi-square {np.mean(z**2):.2f} a cell, widest bracket {width.max():.1e}, {np.mean(width < 0.01):.0%} below 1%"
+        f"simulation: {len(outcomes)} cells, from {z.min():.1f} to {z.max():.1f} standard errors,",
+        end=" ",
+    )
+    print(
+        f"chi-square {np.mean(z**2):.2f} a cell, widest bracket {width.max():.1e}, "
+        f"{np.mean(width < 0.01):.0%} below 1%"
     )
     times = dict(seconds(random))
     for name, second in times.items():
         print(f"{name}: {1000 * second:.0f} ms")
     if path is not None:
-        path.write_text(json.dumps({"log_p": cells, "simulated": outcomes, "seconds": times}, indent=0) + "\n")
+        path.write_text(
+            json.dumps({"log_p": cells, "simulated": outcomes, "seconds": times}, indent=0) + "\n"
+        )
 
 
 def clusters() -> None:
@@ -192,7 +266,10 @@ def clusters() -> None:
         for clusters in (20, 100, 1000):
             cluster = np.repeat(np.arange(clusters), _TASKS)
             ranks = random.integers(1, _CANDIDATES + 1, (_RUNS, clusters))[:, cluster]
-            p = [clustered_p_value(Ranks(one, None, _CANDIDATES), metric, cluster=cluster) for one in ranks]
+            p = [
+                clustered_p_value(Ranks(one, None, _CANDIDATES), metric, cluster=cluster)
+                for one in ranks
+            ]
             print(f"{metric}, {clusters} clusters: {np.mean(np.array(p) <= 0.05):.1%}")
 
 
@@ -202,8 +279,12 @@ def blind(draws: int, initialisations: int, path: Path | None) -> None:
     torch.manual_seed(0)
     rows = []
     for graph, splits in shipped().items():
-        sources = {kind: (queries(splits, kind == "blind"), draws) for kind in ("independent", "blind")}
-        sources |= {f"untrained {kind}": (untrained(splits, kind), initialisations) for kind in MODELS}
+        sources = {
+            kind: (queries(splits, kind == "blind"), draws) for kind in ("independent", "blind")
+        }
+        sources |= {
+            f"untrained {kind}": (untrained(splits, kind), initialisations) for kind in MODELS
+        }
         for scorer, (source, number) in sources.items():
             rows.append(measured(graph, scorer, [next(source) for _ in range(number)]))
             print(*rows[-1].values(), flush=True)
@@ -221,10 +302,17 @@ def queries(splits: Splits, blind: bool) -> Iterator[tuple[float, float]]:
     candidates = [known.tails(h, r), known.heads(r, t)]
     target = [t, h]
     while True:
-        scores = torch.rand(1 if blind else len(unique), entities).expand(len(unique), -1)[query].split(len(h))
-        parts = [rank_scores(s, y, exclude=x) for s, y, x in zip(scores, target, candidates, strict=True)]
+        scores = (
+            torch.rand(1 if blind else len(unique), entities)
+            .expand(len(unique), -1)[query]
+            .split(len(h))
+        )
+        parts = [
+            rank_scores(s, y, exclude=x) for s, y, x in zip(scores, target, candidates, strict=True)
+        ]
         ranks, counts = (
-            torch.cat([getattr(part, name) for part in parts]) for name in ("optimistic", "num_candidates")
+            torch.cat([getattr(part, name) for part in parts])
+            for name in ("optimistic", "num_candidates")
         )
         yield judged(ranks, counts)
 

@@ -2,7 +2,8 @@
 
 python -m benchmarks.ranking [--full] [--threads N] [--json PATH]
 
-CPU time; every case has a floor that cannot be beaten, and the way that a user would take without this library.
+CPU time; every case has a floor that cannot be beaten, and the way that a user would take without
+this library.
 """
 
 import importlib.util
@@ -21,7 +22,14 @@ from torchrankmetrics import RankCollection, Ranks, rank_embeddings, rank_scores
 from torchrankmetrics.integrations.trec import evaluate_run
 
 Rows = list[dict[str, Any]]
-CUT_OFFS = ("recall_at_10", "recall_at_50", "precision_at_10", "success_at_10", "ndcg_at_10", "ndcg_at_50")
+CUT_OFFS = (
+    "recall_at_10",
+    "recall_at_50",
+    "precision_at_10",
+    "success_at_10",
+    "ndcg_at_10",
+    "ndcg_at_50",
+)
 compare = partial(together, least=7, clock=time.process_time)
 
 
@@ -66,7 +74,16 @@ def recommender(users: int, items: int, width: int = 64, batch: int = 500) -> Ro
             gain = hit * discount
             sums = hit[:, :10].sum(1), hit.sum(1), gain[:, :10].sum(1) / discount[:10].sum()
             found.append(
-                torch.stack([sums[0] / 20, sums[1] / 20, sums[0] / 10, hit[:, :10].amax(1), sums[2], gain.sum(1)])
+                torch.stack(
+                    [
+                        sums[0] / 20,
+                        sums[1] / 20,
+                        sums[0] / 10,
+                        hit[:, :10].amax(1),
+                        sums[2],
+                        gain.sum(1),
+                    ]
+                )
             )
         mean = torch.cat(found, 1).mean(1)
         mean[5] /= discount[:20].sum()
@@ -84,7 +101,9 @@ def recommender(users: int, items: int, width: int = 64, batch: int = 500) -> Ro
 
     expected = top_k()
     for form in ("pairs", "bool"):
-        assert all(abs(float(value - expected[name])) < 1e-9 for name, value in ours(form).items()), form
+        assert all(
+            abs(float(value - expected[name])) < 1e-9 for name, value in ours(form).items()
+        ), form
     return compare(
         f"recommender {users} x {items}",
         ("product", "floor", product),
@@ -195,7 +214,11 @@ def embeddings(queries: int, candidates: int, width: int) -> Rows:
         ("tiled product", "floor", lambda: tiled(False)),
         ("tiled product, one sum", "peer", lambda: tiled(True)),
         ("rank_embeddings, exact", "ours", lambda: rank_embeddings(query, table, target)),
-        ("rank_embeddings, product", "ours", lambda: rank_embeddings(query, table, target, arithmetic="product")),
+        (
+            "rank_embeddings, product",
+            "ours",
+            lambda: rank_embeddings(query, table, target, arithmetic="product"),
+        ),
     )
 
 
@@ -210,7 +233,9 @@ def ragged(lists: int) -> Rows:
     def peer() -> tuple[Tensor, Tensor]:
         value, owner = torch.cat(negatives), torch.arange(lists).repeat_interleave(length)
         true = positive[owner]
-        return torch.bincount(owner, value > true, lists), torch.bincount(owner, value >= true, lists)
+        return torch.bincount(owner, value > true, lists), torch.bincount(
+            owner, value >= true, lists
+        )
 
     assert torch.equal(Ranks.from_negatives(positive, negatives).optimistic, peer()[0].long() + 1)
     return compare(
@@ -258,24 +283,45 @@ def runs(queries: int, depth: int) -> Rows:
     run, qrels = {}, {}
     for i in range(queries):
         listed = rng.choice(len(documents), depth, replace=False).tolist()
-        run[f"q{i}"] = {documents[j]: score for j, score in zip(listed, rng.random(depth).tolist(), strict=True)}
+        run[f"q{i}"] = {
+            documents[j]: score for j, score in zip(listed, rng.random(depth).tolist(), strict=True)
+        }
         judged = [*listed[: rng.integers(1, 10)], *rng.choice(len(documents), 2).tolist()]
-        qrels[f"q{i}"] = {documents[j]: int(label) for j, label in zip(judged, rng.integers(1, 4, 12), strict=False)}
+        qrels[f"q{i}"] = {
+            documents[j]: int(label)
+            for j, label in zip(judged, rng.integers(1, 4, 12), strict=False)
+        }
     names = {"map": "ap", "recip_rank": "rr", "Rprec": "r_precision", "success_10": "success_at_10"}
     names |= {"ndcg_cut_10": "ndcg_at_10", "ndcg_cut_100": "ndcg_at_100", "P_10": "precision_at_10"}
-    names |= {"P_100": "precision_at_100", "recall_10": "recall_at_10", "recall_100": "recall_at_100"}
+    names |= {
+        "P_100": "precision_at_100",
+        "recall_10": "recall_at_10",
+        "recall_100": "recall_at_100",
+    }
 
     def ours() -> list[float]:
         return list(evaluate_run(qrels, run, list(names.values())).values())
 
     ways: list[tuple[str, str, Callable[[], Any]]] = [
-        ("scores", "floor", lambda: np.fromiter(chain.from_iterable(of.values() for of in run.values()), float)),
+        (
+            "scores",
+            "floor",
+            lambda: np.fromiter(chain.from_iterable(of.values() for of in run.values()), float),
+        ),
         ("evaluate_run", "ours", ours),
     ]
     if importlib.util.find_spec("pytrec_eval"):
         import pytrec_eval
 
-        measures = {"map", "recip_rank", "Rprec", "success.10", "ndcg_cut.10,100", "P.10,100", "recall.10,100"}
+        measures = {
+            "map",
+            "recip_rank",
+            "Rprec",
+            "success.10",
+            "ndcg_cut.10,100",
+            "P.10,100",
+            "recall.10,100",
+        }
 
         def peer() -> list[float]:
             found = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run).values()
@@ -292,7 +338,11 @@ def rows(full: bool) -> Rows:
         result += several(64 if full else 16, 20_000, relevant)
     result += one_with_mask(64 if full else 16, 20_000)
     result += flat(200 if full else 20, 20_000)
-    for sizes in ((1000, 1_000_000, 128), (5000, 25_000, 128), (16_000, 2000, 128)) if full else ((500, 10_000, 128),):
+    for sizes in (
+        ((1000, 1_000_000, 128), (5000, 25_000, 128), (16_000, 2000, 128))
+        if full
+        else ((500, 10_000, 128),)
+    ):
         result += embeddings(*sizes)
     result += runs(2000 if full else 200, 100)
     return result + ragged(20_000 if full else 2000) + pyg(*((100, 14_541) if full else (20, 2000)))

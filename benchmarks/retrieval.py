@@ -2,12 +2,13 @@
 
 python -m benchmarks.retrieval [--full] [--threads N] [--json PATH]  (10 minutes with --full)
 
-10,000 queries x 1,000 candidates (a tenth of the queries without --full), scores without ties, 1 to 20 relevant items
-each. Every method has its own process and stores the scores in its input format; the methods take turns.
-Ours starts from the score matrix. For the others the construction of their input (dicts, flat tensors) is not timed;
-ranx is timed twice: from the score matrix (with sorting and copying), and on sorted arrays.
-held_mib is the memory of the input, extra_mib the peak memory beyond it. All values are compared first. Packages
-that are not installed are skipped: pip install ranx pytrec_eval-terrier.
+10,000 queries x 1,000 candidates (a tenth of the queries without --full), scores without ties, 1 to
+20 relevant items each. Every method has its own process and stores the scores in its input format;
+the methods take turns. Ours starts from the score matrix. For the others the construction of their
+input (dicts, flat tensors) is not timed; ranx is timed twice: from the score matrix (with sorting
+and copying), and on sorted arrays. held_mib is the memory of the input, extra_mib the peak memory
+beyond it. All values are compared first. Packages that are not installed are skipped: pip install
+ranx pytrec_eval-terrier.
 """
 
 import importlib.metadata
@@ -66,9 +67,21 @@ def torchmetrics(scores: Tensor, relevant: Tensor) -> Callable[[], dict[str, flo
 
     def run() -> dict[str, float]:
         metrics = (
-            *(peer.RetrievalRecall(top_k=10), peer.RetrievalRecall(top_k=100), peer.RetrievalPrecision(top_k=10)),
-            *(peer.RetrievalPrecision(top_k=100), peer.RetrievalHitRate(top_k=10), peer.RetrievalMRR()),
-            *(peer.RetrievalMAP(), peer.RetrievalNormalizedDCG(), peer.RetrievalNormalizedDCG(top_k=10)),
+            *(
+                peer.RetrievalRecall(top_k=10),
+                peer.RetrievalRecall(top_k=100),
+                peer.RetrievalPrecision(top_k=10),
+            ),
+            *(
+                peer.RetrievalPrecision(top_k=100),
+                peer.RetrievalHitRate(top_k=10),
+                peer.RetrievalMRR(),
+            ),
+            *(
+                peer.RetrievalMAP(),
+                peer.RetrievalNormalizedDCG(),
+                peer.RetrievalNormalizedDCG(top_k=10),
+            ),
             peer.RetrievalRPrecision(),
         )
         collection = MetricCollection(dict(zip(NAMES, metrics, strict=True)))
@@ -81,15 +94,40 @@ def torchmetrics(scores: Tensor, relevant: Tensor) -> Callable[[], dict[str, flo
 def pytrec_eval(scores: Tensor, relevant: Tensor) -> Callable[[], dict[str, float]]:
     import pytrec_eval as peer
 
-    names = ("recall_10", "recall_100", "P_10", "P_100", "success_10", "recip_rank", "map", "ndcg", "ndcg_cut_10")
-    asked = {"recall.10,100", "P.10,100", "success.10", "recip_rank", "map", "ndcg", "ndcg_cut.10", "Rprec"}
+    names = (
+        "recall_10",
+        "recall_100",
+        "P_10",
+        "P_100",
+        "success_10",
+        "recip_rank",
+        "map",
+        "ndcg",
+        "ndcg_cut_10",
+    )
+    asked = {
+        "recall.10,100",
+        "P.10,100",
+        "success.10",
+        "recip_rank",
+        "map",
+        "ndcg",
+        "ndcg_cut.10",
+        "Rprec",
+    }
     documents = [str(j) for j in range(scores.shape[1])]
     run_ = {str(i): dict(zip(documents, row.tolist(), strict=True)) for i, row in enumerate(scores)}
-    qrels = {str(i): {documents[j]: 1 for j in row.nonzero()[:, 0].tolist()} for i, row in enumerate(relevant)}
+    qrels = {
+        str(i): {documents[j]: 1 for j in row.nonzero()[:, 0].tolist()}
+        for i, row in enumerate(relevant)
+    }
 
     def run() -> dict[str, float]:
         values = peer.RelevanceEvaluator(qrels, asked).evaluate(run_)
-        means = (sum(value[name] for value in values.values()) / len(values) for name in (*names, "Rprec"))
+        means = (
+            sum(value[name] for value in values.values()) / len(values)
+            for name in (*names, "Rprec")
+        )
         return dict(zip(NAMES, means, strict=True))
 
     return run
@@ -113,7 +151,9 @@ def _qrels_of_ranx(relevant: Tensor) -> Any:
     from numba.typed import List
 
     columns = [row.nonzero()[0] for row in relevant.numpy()]
-    return List([np.stack([column, np.ones(len(column))], 1, dtype=np.float64) for column in columns])
+    return List(
+        [np.stack([column, np.ones(len(column))], 1, dtype=np.float64) for column in columns]
+    )
 
 
 def _ranx(qrels: Any, lists: np.ndarray[Any, Any]) -> dict[str, float]:
@@ -122,7 +162,9 @@ def _ranx(qrels: Any, lists: np.ndarray[Any, Any]) -> dict[str, float]:
 
     names = ["recall@10", "recall@100", "precision@10", "precision@100", "hit_rate@10"]
     names += ["mrr", "map", "ndcg", "ndcg@10", "r-precision"]
-    values = evaluate(qrels, lists, names, save_results_in_run=False, threads=numba.get_num_threads())
+    values = evaluate(
+        qrels, lists, names, save_results_in_run=False, threads=numba.get_num_threads()
+    )
     return {ours: float(values[theirs]) for ours, theirs in zip(NAMES, names, strict=True)}
 
 
@@ -143,14 +185,19 @@ def rows(full: bool) -> list[dict[str, Any]]:
     seats = []
     for name, role, module, way in ways:
         here, there = context.Pipe()
-        process = context.Process(target=serve, args=(there, way, Q, N, torch.get_num_threads()), daemon=True)
+        process = context.Process(
+            target=serve, args=(there, way, Q, N, torch.get_num_threads()), daemon=True
+        )
         process.start()
         seats.append((name, role, module, here))
-    first = [seat[3].recv() for seat in seats]  # once without the clock: what is compiled or cached is ready
+    # once without the clock: what is compiled or cached is ready
+    first = [seat[3].recv() for seat in seats]
     for (name, *_), (values, _) in zip(seats, first, strict=True):
         for key, value in values.items():
             near = 1e-5 if name.startswith("torchmetrics") else 1e-12  # single precision there
-            assert abs(value - first[0][0][key]) < near, f"{name}: {key} is {value}, ours {first[0][0][key]}"
+            assert abs(value - first[0][0][key]) < near, (
+                f"{name}: {key} is {value}, ours {first[0][0][key]}"
+            )
     times: list[list[float]] = [[] for _ in seats]
     extra = [0.0 for _ in seats]
     for _ in range(ROUNDS):

@@ -4,11 +4,11 @@ python -m benchmarks.scale [--full] [--threads N] [--json PATH]
 
 The peak memory is that of the whole process, Python, torch and the made-up data included.
 
-With --full also sharded: 10M x 128 float32 (5 GB) in a mapped file, ranked by two gloo processes of 2 GiB each. The
-limit is RLIMIT_DATA: memory that a process allocates, without pages of the file. Reported are the seconds of one
-batch, mapping and reading included, the peak of allocated memory (RssAnon, every 10 ms) and of resident memory
-(VmHWM, pages of the file included). The ranks are compared with one process without a limit. Not measured: any GPU,
-any network.
+With --full also sharded: 10M x 128 float32 (5 GB) in a mapped file, ranked by two gloo processes of
+2 GiB each. The limit is RLIMIT_DATA: memory that a process allocates, without pages of the file.
+Reported are the seconds of one batch, mapping and reading included, the peak of allocated memory
+(RssAnon, every 10 ms) and of resident memory (VmHWM, pages of the file included). The ranks are
+compared with one process without a limit. Not measured: any GPU, any network.
 """
 
 import multiprocessing
@@ -48,7 +48,9 @@ def rows(full: bool) -> list[dict[str, Any]]:
     for run, sizes, most in cases:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             part, peak = pool.apply(with_peak_memory, (run, sizes, torch.get_num_threads()))
-        assert peak < most, f"{part[0]['case']} took {peak / GIB:.2f} GiB, more than {most / GIB:.0f}"
+        assert peak < most, (
+            f"{part[0]['case']} took {peak / GIB:.2f} GiB, more than {most / GIB:.0f}"
+        )
         result += [{**row, "peak_gib": peak / GIB} for row in part]
     return result + sharded(full)
 
@@ -101,7 +103,9 @@ def embedding_memory(B: int, N: int, d: int) -> list[dict[str, Any]]:
         return rank_embeddings(queries, candidates, target, arithmetic="product")
 
     row = line(f"memory of {B} x {N}, d = {d}", "rank_embeddings", "ours", ours)
-    return [{**row, "extra_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024}]
+    return [
+        {**row, "extra_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024}
+    ]
 
 
 def known(number: int, entities: int, relations: int) -> list[dict[str, Any]]:
@@ -119,11 +123,25 @@ def known(number: int, entities: int, relations: int) -> list[dict[str, Any]]:
     rows_, tails = index.tails(batch[:, 0], batch[:, 1]).pairs()
     for i in (0, 100, 255):
         same = (triples[:, 0] == batch[i, 0]) & (triples[:, 1] == batch[i, 1])
-        assert torch.equal(tails[rows_ == i], triples[same, 2].unique()), "known answers differ from a scan"
+        assert torch.equal(tails[rows_ == i], triples[same, 2].unique()), (
+            "known answers differ from a scan"
+        )
     key = triples[:, 0] * relations + triples[:, 1]
     return [
-        line(f"known {number} triples", "two sorts of the keys", "floor", lambda: (key.sort(), key.sort()), least=2),
-        line(f"known {number} triples", "KnownTriples", "ours", lambda: KnownTriples(triples), least=2),
+        line(
+            f"known {number} triples",
+            "two sorts of the keys",
+            "floor",
+            lambda: (key.sort(), key.sort()),
+            least=2,
+        ),
+        line(
+            f"known {number} triples",
+            "KnownTriples",
+            "ours",
+            lambda: KnownTriples(triples),
+            least=2,
+        ),
         line(
             f"look-up in {number} triples",
             "256 queries, both sides",
@@ -148,18 +166,31 @@ def sharded(full: bool, folder: Path | None = None) -> list[dict[str, Any]]:
         for size in (2, 1):
             context = multiprocessing.get_context("spawn")
             with context.Pool(size) as pool:
-                tasks = [(rank, size, path, number, width, queries, torch.get_num_threads()) for rank in range(size)]
+                tasks = [
+                    (rank, size, path, number, width, queries, torch.get_num_threads())
+                    for rank in range(size)
+                ]
                 parts = pool.starmap(ranked_by, tasks, chunksize=1)
             ranks[size] = parts[0][0]
             assert all(torch.equal(part[0], ranks[size]) for part in parts)
             seconds = [part[1] for part in parts]
             found.append(
                 about
-                | {"way": f"{size} processes" if size > 1 else "1 process, no limit", "role": "ours"}
+                | {
+                    "way": f"{size} processes" if size > 1 else "1 process, no limit",
+                    "role": "ours",
+                }
                 | dict.fromkeys(("best", "median", "low", "high"), 1e3 * max(seconds))
-                | {"runs": 1, "cpu_seconds": sum(part[2] for part in parts), "load": os.getloadavg()[0]}
+                | {
+                    "runs": 1,
+                    "cpu_seconds": sum(part[2] for part in parts),
+                    "load": os.getloadavg()[0],
+                }
                 | {"limit_gib": LIMIT / GIB if size > 1 else None}
-                | {"allocated_gib": max(part[3] for part in parts), "resident_gib": max(part[4] for part in parts)}
+                | {
+                    "allocated_gib": max(part[3] for part in parts),
+                    "resident_gib": max(part[4] for part in parts),
+                }
             )
         assert torch.equal(ranks[1], ranks[2]), "two processes rank otherwise than one"
     return found
@@ -190,7 +221,9 @@ def ranked_by(
     target = torch.randint(0, number, (queries,), generator=generator)
     with watched() as peak:
         begin, before = time.perf_counter(), time.process_time()
-        candidates = torch.from_file(str(path), shared=True, size=number * width).view(number, width)
+        candidates = torch.from_file(str(path), shared=True, size=number * width).view(
+            number, width
+        )
         asked = candidates[target] + 0.5 * torch.randn(queries, width, generator=generator)
         mine = slice(rank * number // size, (rank + 1) * number // size)
         ranks = rank_embeddings(asked, candidates[mine], target, process_group=group)

@@ -2,12 +2,14 @@
 
 python -m benchmarks.steps [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
 
-The first compute of an epoch computes the null moments; later epochs over the same candidate counts reuse them.
+The first compute of an epoch computes the null moments; later epochs over the same candidate counts
+reuse them.
 
-The last case is a whole filtered evaluation of both sides: DistMult, d = 200, on Kinships (from pykeen). Embeddings are
-small integers, so that all methods compute the same scores for any order of the sums. With --data or --tasks only this
-case runs: FOLDER has train.tsv, valid.tsv and test.tsv of integer ids (head, relation, tail), and N random test triples
-are evaluated. PyKEEN takes minutes for all of FB15k-237.
+The last case is a whole filtered evaluation of both sides: DistMult, d = 200, on Kinships (from
+pykeen). Embeddings are small integers, so that all methods compute the same scores for any order of
+the sums. With --data or --tasks only this case runs: FOLDER has train.tsv, valid.tsv and test.tsv
+of integer ids (head, relation, tail), and N random test triples are evaluated. PyKEEN takes minutes
+for all of FB15k-237.
 """
 
 import importlib.util
@@ -28,7 +30,12 @@ from benchmarks.timing import after, arguments, line, read_splits, report, toget
 from scipy.stats import ttest_rel
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, compare, rank_scores, rank_triples
-from torchrankmetrics.definitions import GEOMETRIC_MEAN_RANK, MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.definitions import (
+    GEOMETRIC_MEAN_RANK,
+    MEAN_RANK,
+    MEAN_RECIPROCAL_RANK,
+    hits_at,
+)
 from torchrankmetrics.null import log_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.ranking.embeddings import rank_embeddings
@@ -42,7 +49,11 @@ WAYS = ("torch", "numba") if HAS_NUMBA else ("torch",)
 
 def main() -> None:
     given = arguments(__doc__.splitlines()[0], folder=True)
-    found = evaluation(given.full, given.data, given.tasks) if given.data or given.tasks else rows(given.full)
+    found = (
+        evaluation(given.full, given.data, given.tasks)
+        if given.data or given.tasks
+        else rows(given.full)
+    )
     report(found, given.json)
 
 
@@ -63,7 +74,9 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
         return trusted(torch.stack(columns), None)
 
     for way in WAYS:
-        assert same(rank_scores(scores, target, backend=way), two_lines(scores)), f"{way} counts otherwise"
+        assert same(rank_scores(scores, target, backend=way), two_lines(scores)), (
+            f"{way} counts otherwise"
+        )
     # every run reads another copy: none finds the scores in the cache of the last run
     copies = cycle([scores.clone() for _ in range(max(2, FRESH // scores.nbytes))])
 
@@ -74,12 +87,21 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
     def ours(way: str) -> Ranks:
         return rank_scores(next(copies), target, backend=way)
 
-    ways = [("one read", "floor", read), ("(s > t).sum, (s >= t).sum", "peer", lambda: two_lines(next(copies)))]
+    ways = [
+        ("one read", "floor", read),
+        ("(s > t).sum, (s >= t).sum", "peer", lambda: two_lines(next(copies))),
+    ]
     ways += [(f"rank_scores, {way}", "ours", partial(ours, way)) for way in WAYS]
     if HAS_PYKEEN and dtype == torch.float32:
         from pykeen.evaluation.ranks import Ranks as PykeenRanks
 
-        ways.append(("pykeen Ranks.from_scores", "peer", lambda: PykeenRanks.from_scores(true, next(copies))))
+        ways.append(
+            (
+                "pykeen Ranks.from_scores",
+                "peer",
+                lambda: PykeenRanks.from_scores(true, next(copies)),
+            )
+        )
     return together(case, *ways)
 
 
@@ -96,7 +118,9 @@ def step(name: str, entities: int, relations: int, triples: int) -> list[dict[st
     case = f"step {name} 256 x {entities}"
 
     def ranks(way: str) -> Ranks:
-        return rank_scores(scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]), backend=way)
+        return rank_scores(
+            scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]), backend=way
+        )
 
     def ours() -> None:
         collection.update(scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]))
@@ -106,13 +130,17 @@ def step(name: str, entities: int, relations: int, triples: int) -> list[dict[st
         peer = pykeen_step(known, batch, scores)
         theirs = peer()
         for way in WAYS:
-            assert torch.equal(ranks(way).optimistic.double(), theirs["optimistic"].double()), f"{way} ranks otherwise"
+            assert torch.equal(ranks(way).optimistic.double(), theirs["optimistic"].double()), (
+                f"{way} ranks otherwise"
+            )
             assert torch.equal(ranks(way).pessimistic.double(), theirs["pessimistic"].double())
         ways.append(("pykeen's own path", "peer", peer))
     return together(case, *ways)
 
 
-def pykeen_step(known: torch.Tensor, batch: torch.Tensor, scores: torch.Tensor) -> Callable[[], Any]:
+def pykeen_step(
+    known: torch.Tensor, batch: torch.Tensor, scores: torch.Tensor
+) -> Callable[[], Any]:
     """PyKEEN's functions in the order of its evaluation loop; it writes into the scores, so each run has a copy."""
     from pykeen.evaluation.evaluator import create_sparse_positive_filter_, filter_scores_
     from pykeen.evaluation.ranks import Ranks as PykeenRanks
@@ -156,7 +184,12 @@ def embeddings(B: int, N: int, d: int) -> list[dict[str, Any]]:
 
 def rows(full: bool) -> list[dict[str, Any]]:
     sizes = [(256, 14_541), (256, 40_943), (32, 500_000)] if full else [(64, 14_541)]
-    result = [row for B, N in sizes for dtype in (torch.float32, torch.bfloat16) for row in count(B, N, dtype)]
+    result = [
+        row
+        for B, N in sizes
+        for dtype in (torch.float32, torch.bfloat16)
+        for row in count(B, N, dtype)
+    ]
     graphs = [("FB15k-237", 14_541, 237, 310_116), ("WN18RR", 40_943, 11, 93_003)]
     for name, entities, relations, triples in graphs if full else [("small", 2_000, 20, 20_000)]:
         result += step(name, entities, relations, triples)
@@ -178,7 +211,9 @@ def index(number: int) -> list[dict[str, Any]]:
     """CPU time of an index of known triples; the peer only sorts the keys of both sides."""
     generator = torch.Generator().manual_seed(4)
     heads, tails = (torch.rand(2, number, generator=generator) ** 2 * number / 4).long()
-    triples = torch.stack([heads, torch.randint(0, 822, (number,), generator=generator), tails], dim=1)
+    triples = torch.stack(
+        [heads, torch.randint(0, 822, (number,), generator=generator), tails], dim=1
+    )
     keys = [side * 822 + triples[:, 1] for side in (heads, tails)]
     ways = (
         ("KnownTriples", "ours", lambda: KnownTriples(triples)),
@@ -195,36 +230,70 @@ def commands() -> list[dict[str, Any]]:
         return used.ru_utime + used.ru_stime
 
     def start(way: str, role: str, *given: str) -> tuple[str, str, Callable[[], Any]]:
-        return way, role, partial(subprocess.run, [sys.executable, *given], check=True, stdout=subprocess.DEVNULL)
+        return (
+            way,
+            role,
+            partial(
+                subprocess.run, [sys.executable, *given], check=True, stdout=subprocess.DEVNULL
+            ),
+        )
 
     command, peers = ("-m", "torchrankmetrics"), "import torch, torchmetrics"
     adjust = ("adjust", "--dataset", "fb15k237", "--metric", "mrr", "--value", "0.355")
     return [
         *together(
             "commands",
-            *(start(" ".join(given[:1]), "ours", *command, *given) for given in (("metrics",), ("datasets",), adjust)),
+            *(
+                start(" ".join(given[:1]), "ours", *command, *given)
+                for given in (("metrics",), ("datasets",), adjust)
+            ),
             start("import torch", "peer", "-c", "import torch"),
             clock=clock,
         ),
         *together(
             "first name",
-            start("RankCollection", "ours", "-c", f"{peers}; from torchrankmetrics import RankCollection"),
-            start("rank_scores", "ours", "-c", f"{peers}; from torchrankmetrics import rank_scores"),
+            start(
+                "RankCollection",
+                "ours",
+                "-c",
+                f"{peers}; from torchrankmetrics import RankCollection",
+            ),
+            start(
+                "rank_scores", "ours", "-c", f"{peers}; from torchrankmetrics import rank_scores"
+            ),
             start(peers, "floor", "-c", peers),
             clock=clock,
         ),
     ]
 
 
-VIEWED = ("mr", "mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "imr", "hmr", "gmr", "igmr")
+VIEWED = (
+    "mr",
+    "mrr",
+    "hits_at_1",
+    "hits_at_3",
+    "hits_at_5",
+    "hits_at_10",
+    "imr",
+    "hmr",
+    "gmr",
+    "igmr",
+)
 SHAPES = ("median_rank", "inverse_median_rank", "rank_variance", "rank_std", "rank_mad", "count")
-PYKEEN_NAMES = {"mr": "arithmetic_mean_rank", "mrr": "inverse_harmonic_mean_rank", "hits_at_10": "hits_at_10"}
+PYKEEN_NAMES = {
+    "mr": "arithmetic_mean_rank",
+    "mrr": "inverse_harmonic_mean_rank",
+    "hits_at_10": "hits_at_10",
+}
 RANK_TYPES = ("realistic", "optimistic", "pessimistic")
 
 
 def update(B: int, N: int) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(5)
-    scores, target = torch.randn(B, N, generator=generator), torch.randint(0, N, (B,), generator=generator)
+    scores, target = (
+        torch.randn(B, N, generator=generator),
+        torch.randint(0, N, (B,), generator=generator),
+    )
     one, forty = RankCollection(["mrr"]), RankCollection([f"hits_at_{k}" for k in range(1, 41)])
     # updates only: rows pile up, as they do in an epoch
     return [
@@ -293,7 +362,17 @@ def nine_values(number: int) -> list[dict[str, Any]]:
     N = 14_541 - (300 * generator.random(number) ** 8).astype(np.int64)
     rank = torch.from_numpy(1 + (N * generator.random(number) ** 6).astype(np.int64))
     ranks = Ranks(rank, None, torch.from_numpy(N))
-    names = ["mr", "mrr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr", "median_rank"]
+    names = [
+        "mr",
+        "mrr",
+        "hits_at_1",
+        "hits_at_3",
+        "hits_at_10",
+        "amri",
+        "adjusted_mrr",
+        "z_mrr",
+        "median_rank",
+    ]
     provider = ExactExpectation()
 
     def ours(collection: RankCollection) -> dict[str, torch.Tensor]:
@@ -304,7 +383,12 @@ def nine_values(number: int) -> list[dict[str, Any]]:
 
     def peer() -> list[torch.Tensor]:
         x = rank.double()
-        return [x.mean(), (1 / x).mean(), *((rank <= k).double().mean() for k in (1, 3, 10)), x.quantile(0.5)]
+        return [
+            x.mean(),
+            (1 / x).mean(),
+            *((rank <= k).double().mean() for k in (1, 3, 10)),
+            x.quantile(0.5),
+        ]
 
     nine = RankCollection(names, expectation=provider)
     forty = RankCollection([f"hits_at_{k}" for k in range(1, 41)])
@@ -322,12 +406,16 @@ def comparison(number: int) -> list[dict[str, Any]]:
     generator = np.random.default_rng(8)
     quality = generator.random(number) ** 6
     N = np.full(number, 14_541)
-    values = [1 + np.minimum(quality * generator.lognormal(0, 0.5, number), 0.999) * N for _ in range(10)]
+    values = [
+        1 + np.minimum(quality * generator.lognormal(0, 0.5, number), 0.999) * N for _ in range(10)
+    ]
     ranks = [value.astype(np.int64) for value in values]
     models = {f"model {i}": Ranks(rank, None, N) for i, rank in enumerate(ranks)}
     a, b = list(models.values())[:2]
     inverse = 1 / ranks[0], 1 / ranks[1]
-    ways: list[tuple[str, str, Callable[[], Any]]] = [("compare, mrr", "ours", lambda: compare(a, b, "mrr"))]
+    ways: list[tuple[str, str, Callable[[], Any]]] = [
+        ("compare, mrr", "ours", lambda: compare(a, b, "mrr"))
+    ]
     if number <= 20_000:
         ways.append(("compare, median_rank", "ours", lambda: compare(a, b, "median_rank")))
         ways.append(("compare, 10 models, mrr", "ours", lambda: compare(models, "mrr")))
@@ -355,7 +443,9 @@ def p_values() -> list[dict[str, Any]]:
             ranks = np.ceil(some * random.random(len(some)) ** 1.2)
             mean = np.average(definition.f(torch.from_numpy(ranks)).numpy(), weights=weight)
             value = float(definition.g(torch.tensor(mean)))
-            ways.append((definition.name, "ours", partial(log_p_value, definition, value, some, weight)))
+            ways.append(
+                (definition.name, "ours", partial(log_p_value, definition, value, some, weight))
+            )
         rows += together(f"p-values, {name}", *ways, clock=time.process_time)
     return rows
 
@@ -367,12 +457,16 @@ def pykeen_evaluator(optimistic: Any, pessimistic: Any, N: Any) -> Any:
     evaluator.num_entities = int(N.max())
     for side, o, p, n in zip(("head", "tail"), optimistic, pessimistic, N, strict=True):
         for kind, ranks in (("optimistic", o), ("pessimistic", p), ("realistic", (o + p) / 2)):
-            evaluator.ranks[side, kind] = [ranks.astype(np.float32) if kind == "realistic" else ranks]
+            evaluator.ranks[side, kind] = [
+                ranks.astype(np.float32) if kind == "realistic" else ranks
+            ]
         evaluator.num_candidates[side] = [n]
     return evaluator
 
 
-def evaluation(full: bool, folder: Path | None = None, tasks: int | None = None) -> list[dict[str, Any]]:
+def evaluation(
+    full: bool, folder: Path | None = None, tasks: int | None = None
+) -> list[dict[str, Any]]:
     """Compare ``rank_triples`` with pykeen's RankBasedEvaluator, which must give the same ranks."""
     name = "Kinships" if folder is None else folder.name
     splits = kinships() if folder is None else read_splits(folder)
@@ -389,7 +483,11 @@ def kinships() -> list[torch.Tensor]:
     from pykeen.datasets import Kinships
 
     dataset = Kinships()
-    return [dataset.training.mapped_triples, dataset.validation.mapped_triples, dataset.testing.mapped_triples]
+    return [
+        dataset.training.mapped_triples,
+        dataset.validation.mapped_triples,
+        dataset.testing.mapped_triples,
+    ]
 
 
 def distmult(triples: torch.Tensor) -> Any:
@@ -406,7 +504,11 @@ def distmult(triples: torch.Tensor) -> Any:
 
 
 def evaluate(
-    case: str, model: Any, splits: list[torch.Tensor], test: torch.Tensor, batch_sizes: tuple[int, ...]
+    case: str,
+    model: Any,
+    splits: list[torch.Tensor],
+    test: torch.Tensor,
+    batch_sizes: tuple[int, ...],
 ) -> list[dict[str, Any]]:
     from pykeen.evaluation import RankBasedEvaluator
 
@@ -433,19 +535,36 @@ def evaluate(
 
     def theirs(batch_size: int) -> Any:
         evaluator = RankBasedEvaluator(filtered=True, clear_on_finalize=False)
-        evaluator.evaluate(model, test, batch_size=batch_size, use_tqdm=False, additional_filter_triples=splits)
+        evaluator.evaluate(
+            model, test, batch_size=batch_size, use_tqdm=False, additional_filter_triples=splits
+        )
         return evaluator
 
-    logging.getLogger("torch_max_mem").setLevel(logging.ERROR)  # says at every batch that there is no CUDA
+    # says at every batch that there is no CUDA
+    logging.getLogger("torch_max_mem").setLevel(logging.ERROR)
     peers, evaluators = [], []
     for batch_size in batch_sizes:
         # minutes at the size of FB15k-237: one run is both measured and compared
         run = partial(lambda size: evaluators.append(theirs(size)), batch_size)
-        peers.append(line(case, f"pykeen evaluate, batch {batch_size}", "peer", run, seconds=10, least=1, warm=True))
+        peers.append(
+            line(
+                case,
+                f"pykeen evaluate, batch {batch_size}",
+                "peer",
+                run,
+                seconds=10,
+                least=1,
+                warm=True,
+            )
+        )
     table = ours()
     for evaluator in evaluators:
         check(table, evaluator)
-    return [line(case, "products alone", "floor", floor), line(case, "rank_triples", "ours", ours), *peers]
+    return [
+        line(case, "products alone", "floor", floor),
+        line(case, "rank_triples", "ours", ours),
+        *peers,
+    ]
 
 
 def check(table: Any, evaluator: Any) -> None:
@@ -453,7 +572,9 @@ def check(table: Any, evaluator: Any) -> None:
         ranks = table.select(side=side).ranks
         for kind in ("optimistic", "pessimistic"):
             expected = torch.from_numpy(np.concatenate(evaluator.ranks[side, kind]))
-            assert torch.equal(getattr(ranks, kind).double(), expected.double()), f"{side} {kind} ranks differ"
+            assert torch.equal(getattr(ranks, kind).double(), expected.double()), (
+                f"{side} {kind} ranks differ"
+            )
 
 
 if __name__ == "__main__":

@@ -15,18 +15,30 @@ import numpy as np
 import torch
 
 
-def arguments(description: str, *, folder: bool = False, models: bool = False) -> argparse.Namespace:
+def arguments(
+    description: str, *, folder: bool = False, models: bool = False
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="small sizes, under a minute (the default)")
+    size.add_argument(
+        "--quick", action="store_true", help="small sizes, under a minute (the default)"
+    )
     size.add_argument("--full", action="store_true", help="the sizes of the published graphs")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path, help="write the results there")
     if folder:
-        parser.add_argument("--data", type=Path, help="folder of train.tsv, valid.tsv and test.tsv, integer ids")
-        parser.add_argument("--tasks", type=int, help="so many test triples, drawn at random, instead of all")
+        parser.add_argument(
+            "--data", type=Path, help="folder of train.tsv, valid.tsv and test.tsv, integer ids"
+        )
+        parser.add_argument(
+            "--tasks", type=int, help="so many test triples, drawn at random, instead of all"
+        )
     if models:
-        parser.add_argument("--models", type=Path, help="folder that trained models are kept in, and read from again")
+        parser.add_argument(
+            "--models",
+            type=Path,
+            help="folder that trained models are kept in, and read from again",
+        )
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     return given
@@ -35,7 +47,9 @@ def arguments(description: str, *, folder: bool = False, models: bool = False) -
 _MOST = 50  # runs
 
 
-def measure(run: Callable[[], Any], *, seconds: float = 1.0, least: int = 3, warm: bool = False) -> dict[str, float]:
+def measure(
+    run: Callable[[], Any], *, seconds: float = 1.0, least: int = 3, warm: bool = False
+) -> dict[str, float]:
     """Milliseconds: best, median and quartiles of runs within a budget of time, after one unmeasured unless warm."""
     if not warm:
         run()
@@ -49,8 +63,16 @@ def measure(run: Callable[[], Any], *, seconds: float = 1.0, least: int = 3, war
 
 
 def _spread(times: list[float]) -> dict[str, float]:
-    low, _, high = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
-    return {"best": min(times), "median": statistics.median(times), "low": low, "high": high, "runs": len(times)}
+    low, _, high = (
+        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    )
+    return {
+        "best": min(times),
+        "median": statistics.median(times),
+        "low": low,
+        "high": high,
+        "runs": len(times),
+    }
 
 
 def together(
@@ -63,8 +85,9 @@ def together(
 ) -> list[dict[str, Any]]:
     """Measure the ways (name, role, run) of a case in turns, so that a machine that slows down slows all of them.
 
-    Each turn lasts a slot of seconds, or one run if that is longer; a second per way and ``least`` rounds at least.
-    The clock may be ``time.process_time`` where one thread works: what other processes take does not count there.
+    Each turn lasts a slot of seconds, or one run if that is longer; a second per way and ``least``
+    rounds at least. The clock may be ``time.process_time`` where one thread works: what other
+    processes take does not count there.
     """
     times: list[list[float]] = [[] for _ in ways]
     for _, _, run in ways:
@@ -84,7 +107,10 @@ def together(
 
 
 def after(
-    case: str, make: Callable[[], Any], *ways: tuple[str, str, Callable[[Any], Any]], runs: int = 500
+    case: str,
+    make: Callable[[], Any],
+    *ways: tuple[str, str, Callable[[Any], Any]],
+    runs: int = 500,
 ) -> list[dict[str, Any]]:
     """Measure the ways of using what was made right before, which is not measured but leaves the caches cold."""
     times: list[list[float]] = [[] for _ in ways]
@@ -97,14 +123,25 @@ def after(
     return _lines(case, ways, times)
 
 
-def _lines(case: str, ways: tuple[tuple[str, str, Any], ...], times: list[list[float]]) -> list[dict[str, Any]]:
+def _lines(
+    case: str, ways: tuple[tuple[str, str, Any], ...], times: list[list[float]]
+) -> list[dict[str, Any]]:
     about = {"case": case, "threads": torch.get_num_threads()}
-    return [about | {"way": way, "role": role} | _spread(own) for (way, role, _), own in zip(ways, times, strict=True)]
+    return [
+        about | {"way": way, "role": role} | _spread(own)
+        for (way, role, _), own in zip(ways, times, strict=True)
+    ]
 
 
 def line(case: str, way: str, role: str, run: Callable[[], Any], **options: Any) -> dict[str, Any]:
     """One measurement; role is "floor" (what cannot be beaten), "ours" or "peer"."""
-    return {"case": case, "way": way, "role": role, "threads": torch.get_num_threads(), **measure(run, **options)}
+    return {
+        "case": case,
+        "way": way,
+        "role": role,
+        "threads": torch.get_num_threads(),
+        **measure(run, **options),
+    }
 
 
 def machine() -> dict[str, Any]:
@@ -127,8 +164,9 @@ def report(rows: list[dict[str, Any]], path: Path | None) -> None:
     )
     for row in rows:
         print(
-            f"{row['case']:38} {row['threads']:7} {row['way']:26} {row['best']:9.3f} {row['median']:9.3f} "
-            f"{row['low']:9.3f}-{row['high']:9.3f} {_ratio(rows, row, 'floor'):>10} {_ratio(rows, row, 'ours'):>9}"
+            f"{row['case']:38} {row['threads']:7} {row['way']:26} {row['best']:9.3f} "
+            f"{row['median']:9.3f} {row['low']:9.3f}-{row['high']:9.3f} "
+            f"{_ratio(rows, row, 'floor'):>10} {_ratio(rows, row, 'ours'):>9}"
         )
     save(rows, path)
 
@@ -140,7 +178,11 @@ def save(rows: list[dict[str, Any]], path: Path | None) -> None:
 
 
 def _ratio(rows: list[dict[str, Any]], row: dict[str, Any], role: str) -> str:
-    same = [other for other in rows if (other["case"], other["threads"]) == (row["case"], row["threads"])]
+    same = [
+        other
+        for other in rows
+        if (other["case"], other["threads"]) == (row["case"], row["threads"])
+    ]
     base = [other["best"] for other in same if other["role"] == role]
     return f"{row['best'] / min(base):.2f}" if base else ""
 
@@ -157,7 +199,9 @@ def read_splits(folder: Path) -> list[torch.Tensor]:
 
 def parser_of(text: str | None) -> argparse.ArgumentParser:
     """Begin a parser: the text of the benchmark as it stands, and --json."""
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="write the results there")
     return parser
 

@@ -2,8 +2,9 @@
 
 python examples/beir_run.py [--queries 200] [--documents 5000] [--folder FOLDER]
 
-The data are generated. The script writes FOLDER/qrels/test.tsv (BEIR), bm25.run.gz (TREC) and rerank.json there,
-as retrieval toolkits do, and reads them again. A third system is evaluated from its embeddings, without a run.
+The data are generated. The script writes FOLDER/qrels/test.tsv (BEIR), bm25.run.gz (TREC) and
+rerank.json there, as retrieval toolkits do, and reads them again. A third system is evaluated from
+its embeddings, without a run.
 """
 
 import argparse
@@ -27,13 +28,24 @@ def write_files(
 ) -> None:
     """Write the labels and two runs of the best 100 documents."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    lines = [f"q{q:06}\td{d:06}\t{label}" for q, judged in labels.items() for d, label in judged.items()]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    lines = [
+        f"q{q:06}\td{d:06}\t{label}" for q, judged in labels.items() for d, label in judged.items()
+    ]
+    (folder / "qrels" / "test.tsv").write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n"
+    )
     runs = []
     for noise in (8.0, 6.0):
-        scores, documents = (questions @ passages.T + noise * torch.randn(len(questions), len(passages))).topk(DEPTH)
+        scores, documents = (
+            questions @ passages.T + noise * torch.randn(len(questions), len(passages))
+        ).topk(DEPTH)
         pairs = zip(documents.tolist(), scores.tolist(), strict=True)
-        runs.append({f"q{q:06}": {f"d{d:06}": s for d, s in zip(*pair, strict=True)} for q, pair in enumerate(pairs)})
+        runs.append(
+            {
+                f"q{q:06}": {f"d{d:06}": s for d, s in zip(*pair, strict=True)}
+                for q, pair in enumerate(pairs)
+            }
+        )
     with gzip.open(folder / "bm25.run.gz", "wt") as file:
         for query, found in runs[0].items():
             for rank, (document, score) in enumerate(found.items(), 1):
@@ -43,7 +55,9 @@ def write_files(
 
 def main() -> None:
     """Generate files, read them, and print a table and its LaTeX source."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--documents", type=int, default=5000)
     parser.add_argument("--folder", type=Path)

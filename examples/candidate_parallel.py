@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 examples/candidate_parallel.py
 
-The graph is arithmetic, (h, r, h + r mod 997), and so is the model: entities are points on circles, a relation turns
-them. Their embeddings are in a file, which is mapped: a process reads its slice, and the rows of its queries.
+The graph is arithmetic, (h, r, h + r mod 997), and so is the model: entities are points on circles,
+a relation turns them. Their embeddings are in a file, which is mapped: a process reads its slice,
+and the rows of its queries.
 """
 
 import argparse
@@ -32,7 +33,9 @@ def turned(embeddings: Tensor, by: Tensor) -> Tensor:
     return torch.cat([x * cos - y * sin, x * sin + y * cos], 1)
 
 
-def evaluate(entities: Tensor, mine: slice, test: Tensor, known: KnownTriples, **options: object) -> RankTable:
+def evaluate(
+    entities: Tensor, mine: slice, test: Tensor, known: KnownTriples, **options: object
+) -> RankTable:
     """Rank both sides of the test triples among a slice of the entities, or all of them."""
     candidates = entities[mine]
     return rank_triples(
@@ -49,7 +52,10 @@ def main() -> None:
     """Write the embeddings, rank among slices, then on the first process among all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--folder", type=Path, default=tempfile.gettempdir(), help="for the file, seen by all processes"
+        "--folder",
+        type=Path,
+        default=tempfile.gettempdir(),
+        help="for the file, seen by all processes",
     )
     path = Path(parser.parse_args().folder, "candidate_parallel_entities.bin")
     distributed.init_process_group("gloo")
@@ -60,16 +66,24 @@ def main() -> None:
         noise = torch.randn(NUM_ENTITIES, 2 * CIRCLES, generator=generator)
         path.write_bytes((points(torch.arange(NUM_ENTITIES)) + 0.5 * noise).numpy().tobytes())
     distributed.barrier()
-    entities = torch.from_file(str(path), shared=True, size=NUM_ENTITIES * 2 * CIRCLES).view(NUM_ENTITIES, -1)
+    entities = torch.from_file(str(path), shared=True, size=NUM_ENTITIES * 2 * CIRCLES).view(
+        NUM_ENTITIES, -1
+    )
 
-    head, relation = torch.meshgrid(torch.arange(NUM_ENTITIES), torch.arange(NUM_RELATIONS), indexing="ij")
+    head, relation = torch.meshgrid(
+        torch.arange(NUM_ENTITIES), torch.arange(NUM_RELATIONS), indexing="ij"
+    )
     triples = torch.stack([head, relation, (head + relation) % NUM_ENTITIES], -1).flatten(0, 1)
     known, test = KnownTriples(triples, num_entities=NUM_ENTITIES), triples[::10]
     mine = slice(rank * NUM_ENTITIES // size, (rank + 1) * NUM_ENTITIES // size)
     table = evaluate(entities, mine, test, known, process_group=distributed.group.WORLD)
     if rank == 0:
-        print(f"{len(table)} tasks, {mine.stop - mine.start} of {NUM_ENTITIES} candidates on this process")
-        collection = RankCollection(["mrr", "hits_at_10", "adjusted_mrr"], sync_on_compute=False)  # all have all ranks
+        print(
+            f"{len(table)} tasks, {mine.stop - mine.start} of {NUM_ENTITIES} candidates on this "
+            "process"
+        )
+        # all have all ranks
+        collection = RankCollection(["mrr", "hits_at_10", "adjusted_mrr"], sync_on_compute=False)
         collection.update(table)
         print("  ".join(f"{key} {value.item():.3f}" for key, value in collection.compute().items()))
         alone = evaluate(entities, slice(None), test, known)

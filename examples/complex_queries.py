@@ -2,10 +2,10 @@
 
 python examples/complex_queries.py [--entities 200] [--queries 100]
 
-The graph is made up; some of its edges are hidden, and a link predictor that is right about many of them answers by
-fuzzy logic (products, and the best way there). Two readings of the same scores: the mean over answers that this field
-reports, each answer ranked among the entities that are not answers; and metrics of queries, which
-look at all hard answers in one list.
+The graph is made up; some of its edges are hidden, and a link predictor that is right about many of
+them answers by fuzzy logic (products, and the best way there). Two readings of the same scores: the
+mean over answers that this field reports, each answer ranked among the entities that are not
+answers; and metrics of queries, which look at all hard answers in one list.
 """
 
 import argparse
@@ -31,7 +31,9 @@ def answers(edges: Tensor, pattern: str, anchor: Tensor, relation: Tensor) -> Te
 
 def main() -> None:
     """Draw a graph, hide edges, ask, rank, and print by pattern."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--entities", type=int, default=200)
     parser.add_argument("--queries", type=int, default=100, help="of each pattern")
     given = parser.parse_args()
@@ -52,7 +54,9 @@ def main() -> None:
             relation, anchor = drawn[:, :, 0], drawn[:, :, 1]
         else:
             relation = torch.randint(0, 4, (len(anchor), 2))
-        true, found = (answers(edges.float(), name, anchor, relation) > 0 for edges in (graph, known))
+        true, found = (
+            answers(edges.float(), name, anchor, relation) > 0 for edges in (graph, known)
+        )
         asked = (true & ~found).any(1).nonzero()[: given.queries, 0]  # queries with a hard answer
         scores.append(answers(predicted, name, anchor[asked], relation[asked]))
         hard.append((true & ~found)[asked])
@@ -61,7 +65,11 @@ def main() -> None:
     scores, hard, easy, pattern = (torch.cat(parts) for parts in (scores, hard, easy, pattern))
 
     table = rank_complex_queries(
-        lambda queries: scores[queries], hard.nonzero().T, easy.nonzero().T, pattern=pattern, progress=False
+        lambda queries: scores[queries],
+        hard.nonzero().T,
+        easy.nonzero().T,
+        pattern=pattern,
+        progress=False,
     )
     print("hard answers one by one, the mean over queries of the mean over answers:")
     print(evaluate(table, metrics=["mrr", "hits@3", "macro_mrr"]))

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/ddp_plain.py
 
-The graph is arithmetic: (h, r, h + r mod 29). Each process ranks its share of the test triples; nothing is padded, so
-the shares may differ in size and no ``sample_id`` is needed.
+The graph is arithmetic: (h, r, h + r mod 29). Each process ranks its share of the test triples;
+nothing is padded, so the shares may differ in size and no ``sample_id`` is needed.
 """
 
 import torch
@@ -31,14 +31,18 @@ class TransE(nn.Module):
 
 def graph() -> tuple[Tensor, Tensor]:
     """Triples for training and for the test."""
-    head, relation = torch.meshgrid(torch.arange(NUM_ENTITIES), torch.arange(NUM_RELATIONS), indexing="ij")
+    head, relation = torch.meshgrid(
+        torch.arange(NUM_ENTITIES), torch.arange(NUM_RELATIONS), indexing="ij"
+    )
     triples = torch.stack([head, relation, (head + relation) % NUM_ENTITIES], -1).flatten(0, 1)
     triples = triples[torch.randperm(len(triples), generator=torch.Generator().manual_seed(0))]
     return triples[:100], triples[100:]
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, triples: Tensor, known: KnownTriples, ranks: RankCollection) -> dict[str, float]:
+def evaluate(
+    model: nn.Module, triples: Tensor, known: KnownTriples, ranks: RankCollection
+) -> dict[str, float]:
     """Rank the tails of triples in batches."""
     for batch in triples.split(8):
         h, r, t = batch.unbind(1)

@@ -2,9 +2,9 @@
 
 python examples/dense_retrieval.py [--queries 200] [--passages 1000000] [--dim 64]
 
-The embeddings are made up: a relevant passage is its question with noise. The matrix of scores never exists. The same
-embeddings in bfloat16 show where ties come from: of their products in bfloat16, not of the embeddings themselves,
-which exact arithmetic, the default, distinguishes.
+The embeddings are made up: a relevant passage is its question with noise. The matrix of scores
+never exists. The same embeddings in bfloat16 show where ties come from: of their products in
+bfloat16, not of the embeddings themselves, which exact arithmetic, the default, distinguishes.
 """
 
 import argparse
@@ -18,7 +18,9 @@ METRICS = ["rr@10", "ndcg@10", "recall@100", "success@10", "ap", "mrr"]
 
 def main() -> None:
     """Embed, rank and print both summaries."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--passages", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=64)
@@ -32,11 +34,21 @@ def main() -> None:
     relevant = torch.stack([row, torch.randperm(given.passages)[: len(row)]])
     passages[relevant[1]] = 0.45 * questions[row] + 0.9 * passages[relevant[1]]
 
-    for dtype, arithmetic in ((torch.float32, "exact"), (torch.bfloat16, "exact"), (torch.bfloat16, "product")):
+    for dtype, arithmetic in (
+        (torch.float32, "exact"),
+        (torch.bfloat16, "exact"),
+        (torch.bfloat16, "product"),
+    ):
         collection = RankCollection(METRICS)
-        ranks = rank_embeddings(questions.to(dtype), passages.to(dtype), relevant, arithmetic=arithmetic)
+        ranks = rank_embeddings(
+            questions.to(dtype), passages.to(dtype), relevant, arithmetic=arithmetic
+        )
         collection.update(ranks)
-        print(f"\n{given.queries} questions, {given.passages:,} passages, {dtype}, {arithmetic}".replace("torch.", ""))
+        print(
+            f"\n{given.queries} questions, {given.passages:,} passages, {dtype}, {arithmetic}".replace(
+                "torch.", ""
+            )
+        )
         print(collection.summary())
 
 

@@ -2,13 +2,15 @@
 
     python examples/entity_alignment.py [FOLDER] [--splits 5] [--sizes 7] [--out FOLDER]
 
-FOLDER holds a pair of graphs such as DBP15k (Sun et al. 2017): triples_1.tsv and triples_2.tsv (head, relation, tail),
-entities_1.tsv and entities_2.tsv (an id a line), ref_pairs.tsv (left, right). Without it a pair is made up.
+FOLDER holds a pair of graphs such as DBP15k (Sun et al. 2017): triples_1.tsv and triples_2.tsv
+(head, relation, tail), entities_1.tsv and entities_2.tsv (an id a line), ref_pairs.tsv (left,
+right). Without it a pair is made up.
 
-30% of the pairs are seeds. An entity's embedding is made of the mean features of its neighbours and of their
-neighbours; seeds share their features, which are trained so that seeds find each other among all entities. It is
-compared with an untrained model: random features, no seeds. Both are tested on random subsets of the other pairs, as
-in Figure 3 of Berrendorf et al. 2020 (arXiv 2002.06914): one model, one skill, and only AMRI is the same at every size.
+30% of the pairs are seeds. An entity's embedding is made of the mean features of its neighbours and
+of their neighbours; seeds share their features, which are trained so that seeds find each other
+among all entities. It is compared with an untrained model: random features, no seeds. Both are
+tested on random subsets of the other pairs, as in Figure 3 of Berrendorf et al. 2020 (arXiv
+2002.06914): one model, one skill, and only AMRI is the same at every size.
 """
 
 import argparse
@@ -25,7 +27,17 @@ from torch.nn.functional import cross_entropy, normalize
 from torchrankmetrics import evaluate
 from torchrankmetrics.kg import rank_alignment
 
-METRICS = ("mr", "mrr", "hits_at_10", "amri", "adjusted_mrr", "adjusted_hits_at_10", "z_mr", "z_mrr", "z_hits_at_10")
+METRICS = (
+    "mr",
+    "mrr",
+    "hits_at_10",
+    "amri",
+    "adjusted_mrr",
+    "adjusted_hits_at_10",
+    "z_mr",
+    "z_mrr",
+    "z_hits_at_10",
+)
 LABELS = ("MR", "MRR", "H@10", "AMRI", "AMRR", "AH@10", "z(MR)", "z(MRR)", "z(H@10)")
 KINDS = ("trained", "untrained")
 
@@ -48,7 +60,9 @@ class Aligner(torch.nn.Module):
         self.features = torch.nn.Parameter(torch.randn(n, dim))
         self.owner = torch.arange(n)  # whose features an entity has
         self.owner[self.left + seeds[:, 1]] = seeds[:, 0]
-        head, _, tail = torch.cat([graphs.triples[0], graphs.triples[1] + torch.tensor([self.left, 0, self.left])]).T
+        head, _, tail = torch.cat(
+            [graphs.triples[0], graphs.triples[1] + torch.tensor([self.left, 0, self.left])]
+        ).T
         row, column = torch.cat([head, tail]), torch.cat([tail, head])
         weight = 1 / torch.bincount(row, minlength=n)[row].float()
         self.neighbours = sparse(row, column, weight, n)
@@ -56,7 +70,9 @@ class Aligner(torch.nn.Module):
 
     def forward(self) -> Tensor:
         """Unit vectors (entities of both graphs, 2 * dim)."""
-        one = Propagate.apply(normalize(self.features)[self.owner], self.neighbours, self.transposed)
+        one = Propagate.apply(
+            normalize(self.features)[self.owner], self.neighbours, self.transposed
+        )
         two = Propagate.apply(one, self.neighbours, self.transposed)
         return normalize(torch.cat([normalize(one), normalize(two)], 1))
 
@@ -78,7 +94,9 @@ class Propagate(torch.autograd.Function):
 
 def sparse(row: Tensor, column: Tensor, value: Tensor, size: int) -> Tensor:
     """A square matrix; repeated places add up."""
-    matrix = torch.sparse_coo_tensor(torch.stack([row, column]), value, (size, size), check_invariants=True)
+    matrix = torch.sparse_coo_tensor(
+        torch.stack([row, column]), value, (size, size), check_invariants=True
+    )
     return matrix.coalesce()
 
 
@@ -100,7 +118,9 @@ def train(model: Aligner, seeds: Tensor, sizes: tuple[int, int], steps: int) -> 
         optimizer.step()
 
 
-def test_by_size(model: Aligner, test: Tensor, graphs: Graphs, sizes: list[int]) -> list[dict[str, float]]:
+def test_by_size(
+    model: Aligner, test: Tensor, graphs: Graphs, sizes: list[int]
+) -> list[dict[str, float]]:
     """Metrics on the first pairs of a shuffled test set, both directions, candidates: the entities of these pairs."""
     with torch.no_grad():
         left, right = model().split(graphs.sizes)
@@ -108,7 +128,9 @@ def test_by_size(model: Aligner, test: Tensor, graphs: Graphs, sizes: list[int])
     return [evaluate(table, metrics=list(METRICS)) for table in tables]
 
 
-def run_split(graphs: Graphs, seed: int, sizes: list[int], given: argparse.Namespace) -> dict[str, Any]:
+def run_split(
+    graphs: Graphs, seed: int, sizes: list[int], given: argparse.Namespace
+) -> dict[str, Any]:
     """Draw seeds, train, and test the trained and the untrained model."""
     torch.manual_seed(seed)
     pairs = graphs.pairs[torch.randperm(len(graphs.pairs))]
@@ -118,7 +140,8 @@ def run_split(graphs: Graphs, seed: int, sizes: list[int], given: argparse.Names
     train(trained, seeds, graphs.sizes, given.steps)
     seconds = time.perf_counter() - before
     result = {
-        kind: test_by_size(model, test, graphs, sizes) for kind, model in zip(KINDS, (trained, untrained), strict=True)
+        kind: test_by_size(model, test, graphs, sizes)
+        for kind, model in zip(KINDS, (trained, untrained), strict=True)
     }
     with torch.no_grad():
         left, right = trained().split(graphs.sizes)
@@ -131,9 +154,10 @@ def run_split(graphs: Graphs, seed: int, sizes: list[int], given: argparse.Names
         for candidates in ("test", "all")
     }
     print(
-        f"split {seed}: {len(seeds)} seeds, trained {seconds:.0f} s; H@1 of {len(test)} left entities "
-        f"{whole['test']['tail_hits_at_1']:.3f} among test entities, {whole['all']['tail_hits_at_1']:.3f} among all; "
-        f"of right ones {whole['test']['head_hits_at_1']:.3f} and {whole['all']['head_hits_at_1']:.3f}",
+        f"split {seed}: {len(seeds)} seeds, trained {seconds:.0f} s; H@1 of {len(test)} left "
+        f"entities {whole['test']['tail_hits_at_1']:.3f} among test entities, "
+        f"{whole['all']['tail_hits_at_1']:.3f} among all; of right ones "
+        f"{whole['test']['head_hits_at_1']:.3f} and {whole['all']['head_hits_at_1']:.3f}",
         flush=True,
     )
     return {"seed": seed, "whole": whole, **result}
@@ -145,10 +169,14 @@ def tabulate(sizes: list[int], splits: list[dict[str, Any]]) -> str:
     for kind in KINDS:
         values = by_metric(splits, kind)  # (splits, sizes, metrics)
         mean, spread = values.mean(0), values.std(0, ddof=min(1, len(splits) - 1))
-        cells = [[f"{m:.4g} ± {s:.1g}" for m, s in zip(*row, strict=True)] for row in zip(mean, spread, strict=True)]
+        cells = [
+            [f"{m:.4g} ± {s:.1g}" for m, s in zip(*row, strict=True)]
+            for row in zip(mean, spread, strict=True)
+        ]
         lines += ["", f"{kind:>9} " + " ".join(f"{label:>16}" for label in LABELS)]
         lines += [
-            f"{size:>9} " + " ".join(f"{cell:>16}" for cell in row) for size, row in zip(sizes, cells, strict=True)
+            f"{size:>9} " + " ".join(f"{cell:>16}" for cell in row)
+            for size, row in zip(sizes, cells, strict=True)
         ]
         if kind == "trained":
             factors = mean[-1] / mean[0]
@@ -158,7 +186,9 @@ def tabulate(sizes: list[int], splits: list[dict[str, Any]]) -> str:
 
 def by_metric(splits: list[dict[str, Any]], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Values (splits, sizes, metrics)."""
-    return np.array([[[values[name] for name in METRICS] for values in split[kind]] for split in splits])
+    return np.array(
+        [[[values[name] for name in METRICS] for values in split[kind]] for split in splits]
+    )
 
 
 def draw(sizes: list[int], splits: list[dict[str, Any]], path: Path) -> None:
@@ -173,7 +203,9 @@ def draw(sizes: list[int], splits: list[dict[str, Any]], path: Path) -> None:
         for kind, color in zip(KINDS, ("C0", "0.5"), strict=True):
             values = by_metric(splits, kind)[:, :, i]
             panel.plot(sizes, values.mean(0), "o-", color=color, label=kind, markersize=3)
-            panel.fill_between(sizes, values.min(0), values.max(0), color=color, alpha=0.3, linewidth=0)
+            panel.fill_between(
+                sizes, values.min(0), values.max(0), color=color, alpha=0.3, linewidth=0
+            )
         panel.set_title(label)
         panel.set_xscale("log")
         panel.set_xticks(sizes, [str(size) for size in sizes], fontsize=7)
@@ -193,7 +225,9 @@ def draw(sizes: list[int], splits: list[dict[str, Any]], path: Path) -> None:
 def read(folder: Path) -> Graphs:
     """Read a pair of graphs, and number the entities of each from 0."""
     tables = {
-        name: torch.from_numpy(np.loadtxt(folder / f"{name}.tsv", dtype=np.int64, delimiter="\t", ndmin=2))
+        name: torch.from_numpy(
+            np.loadtxt(folder / f"{name}.tsv", dtype=np.int64, delimiter="\t", ndmin=2)
+        )
         for name in ("entities_1", "entities_2", "triples_1", "triples_2", "ref_pairs")
     }
     ids = [tables[f"entities_{i}"][:, 0].sort().values for i in (1, 2)]
@@ -201,7 +235,9 @@ def read(folder: Path) -> Graphs:
     def number(values: Tensor, graph: int) -> Tensor:
         place = torch.searchsorted(ids[graph], values.contiguous()).clamp(max=len(ids[graph]) - 1)
         if (ids[graph][place] != values).any():
-            raise ValueError(f"{folder} has triples or pairs of entities that entities_{graph + 1}.tsv has not")
+            raise ValueError(
+                f"{folder} has triples or pairs of entities that entities_{graph + 1}.tsv has not"
+            )
         return place
 
     triples = []
@@ -226,13 +262,17 @@ def make_up(size: int = 600) -> Graphs:
 
 def main() -> None:
     """Train and test every split, print the table, draw the plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--sizes", type=int, default=7, help="test sizes over a decade")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--out", type=Path, default=Path("logs"), help="folder for the plot and the values")
+    parser.add_argument(
+        "--out", type=Path, default=Path("logs"), help="folder for the plot and the values"
+    )
     given = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -242,7 +282,9 @@ def main() -> None:
     splits = [run_split(graphs, seed, sizes, given) for seed in range(given.splits)]
     print(tabulate(sizes, splits))
     given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "entity_alignment.json").write_text(json.dumps({"sizes": sizes, "splits": splits}, indent=1) + "\n")
+    (given.out / "entity_alignment.json").write_text(
+        json.dumps({"sizes": sizes, "splits": splits}, indent=1) + "\n"
+    )
     draw(sizes, splits, given.out / "entity_alignment.png")
     print(f"\ndrawn: {given.out / 'entity_alignment.png'}")
 

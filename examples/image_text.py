@@ -2,9 +2,10 @@
 
 python examples/image_text.py [--images 1000] [--dim 64]
 
-The embeddings are made up: a caption is its image with noise. R@k of this field is success at k: whether one of the
-captions of an image is among the first k. From text to image there is one answer, and success, recall and hits agree.
-Image to text is the side "tail", text to image the side "head".
+The embeddings are made up: a caption is its image with noise. R@k of this field is success at k:
+whether one of the captions of an image is among the first k. From text to image there is one
+answer, and success, recall and hits agree. Image to text is the side "tail", text to image the side
+"head".
 """
 
 import argparse
@@ -18,7 +19,9 @@ CAPTIONS = 5
 
 def main() -> None:
     """Score all pairs once, and rank rows and columns of the same matrix."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--dim", type=int, default=64)
     given = parser.parse_args()

@@ -2,8 +2,8 @@
 
     python examples/offline_dask.py [--folder FOLDER] [--partitions 6] [--workers 2]
 
-The made-up scores are Parquet with a row for each query and candidate, whole queries in each file, as Spark, Ray or
-Dask write what is partitioned by query. Needs the extra ``examples``.
+The made-up scores are Parquet with a row for each query and candidate, whole queries in each file,
+as Spark, Ray or Dask write what is partitioned by query. Needs the extra ``examples``.
 """
 
 import argparse
@@ -30,7 +30,11 @@ def write_scores(folder: Path, partitions: int, queries: int = 50) -> list[Path]
         true = random.integers(CANDIDATES, size=queries)
         query, candidate = np.divmod(np.arange(queries * CANDIDATES), CANDIDATES)
         score = random.normal(size=len(query)) + 1.5 * (candidate == true[query])
-        columns = {"query": part * queries + query, "candidate": candidate, "score": score.astype(np.float32)}
+        columns = {
+            "query": part * queries + query,
+            "candidate": candidate,
+            "score": score.astype(np.float32),
+        }
         columns |= {"true": candidate == true[query], "excluded": random.random(len(query)) < 0.05}
         paths.append(folder / f"part-{part}.parquet")
         pq.write_table(pa.table(columns), paths[-1])
@@ -39,7 +43,9 @@ def write_scores(folder: Path, partitions: int, queries: int = 50) -> list[Path]
 
 def ranks_of(path: Path) -> RankTable:
     """Rank the queries of a partition; a query that is cut, or split over two of them, is an error."""
-    return rank_long_table(pq.read_table(path), side="tail", num_rows=CANDIDATES, with_queries=False)
+    return rank_long_table(
+        pq.read_table(path), side="tail", num_rows=CANDIDATES, with_queries=False
+    )
 
 
 def merged(tables: Iterable[RankTable]) -> RankTable:
@@ -72,7 +78,8 @@ def main() -> None:
     print(f"{table.num_tasks} ranks of {len(paths)} files in {len(table)} rows")
     print("  ".join(f"{key} {value:.4f}" for key, value in together.items()))
     print(
-        f"values equal the values of one process: {together == {key: v.item() for key, v in alone.compute().items()}}"
+        "values equal the values of one process: "
+        f"{together == {key: v.item() for key, v in alone.compute().items()}}"
     )
 
 

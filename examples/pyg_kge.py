@@ -2,8 +2,8 @@
 
     python examples/pyg_kge.py [--dataset kinships|nations|umls] [--model complex|distmult|transe]
 
-``KGEModel.test`` ranks tails only, one triple at a time, among all entities (known answers count as mistakes), breaks
-ties by whatever order ``argsort`` leaves, and counts the mean rank from 0.
+``KGEModel.test`` ranks tails only, one triple at a time, among all entities (known answers count as
+mistakes), breaks ties by whatever order ``argsort`` leaves, and counts the mean rank from 0.
 """
 
 import argparse
@@ -32,7 +32,9 @@ def train(model: KGEModel, triples: Tensor, epochs: int) -> None:
 
 def main() -> None:
     """Train, and print both evaluations."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dataset", choices=("kinships", "nations", "umls"), default="kinships")
     parser.add_argument("--model", choices=MODELS, default="complex")
     parser.add_argument("--epochs", type=int, default=100)
@@ -41,7 +43,9 @@ def main() -> None:
     torch.set_num_threads(1)  # matrices this small lose more to threads than they gain
     torch.manual_seed(0)
     dataset = get_dataset(dataset=args.dataset)
-    splits = [part.mapped_triples for part in (dataset.training, dataset.validation, dataset.testing)]
+    splits = [
+        part.mapped_triples for part in (dataset.training, dataset.validation, dataset.testing)
+    ]
     test = splits[2]
     model = MODELS[args.model](dataset.num_entities, dataset.num_relations, hidden_channels=50)
     train(model, splits[0], args.epochs)
@@ -52,7 +56,9 @@ def main() -> None:
 
     print(f"{args.model} on {args.dataset}, {len(test)} test triples")
     print(f"{'':44}{'mean rank':>10}{'MRR':>9}{'hits@10':>9}{'AMRI':>9}{'adj. MRR':>9}")
-    print(f"{'model.test(): tails, raw, ranks from 0':44}{mean_rank:10.4f}{mrr:9.4f}{hits:9.4f}{'-':>9}{'-':>9}")
+    print(
+        f"{'model.test(): tails, raw, ranks from 0':44}{mean_rank:10.4f}{mrr:9.4f}{hits:9.4f}{'-':>9}{'-':>9}"
+    )
     for label, table in (
         ("the same ranks from 1", raw.select(side="tail")),
         ("known positives are filtered", filtered.select(side="tail")),
@@ -69,7 +75,10 @@ def main() -> None:
         triple = torch.tensor([[0, 0, entity]])
         by_order = model.test(*triple.T, batch_size=20_000, log=False)[0] + 1
         realistic = evaluate(rank_triples(model, triple).select(side="tail"), metrics=["mr"])["mr"]
-        print(f"{name:8}model.test() {by_order:6.1f}   realistic {realistic:6.1f} of {dataset.num_entities}")
+        print(
+            f"{name:8}model.test() {by_order:6.1f}   realistic {realistic:6.1f} of "
+            f"{dataset.num_entities}"
+        )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python examples/pykeen_pipeline.py [--dataset kinships|nations|umls]
 
-The evaluator takes the place of PyKEEN's own: results come under PyKEEN's keys, and the ranks stay in a collection that
-gives everything else. PyKEEN filters validation by train + valid and the test by all splits.
+The evaluator takes the place of PyKEEN's own: results come under PyKEEN's keys, and the ranks stay
+in a collection that gives everything else. PyKEEN filters validation by train + valid and the test
+by all splits.
 """
 
 import argparse
@@ -23,10 +24,14 @@ METRICS = ["mrr", "mr", "hits@10"]
 
 def main() -> RankCollection:
     """Train with early stopping, print the test results, then search for a learning rate."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dataset", choices=("kinships", "nations", "umls"), default="kinships")
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--trials", type=int, default=2, help="of the hyper-parameter search; 0 skips it")
+    parser.add_argument(
+        "--trials", type=int, default=2, help="of the hyper-parameter search; 0 skips it"
+    )
     args = parser.parse_args()
 
     torch.set_num_threads(1)  # matrices this small lose more to threads than they gain
@@ -49,15 +54,21 @@ def main() -> RankCollection:
         training_kwargs={
             "num_epochs": args.epochs,
             "use_tqdm": False,
-            # every few epochs what the model makes of its own training triples, beside the validation below
+            # every few epochs what the model makes of its own training triples, beside the
+            # validation below
             "callbacks": "evaluation-loop",
             "callbacks_kwargs": {
                 "factory": dataset.training,
                 "frequency": 3,
                 "prefix": "training",
                 "evaluator": "rankcollection",  # by name: the import above registers it with PyKEEN
-                # the loop marks filtered candidates with NaN: known distinguishes them from a NaN of the model
-                "evaluator_kwargs": {"metrics": ["amri"], "rank_types": ["realistic"], "known": dataset.training},
+                # the loop marks filtered candidates with NaN: known distinguishes them from a NaN
+                # of the model
+                "evaluator_kwargs": {
+                    "metrics": ["amri"],
+                    "rank_types": ["realistic"],
+                    "known": dataset.training,
+                },
                 "batch_size": 256,
                 "use_tqdm": False,
             },
@@ -66,10 +77,15 @@ def main() -> RankCollection:
         evaluator=evaluator,
         stopper="early",
         # any metric will do: PyKEEN maximizes by default; early_stopping passes the direction
-        stopper_kwargs=early_stopping("mr", evaluator=evaluator, frequency=3, patience=2, relative_delta=0.01),
+        stopper_kwargs=early_stopping(
+            "mr", evaluator=evaluator, frequency=3, patience=2, relative_delta=0.01
+        ),
         random_seed=0,
     )
-    print(f"{args.dataset}: validation mean rank {' '.join(f'{value:.2f}' for value in result.stopper.results)}")
+    print(
+        f"{args.dataset}: validation mean rank "
+        f"{' '.join(f'{value:.2f}' for value in result.stopper.results)}"
+    )
     key = "training.both.realistic.adjusted_arithmetic_mean_rank_index"
     seen = [f"{values[key]:.3f}" for values in tracker.metrics.values() if key in values]
     print(f"AMRI of the training triples, every 3 epochs: {' '.join(seen)}")
@@ -77,7 +93,10 @@ def main() -> RankCollection:
         print(f"{name:42}{result.get_metric(name):10.4f}")
 
     table = result.metric_results.table  # every rank of the test, with side, relation and triple
-    print(f"\nany other metric of the same ranks: {evaluate(table, metrics=['gmri', 'p_mrr', 'tie_rate'])}")
+    print(
+        f"\nany other metric of the same ranks: "
+        f"{evaluate(table, metrics=['gmri', 'p_mrr', 'tie_rate'])}"
+    )
     few = RankCollectionEvaluator(METRICS, rank_types=["realistic"])
     few.evaluate(
         result.model,
@@ -95,13 +114,20 @@ def main() -> RankCollection:
             **objective("mr"),  # the metric and its direction
             evaluator=RankCollectionEvaluator,
             evaluator_kwargs={"metrics": METRICS},
-            optimizer_kwargs_ranges={"lr": {"type": "float", "low": 0.001, "high": 0.1, "log": True}},
+            optimizer_kwargs_ranges={
+                "lr": {"type": "float", "low": 0.001, "high": 0.1, "log": True}
+            },
             training_kwargs={"num_epochs": 3, "use_tqdm": False},
-            training_kwargs_ranges={"batch_size": {"type": "int", "low": 256, "high": 512, "q": 256}},
+            training_kwargs_ranges={
+                "batch_size": {"type": "int", "low": 256, "high": 512, "q": 256}
+            },
             n_trials=args.trials,
         )
         values = sorted(trial.value for trial in search.study.trials if trial.value is not None)
-        print(f"\n{len(values)} trials, mean ranks {values[0]:.2f} to {values[-1]:.2f}: {search.study.direction.name}")
+        print(
+            f"\n{len(values)} trials, mean ranks {values[0]:.2f} to {values[-1]:.2f}: "
+            f"{search.study.direction.name}"
+        )
     return evaluator.collection
 
 

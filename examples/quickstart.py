@@ -2,8 +2,8 @@
 
     python examples/quickstart.py [--dataset kinships|nations|umls]
 
-Validation is filtered by train + valid alone, the final test by train + valid + test (docs/guide.md, Filtering).
-Values go to CSV and TensorBoard under ``logs/``; one table is printed.
+Validation is filtered by train + valid alone, the final test by train + valid + test
+(docs/guide.md, Filtering). Values go to CSV and TensorBoard under ``logs/``; one table is printed.
 """
 
 import argparse
@@ -22,7 +22,9 @@ from torchrankmetrics import KnownTriples, RankCollection
 class ComplEx(pl.LightningModule):
     """ComplEx (Trouillon et al. 2016) with 1-N scoring: every entity is scored for every query."""
 
-    def __init__(self, splits: dict[str, Tensor], num_entities: int, num_relations: int, dim: int, lr: float) -> None:
+    def __init__(
+        self, splits: dict[str, Tensor], num_entities: int, num_relations: int, dim: int, lr: float
+    ) -> None:
         super().__init__()
         self.entities = torch.nn.Embedding(num_entities, 2 * dim)
         self.relations = torch.nn.Embedding(num_relations, 2 * dim)
@@ -30,7 +32,9 @@ class ComplEx(pl.LightningModule):
             torch.nn.init.normal_(table.weight, std=0.3)
         self.lr = lr
         # no test triple may affect validation: the known triples are train and valid
-        self.known_at_validation = KnownTriples(splits["train"], splits["valid"], num_entities=num_entities)
+        self.known_at_validation = KnownTriples(
+            splits["train"], splits["valid"], num_entities=num_entities
+        )
         self.known_at_test = KnownTriples(*splits.values(), num_entities=num_entities)
         self.valid_ranks = RankCollection(prefix="val/")
         self.test_ranks = RankCollection(prefix="test/", sides=("both", "head", "tail"))
@@ -38,12 +42,18 @@ class ComplEx(pl.LightningModule):
 
     def score_tails(self, heads: Tensor, relations: Tensor) -> Tensor:
         """Scores (B, num_entities) of all tails: Re <h, r, conj t>."""
-        h, r = (self._complex(table(ids)) for table, ids in ((self.entities, heads), (self.relations, relations)))
+        h, r = (
+            self._complex(table(ids))
+            for table, ids in ((self.entities, heads), (self.relations, relations))
+        )
         return self._score_all(h * r)
 
     def score_heads(self, relations: Tensor, tails: Tensor) -> Tensor:
         """Scores (B, num_entities) of all heads: Re <h, r, conj t>."""
-        r, t = (self._complex(table(ids)) for table, ids in ((self.relations, relations), (self.entities, tails)))
+        r, t = (
+            self._complex(table(ids))
+            for table, ids in ((self.relations, relations), (self.entities, tails))
+        )
         return self._score_all(r.conj() * t)
 
     def training_step(self, batch: list[Tensor], _: int) -> Tensor:
@@ -90,7 +100,9 @@ class ComplEx(pl.LightningModule):
 
 def main() -> str:
     """Train, test, and return the printed table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dataset", choices=("kinships", "nations", "umls"), default="kinships")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--dim", type=int, default=64, help="complex dimensions of an embedding")
@@ -109,21 +121,29 @@ def main() -> str:
         "test": dataset.testing.mapped_triples,
     }
     loaders = {
-        name: DataLoader(TensorDataset(triples), batch_size=args.batch_size, shuffle=name == "train")
+        name: DataLoader(
+            TensorDataset(triples), batch_size=args.batch_size, shuffle=name == "train"
+        )
         for name, triples in splits.items()
     }
     model = ComplEx(splits, dataset.num_entities, dataset.num_relations, args.dim, args.lr)
     trainer = pl.Trainer(
         max_epochs=args.epochs,
         accelerator="cpu",
-        logger=[CSVLogger(args.logs, name=args.dataset), TensorBoardLogger(args.logs, name=args.dataset)],
+        logger=[
+            CSVLogger(args.logs, name=args.dataset),
+            TensorBoardLogger(args.logs, name=args.dataset),
+        ],
         enable_checkpointing=False,
         enable_model_summary=False,
         log_every_n_steps=10,
     )
     trainer.fit(model, loaders["train"], loaders["valid"])
     trainer.test(model, loaders["test"], verbose=False)
-    print(f"\n{args.dataset}: filtered test ranks of ComplEx, {args.dim} dimensions, {args.epochs} epochs")
+    print(
+        f"\n{args.dataset}: filtered test ranks of ComplEx, {args.dim} dimensions, {args.epochs} "
+        "epochs"
+    )
     print(model.table)
     return model.table
 

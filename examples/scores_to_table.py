@@ -6,9 +6,10 @@ python docs/notebook.py examples/scores_to_table.py
 # %% [markdown]
 # # From scores to the paper's table
 #
-# Two scorers that were never trained, one small graph, and every step from a matrix of scores to a table in LaTeX
-# with what a referee expects: filtered ranks, chance, intervals, a paired test, and where the difference
-# comes from. Put your model in place of `score_tails` and `score_heads`; nothing else changes.
+# Two scorers that were never trained, one small graph, and every step from a matrix of scores to a
+# table in LaTeX with what a referee expects: filtered ranks, chance, intervals, a paired test, and
+# where the difference comes from. Put your model in place of `score_tails` and `score_heads`;
+# nothing else changes.
 
 # %%
 import tempfile
@@ -17,7 +18,15 @@ from pathlib import Path
 import torch
 from pykeen.datasets import get_dataset
 
-from torchrankmetrics import KnownTriples, RankCollection, RankTable, compare, evaluate, plots, rank_triples
+from torchrankmetrics import (
+    KnownTriples,
+    RankCollection,
+    RankTable,
+    compare,
+    evaluate,
+    plots,
+    rank_triples,
+)
 from torchrankmetrics.study import RankStudy
 
 
@@ -29,14 +38,15 @@ def splits(graph):
 data = get_dataset(dataset="kinships")
 train, valid, test = splits(data)
 print(
-    f"{len(train)} + {len(valid)} + {len(test)} triples, {data.num_entities} entities, {data.num_relations} relations"
+    f"{len(train)} + {len(valid)} + {len(test)} triples, {data.num_entities} entities, "
+    f"{data.num_relations} relations"
 )
 
 # %% [markdown]
 # ## What chance gives
 #
-# Known positives of a query are excluded. How many candidates are left in each task needs no model, and
-# neither does the expectation of a metric under uniformly random ranks.
+# Known positives of a query are excluded. How many candidates are left in each task needs no model,
+# and neither does the expectation of a metric under uniformly random ranks.
 
 # %%
 known = KnownTriples(train, valid, test, num_entities=data.num_entities)
@@ -48,9 +58,10 @@ for name, metric in chance.items():
 # %% [markdown]
 # ## Scores become ranks
 #
-# `frequency` scores an entity by how often it occurs with the relation, `neighbours` by how often it does so for
-# entities that share answers with the entity of the query. `rank_triples` ranks both sides of every test triple. The
-# relation becomes the group, the index of the triple the sample id: they are what later questions need.
+# `frequency` scores an entity by how often it occurs with the relation, `neighbours` by how often
+# it does so for entities that share answers with the entity of the query. `rank_triples` ranks both
+# sides of every test triple. The relation becomes the group, the index of the triple the sample id:
+# they are what later questions need.
 
 
 # %%
@@ -79,9 +90,9 @@ for name, (score_tails, score_heads) in scorers(data).items():
 print(models["neighbours"].summary())
 
 # %% [markdown]
-# The first column is what papers print. The adjusted index is 0 by chance and 1 for perfect ranks. Ties are
-# reported because a model that gives many candidates one score has three different ranks; the realistic one is
-# between the others.
+# The first column is what papers print. The adjusted index is 0 by chance and 1 for perfect ranks.
+# Ties are reported because a model that gives many candidates one score has three different ranks;
+# the realistic one is between the others.
 
 # %%
 fig, ax = plots.rank_ecdf(models)
@@ -92,17 +103,21 @@ fig, ax = plots.rank_ecdf(models)
 # The two sides of a triple are not independent, so triples are drawn, not tasks.
 
 # %%
-intervals = {name: ranks.confidence_intervals(cluster="sample_id") for name, ranks in models.items()}
+intervals = {
+    name: ranks.confidence_intervals(cluster="sample_id") for name, ranks in models.items()
+}
 print(intervals["neighbours"])
 
 # %% [markdown]
 # ## Is one better?
 #
-# The models were tested on the same tasks, so the tasks are paired. Three metrics are three chances to be wrong:
-# the last p-value of a line is Holm's.
+# The models were tested on the same tasks, so the tasks are paired. Three metrics are three chances
+# to be wrong: the last p-value of a line is Holm's.
 
 # %%
-difference = compare(models["neighbours"], models["frequency"], ["mrr", "hits@10", "amri"], cluster="sample_id")
+difference = compare(
+    models["neighbours"], models["frequency"], ["mrr", "hits@10", "amri"], cluster="sample_id"
+)
 for row in difference.rows:
     print(row)
 fig, ax = plots.forest(difference)
@@ -115,15 +130,18 @@ fig, ax = plots.forest(difference)
 # %%
 relations = list(data.training.relation_id_to_label.values())
 before, after = (models[name].breakdown(names=relations) for name in ("frequency", "neighbours"))
-rows = zip(before["group"], before["count"], before["adjusted_mrr"], after["adjusted_mrr"], strict=True)
+rows = zip(
+    before["group"], before["count"], before["adjusted_mrr"], after["adjusted_mrr"], strict=True
+)
 for relation, count, old, new in sorted(rows, key=lambda row: -row[1])[:5]:
     print(f"{relation:8} {count:4} tasks   adjusted MRR {old:.3f} -> {new:.3f}")
 
 # %% [markdown]
 # ## The table of the paper
 #
-# With two more graphs, `RankStudy` makes the table: values with intervals, random ranking in the last line, the best
-# of each graph in bold, and a mark for models that are not significantly different from it.
+# With two more graphs, `RankStudy` makes the table: values with intervals, random ranking in the
+# last line, the best of each graph in bold, and a mark for models that are not significantly
+# different from it.
 
 # %%
 study = RankStudy()
@@ -131,14 +149,16 @@ for name in ("nations", "kinships", "umls"):
     graph = get_dataset(dataset=name)
     everything = KnownTriples(*splits(graph), num_entities=graph.num_entities)
     for model, (score_tails, score_heads) in scorers(graph).items():
-        table = rank_triples(score_tails, score_heads, splits(graph)[-1], everything, progress=False)
+        table = rank_triples(
+            score_tails, score_heads, splits(graph)[-1], everything, progress=False
+        )
         study.add(table, model=model, dataset=name)
 paper = study.table(["mrr", "adjusted_mrr"], cluster="sample_id")
 print(paper)
 
 # %% [markdown]
-# On Nations an MRR of 0.55 is an index of 0.27: among 14 entities chance gives 0.38 of it. The same in LaTeX, for
-# `booktabs`, with a caption that lets a reader compute it again:
+# On Nations an MRR of 0.55 is an index of 0.27: among 14 entities chance gives 0.38 of it. The same
+# in LaTeX, for `booktabs`, with a caption that lets a reader compute it again:
 
 # %%
 caption = "Test triples of both sides, filtered by all splits; realistic ranks; 95% intervals, clustered by triple."
@@ -147,8 +167,8 @@ print(paper.to_latex(caption=caption, label="tab:link-prediction"))
 # %% [markdown]
 # ## For the appendix
 #
-# The ranks themselves are a few kilobytes. Whoever has them can ask every other question later: another metric,
-# one side, another test.
+# The ranks themselves are a few kilobytes. Whoever has them can ask every other question later:
+# another metric, one side, another test.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:

@@ -2,10 +2,11 @@
 
     python examples/study.py [--graph FOLDER ...] [--seeds 3] [--epochs 12] [--out study]
 
-Nations, Kinships and UMLS come with PyKEEN. A folder with train.tsv, valid.tsv and test.tsv, of ids or labels, is one
-more graph: for example FB15k-237 or WN18RR. The models are small and trained for minutes, not for a leaderboard: an
-embedding of the query (head, relation) against the embeddings of all entities, relations once more for their inverses,
-a softmax over all entities or over 512 of them. The page is study/report.html, the ranks are below study/runs.
+Nations, Kinships and UMLS come with PyKEEN. A folder with train.tsv, valid.tsv and test.tsv, of ids
+or labels, is one more graph: for example FB15k-237 or WN18RR. The models are small and trained for
+minutes, not for a leaderboard: an embedding of the query (head, relation) against the embeddings of
+all entities, relations once more for their inverses, a softmax over all entities or over 512 of
+them. The page is study/report.html, the ranks are below study/runs.
 """
 
 import argparse
@@ -80,7 +81,11 @@ class Model(nn.Module):
         query = self.query(self.entity[entity], self.relation[relation])
         others = self.entity if answers is None else self.entity[answers]
         product = query @ others.T
-        return 2 * product - (others**2).sum(1) - (query**2).sum(1, keepdim=True) if self.near else product
+        return (
+            2 * product - (others**2).sum(1) - (query**2).sum(1, keepdim=True)
+            if self.near
+            else product
+        )
 
     def tails(self, h: Tensor, r: Tensor) -> Tensor:
         """Scores (B, N) of tails."""
@@ -115,12 +120,18 @@ def graphs(folders: list[Path]) -> dict[str, list[Tensor]]:
     found = {}
     for name in ("nations", "kinships", "umls"):
         data = get_dataset(dataset=name)
-        found[name] = [part.mapped_triples for part in (data.training, data.validation, data.testing)]
+        found[name] = [
+            part.mapped_triples for part in (data.training, data.validation, data.testing)
+        ]
     for folder in folders:
         first = TriplesFactory.from_path(folder / "train.tsv")
-        labels = {"entity_to_id": dict(first.entity_to_id), "relation_to_id": dict(first.relation_to_id)}
+        labels = {
+            "entity_to_id": dict(first.entity_to_id),
+            "relation_to_id": dict(first.relation_to_id),
+        }
         parts = [first.mapped_triples]
-        for split in ("valid", "test"):  # what training has not seen has no embedding: PyKEEN leaves it out
+        # what training has not seen has no embedding: PyKEEN leaves it out
+        for split in ("valid", "test"):
             parts.append(TriplesFactory.from_path(folder / f"{split}.tsv", **labels).mapped_triples)
         found[folder.name] = parts
     return found
@@ -128,8 +139,12 @@ def graphs(folders: list[Path]) -> dict[str, list[Tensor]]:
 
 def main() -> None:
     """Train what is not there yet, rank, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", type=Path, action="append", default=[], help="a folder of one more graph")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--graph", type=Path, action="append", default=[], help="a folder of one more graph"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--dim", type=int, default=32)
@@ -138,7 +153,9 @@ def main() -> None:
     pattern = str(args.out / "runs" / "{dataset}" / "{model}" / "{seed}.npz")
     start = time.perf_counter()
     for dataset, (training, validation, testing) in graphs(args.graph).items():
-        num_entities = int(max(part[:, [0, 2]].max() for part in (training, validation, testing))) + 1
+        num_entities = (
+            int(max(part[:, [0, 2]].max() for part in (training, validation, testing))) + 1
+        )
         num_relations = int(training[:, 1].max()) + 1
         known = KnownTriples(training, validation, testing, num_entities=num_entities)
         for name in MODELS:
@@ -149,13 +166,17 @@ def main() -> None:
                 torch.manual_seed(seed)
                 model = Model(name, num_entities, num_relations, args.dim)
                 train(
-                    model, training, args.epochs if len(training) < 50_000 else max(args.epochs // 4, 1), num_entities
+                    model,
+                    training,
+                    args.epochs if len(training) < 50_000 else max(args.epochs // 4, 1),
+                    num_entities,
                 )
                 table = rank_triples(model.tails, model.heads, testing, known, progress=False)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 table.save(path)
         print(
-            f"{dataset}: {len(MODELS)} models, {args.seeds} seeds ({time.perf_counter() - start:.0f} s so far)",
+            f"{dataset}: {len(MODELS)} models, {args.seeds} seeds "
+            f"({time.perf_counter() - start:.0f} s so far)",
             flush=True,
         )
 
@@ -164,8 +185,13 @@ def main() -> None:
     print(f"\n{study}")
     print(study.table("mrr").with_layout(intervals=False))
     print(f"\n{study.summary(['mrr', 'adjusted_mrr', 'amri'], cluster='sample_id')}")
-    study.report(args.out / "report.html", ["mrr", "hits@10"], cluster="sample_id", title="Five small models")
-    print(f"\n{args.out / 'report.html'}: {time.perf_counter() - start:.1f} s for all tables and the page")
+    study.report(
+        args.out / "report.html", ["mrr", "hits@10"], cluster="sample_id", title="Five small models"
+    )
+    print(
+        f"\n{args.out / 'report.html'}: {time.perf_counter() - start:.1f} s for all tables and the "
+        "page"
+    )
 
 
 if __name__ == "__main__":

@@ -20,13 +20,20 @@ from worker_pool import WorkerPool
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--inference-mode", action="store_true", help="run every test inside torch.inference_mode()")
-    parser.addoption("--default-device", help="the default device for the library, for example meta")
-    parser.addoption("--first-cases", action="store_true", help="run the first case of every test function")
+    parser.addoption(
+        "--inference-mode", action="store_true", help="run every test inside torch.inference_mode()"
+    )
+    parser.addoption(
+        "--default-device", help="the default device for the library, for example meta"
+    )
+    parser.addoption(
+        "--first-cases", action="store_true", help="run the first case of every test function"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if getattr(config.option, "numprocesses", None):  # a process that hands tests to others needs none of this
+    # a process that hands tests to others needs none of this
+    if getattr(config.option, "numprocesses", None):
         return
     import hypothesis
     import torch
@@ -40,7 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    gc.disable()  # a million objects of modules, which stay: to search them for garbage takes a third of the time
+    # a million objects of modules, which stay: to search them for garbage takes a third of the time
+    gc.disable()
     result = yield
     gc.freeze()
     gc.enable()
@@ -66,7 +74,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     trains = item.get_closest_marker("trains") is not None
     device = item.config.getoption("--default-device")
     elsewhere = nullcontext() if device is None else LibraryOn(device)
-    inside = torch.inference_mode() if item.config.getoption("--inference-mode") and not trains else nullcontext()
+    inside = (
+        torch.inference_mode()
+        if item.config.getoption("--inference-mode") and not trains
+        else nullcontext()
+    )
     with elsewhere, inside:
         return (yield)
 
@@ -81,7 +93,9 @@ def pool() -> Iterator[WorkerPool]:
 @pytest.fixture(scope="session")
 def nations() -> Any:
     """PyKEEN's data set of that name."""
-    pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+    pytest.importorskip(
+        "pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'"
+    )
     from pykeen.datasets import Nations
 
     return Nations()

@@ -1,7 +1,8 @@
 """Break central lines one at a time and check that the tests notice: python tests/mutations.py [NAME ...].
 
-Each mutation is applied to a copy of ``src``. The script exits with 0 only if the tests pass without a mutation and
-fail with each of them. The tests that run are the ones named below, a part of the suite.
+Each mutation is applied to a copy of ``src``. The script exits with 0 only if the tests pass
+without a mutation and fail with each of them. The tests that run are the ones named below, a part
+of the suite.
 """
 
 import os
@@ -91,7 +92,18 @@ MUTATIONS = {
 
 def tests_pass(source: Path, tests: str) -> bool:
     """Run tests on a copy of the package."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests.split()]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        *tests.split(),
+    ]
     environment = os.environ | {"PYTHONPATH": str(source)}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True).returncode == 0
 
@@ -108,7 +120,10 @@ def main() -> None:
     """Check the tests without a mutation, then each mutation."""
     chosen = {name: MUTATIONS[name] for name in sys.argv[1:] or MUTATIONS}
     survived = []
-    if not tests_pass(ROOT / "src", " ".join({path: None for *_, tests in chosen.values() for path in tests.split()})):
+    if not tests_pass(
+        ROOT / "src",
+        " ".join({path: None for *_, tests in chosen.values() for path in tests.split()}),
+    ):
         sys.exit("the tests fail without a mutation")
     for name, (old, new, tests) in chosen.items():
         with tempfile.TemporaryDirectory() as folder:

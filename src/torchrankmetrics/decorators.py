@@ -26,7 +26,8 @@ _WORDS = {
 # after the name that was meant, by this name or the given one
 _NOTES = {"exclude": " There True marks an excluded candidate"}
 _NOTES |= dict.fromkeys(
-    ("dataset", "side", "split"), " datasets.candidate_counts(dataset, split, side) returns those of one split or side"
+    ("dataset", "side", "split"),
+    " datasets.candidate_counts(dataset, split, side) returns those of one split or side",
 )
 _HINTS = {
     "k ks top_k": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
@@ -34,7 +35,9 @@ _HINTS = {
     "y_pred_pos y_pred_neg": "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)",
     "num_candidates": "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)",
 }
-_TOO_MANY = {"compare": "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"}
+_TOO_MANY = {
+    "compare": "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"
+}
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
@@ -82,16 +85,24 @@ def _check_of_calls(function: Callable[..., Any]) -> Callable[..., None]:
     """Return a function that raises TypeError for arguments that do not fit, with the keyword that was meant."""
     signature = inspect.signature(function)
     is_method = next(iter(signature.parameters)) == "self"
-    known = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD][is_method:]
+    known = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD][
+        is_method:
+    ]
 
     def check(*args: Any, **kwargs: Any) -> None:
         try:
             signature.bind(*args, **kwargs)
         except TypeError as misfit:
-            hint = _hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method and known else "")
-            hint = hint or (_TOO_MANY.get(function.__name__, "") if str(misfit).startswith("too many") else "")
+            hint = _hint_for(kwargs, known) or (
+                f"it takes {', '.join(known)}" if is_method and known else ""
+            )
+            hint = hint or (
+                _TOO_MANY.get(function.__name__, "") if str(misfit).startswith("too many") else ""
+            )
             name = f"{type(args[0]).__name__}." * is_method + function.__name__
-            raise TypeError(f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}") from None
+            raise TypeError(
+                f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}"
+            ) from None
 
     return check
 
@@ -102,7 +113,9 @@ def _hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:
     for key in given:
         if key not in known:
             hint = next((hint for words, hint in _HINTS.items() if key in words.split()), "")
-            meant = [name for name, words in _WORDS.items() if key in words.split() and name in known]
+            meant = [
+                name for name, words in _WORDS.items() if key in words.split() and name in known
+            ]
             if meant := meant or ([] if hint else difflib.get_close_matches(key, known, n=1)):
                 note = _NOTES.get(meant[0]) or _NOTES.get(key, "")
                 return f"did you mean {meant[0]!r} instead of {key!r}?{note}"

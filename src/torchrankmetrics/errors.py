@@ -8,22 +8,31 @@ from typing import Any
 _LIBRARY = os.path.dirname(__file__) + os.sep
 # between the library and its caller: frames of ``eager``, and of the host's ``compute``
 _HOSTS = tuple(
-    map(os.path.normpath, ("torch/_dynamo/eval_frame.py", "torchmetrics/metric.py", "torchmetrics/collections.py"))
+    map(
+        os.path.normpath,
+        ("torch/_dynamo/eval_frame.py", "torchmetrics/metric.py", "torchmetrics/collections.py"),
+    )
 )
 
 
 class RankMetricWarning(UserWarning):
     """Warning that a number is undefined or based on damaged input.
 
-    Causes are NaN scores, repeats that differ, sample ids that repeat within one update, and a Numba that cannot be
-    used. If a process group is initialized, only its first process warns.
+    Causes are NaN scores, repeats that differ, sample ids that repeat within one update, and a
+    Numba that cannot be used. If a process group is initialized, only its first process warns.
     """
 
 
 def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
     """Warn with the stack level of the library's caller, on the first process of the group."""
-    distributed: Any = sys.modules.get("torch.distributed")  # without this import there is no process group
-    if distributed and distributed.is_available() and distributed.is_initialized() and distributed.get_rank() > 0:
+    # without this import there is no process group
+    distributed: Any = sys.modules.get("torch.distributed")
+    if (
+        distributed
+        and distributed.is_available()
+        and distributed.is_initialized()
+        and distributed.get_rank() > 0
+    ):
         return
     level, frame = 3, sys._getframe(2)
     while (name := frame.f_code.co_filename).startswith(_LIBRARY) or name.endswith(_HOSTS):

@@ -22,7 +22,9 @@ def write_whole(path: Source, content: bytes | Iterable[bytes | memoryview]) -> 
         _replace(Path(os.path.realpath(path)), parts, new=not os.path.exists(path))
     else:  # an open file is written to at its position
         if number is None and (stat.S_ISBLK(mode := os.stat(path).st_mode) or stat.S_ISSOCK(mode)):
-            raise OSError(errno.EINVAL, "Neither a file, a pipe nor a character device", os.fspath(path))
+            raise OSError(
+                errno.EINVAL, "Neither a file, a pipe nor a character device", os.fspath(path)
+            )
         with open(path if number is None else os.dup(number), "wb") as file:
             file.writelines(parts)
 
@@ -36,15 +38,19 @@ def natural(text: str) -> list[tuple[bool, int, str]]:
 def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> None:
     neighbour = target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex}")
     if not new:
-        os.close(os.open(target, os.O_WRONLY))  # a file that must not be written to must not be replaced either
+        # a file that must not be written to must not be replaced either
+        os.close(os.open(target, os.O_WRONLY))
     try:
         # the new file is private until it has the mode of the old one
-        with open(os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if new else 0o600), "wb") as file:
+        with open(
+            os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if new else 0o600), "wb"
+        ) as file:
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         if not new:
-            with suppress(OSError, AttributeError):  # another user's file, or a system without owners
+            # another user's file, or a system without owners
+            with suppress(OSError, AttributeError):
                 os.chown(neighbour, target.stat().st_uid, target.stat().st_gid)
             shutil.copymode(target, neighbour)
         neighbour.replace(target)

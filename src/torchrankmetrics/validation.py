@@ -8,7 +8,8 @@ from numbers import Integral, Real
 from typing import Literal, SupportsIndex, TypeGuard, TypeVar, cast, get_args
 
 Choice = TypeVar("Choice")
-MOST_CANDIDATES = (1 << 62) - 1  # of a ranking task: sums of two ranks, and of a rank and one, stay inside int64
+# of a ranking task: sums of two ranks, and of a rank and one, stay inside int64
+MOST_CANDIDATES = (1 << 62) - 1
 
 
 def truncate(text: str, most: int = 80) -> str:
@@ -36,7 +37,9 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {shorten(value)} of type {type(value).__name__}")
+        raise TypeError(
+            f"{name} must be an int, got {shorten(value)} of type {type(value).__name__}"
+        )
     if number < least or (below is not None and number >= below):
         limit = "" if below is None else f" and below {below}"
         raise ValueError(f"{name} must be an int of at least {least}{limit}, got {number}")
@@ -46,7 +49,10 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
 def check_key(name: str, value: object) -> None:
     """Check a name that becomes a key in logs."""
     if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", value):
-        raise ValueError(f"{name} must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(value)}")
+        raise ValueError(
+            f"{name} must match [a-z][a-z0-9_]*, so that every logger takes it; got "
+            f"{shorten(value)}"
+        )
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -66,7 +72,10 @@ def one_number(value: object) -> float | None:
 def check_function(name: str, value: object, takes: str) -> None:
     """Raise TypeError if a value cannot be called; ``takes`` describes the expected function."""
     if not callable(value):
-        raise TypeError(f"{name} must be a function, {takes}; got {shorten(value)} of type {type(value).__name__}")
+        raise TypeError(
+            f"{name} must be a function, {takes}; got {shorten(value)} of type "
+            f"{type(value).__name__}"
+        )
 
 
 def probability_text(log10: float) -> str:
@@ -77,7 +86,8 @@ def probability_text(log10: float) -> str:
         return f"{10**log10:.4f}"
     exponent = math.floor(log10)
     digits = f"{10 ** (log10 - exponent):.3g}"
-    return f"1e{exponent + 1:03d}" if digits == "10" else f"{digits}e{exponent:03d}"  # 9.996 rounds up
+    # 9.996 rounds up
+    return f"1e{exponent + 1:03d}" if digits == "10" else f"{digits}e{exponent:03d}"
 
 
 EntitySide = Literal["head", "tail"]
@@ -85,4 +95,8 @@ TaskSide = Literal[EntitySide, "relation"]
 ENTITY_SIDES: tuple[EntitySide, ...] = get_args(EntitySide)
 TASK_SIDES: tuple[TaskSide, ...] = get_args(TaskSide)
 # columns of a triple where a side is predicted: the two of the query, and the answer
-QUERY_AND_ANSWER: dict[TaskSide, tuple[int, int, int]] = {"tail": (0, 1, 2), "head": (1, 2, 0), "relation": (0, 2, 1)}
+QUERY_AND_ANSWER: dict[TaskSide, tuple[int, int, int]] = {
+    "tail": (0, 1, 2),
+    "head": (1, 2, 0),
+    "relation": (0, 2, 1),
+}

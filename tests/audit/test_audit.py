@@ -71,7 +71,11 @@ def test_our_ranks_pass_every_check_by_each_rule(rule):
 
 @pytest.mark.parametrize(
     "evaluator",
-    [collected, metrics_of, lambda s, t, e: evaluate(s, t, exclude=e, metrics=["auc", "gmr", "p_mr", "z_mrr", "hmr"])],
+    [
+        collected,
+        metrics_of,
+        lambda s, t, e: evaluate(s, t, exclude=e, metrics=["auc", "gmr", "p_mr", "z_mrr", "hmr"]),
+    ],
 )
 def test_our_metrics_pass_every_check(evaluator):
     report = audit(evaluator, max_candidates=MAX_CANDIDATES if evaluator is collected else SMALL)
@@ -82,20 +86,26 @@ def test_our_metrics_pass_every_check(evaluator):
 @pytest.mark.parametrize("rule", ["optimistic", "realistic", "pessimistic", "expected"])
 def test_the_rule_is_inferred_from_values(rule):
     def plain_keys(scores, target, exclude):
-        values = evaluate(scores, target, exclude=exclude, metrics=["mr", "mrr", "hits@10"], rank_types=[rule])
+        values = evaluate(
+            scores, target, exclude=exclude, metrics=["mr", "mrr", "hits@10"], rank_types=[rule]
+        )
         return dict(zip(("mr", "mrr", "hits@10", "loss"), [*values.values(), 1.0], strict=True))
 
     report = audit(plain_keys, max_candidates=SMALL)
     assert report.ties == (rule,)
     assert not report.failures
     assert report["values"].message == "not compared: loss"
-    if rule in ("realistic", "expected"):  # a rule that is given: what a name alone could not tell apart
+    # a rule that is given: what a name alone could not tell apart
+    if rule in ("realistic", "expected"):
         assert failing(plain_keys, ties=rule) == set()
         assert failing(plain_keys, ties="pessimistic") == {"ties"}
 
 
 def test_metrics_that_cannot_tell_rules_apart_say_so():
-    report = audit(lambda s, t, e: {"hits@1": metrics_of(s, t, e, ["hits@1"])["hits_at_1"]}, max_candidates=SMALL)
+    report = audit(
+        lambda s, t, e: {"hits@1": metrics_of(s, t, e, ["hits@1"])["hits_at_1"]},
+        max_candidates=SMALL,
+    )
     assert report.ties == ("realistic", "pessimistic")
     assert not report.failures
 
@@ -118,7 +128,9 @@ def nan_truth_first(scores, target, exclude):
 def divided_by_all(scores, target, exclude):
     ranks = rank_scores(scores, target, exclude=exclude)
     values = evaluate(ranks, metrics=["mr", "hits@3"])
-    return values | {"amri": 1 - 2 * (values["mr"] - 1) / ranks.num_candidates.double().mean().item()}
+    return values | {
+        "amri": 1 - 2 * (values["mr"] - 1) / ranks.num_candidates.double().mean().item()
+    }
 
 
 def unfiltered_chance(scores, target, exclude):
@@ -145,11 +157,17 @@ def drops_listed_target(scores, target, exclude):
     if exclude is None:
         return realistic(scores, target, exclude)
     last = torch.full_like(target, scores.shape[1])
-    return torch.where(exclude.gather(1, target[:, None])[:, 0], last, realistic(scores, target, exclude))
+    return torch.where(
+        exclude.gather(1, target[:, None])[:, 0], last, realistic(scores, target, exclude)
+    )
 
 
 def filled(scores, target, exclude, value):
-    return scores if exclude is None else torch.where(exclude.scatter(1, target[:, None], False), value, scores)
+    return (
+        scores
+        if exclude is None
+        else torch.where(exclude.scatter(1, target[:, None], False), value, scores)
+    )
 
 
 def masks_by_zero(scores, target, exclude):
@@ -167,7 +185,9 @@ def applies_sigmoid(scores, target, exclude):
 def breaks_ties_at_random(scores, target, exclude):
     noise = torch.rand(scores.shape) / 1e4
     return realistic(
-        scores + noise if noise.shape[1] < 10 and scores.dtype == torch.bfloat16 else scores, target, exclude
+        scores + noise if noise.shape[1] < 10 and scores.dtype == torch.bfloat16 else scores,
+        target,
+        exclude,
     )
 
 
@@ -218,23 +238,37 @@ FAULTS = [  # the checks that fail, and an evaluator of scores, target and exclu
     ("filter", unfiltered_chance),
     ("filter", lambda s, t, e: realistic(s, t, None)),
     ("ties", sorts_ties_by_index),
-    ("constant_scorer", lambda s, t, e: realistic(s, t, e).where((s != s[:, :1]).any(1) | (s.shape[1] < 3), 1.0)),
+    (
+        "constant_scorer",
+        lambda s, t, e: realistic(s, t, e).where((s != s[:, :1]).any(1) | (s.shape[1] < 3), 1.0),
+    ),
     ("scores_unmodified", mutates_scores),
     ("own_target_in_filter", drops_listed_target),
     ("filter_by_finite_values", lambda s, t, e: realistic(filled(s, t, e, -math.inf), t, None)),
     ("negative_scores", masks_by_zero),
-    ("several_answers", lambda s, t, e: realistic(s, t, None if e is None else e.any(0, keepdim=True).expand_as(e))),
+    (
+        "several_answers",
+        lambda s, t, e: realistic(s, t, None if e is None else e.any(0, keepdim=True).expand_as(e)),
+    ),
     ("saturated_sigmoid", applies_sigmoid),
     ("bfloat16_ties", breaks_ties_at_random),
     ("permuted_candidates", last_chunk_dropped),
     ("infinities", infinities_out),
     ("integer_overflow", lambda s, t, e: rank_scores(s, t, exclude=e).optimistic.to(torch.int16)),
-    ("float_counters", lambda s, t, e: realistic(s, t, e).to(torch.bfloat16 if s.dtype == torch.bfloat16 else None)),
+    (
+        "float_counters",
+        lambda s, t, e: realistic(s, t, e).to(
+            torch.bfloat16 if s.dtype == torch.bfloat16 else None
+        ),
+    ),
     ("batch_of_one", lambda s, t, e: realistic(s, t, e).squeeze()),
     ("single_candidate", one_column_fails),
     ("last_incomplete_batch", drops_last_batch),
     ("padded_repeats", unique_rows),
-    ("k_above_candidates", lambda s, t, e: metrics_of(s, t, e) | ({"hits_at_3": 0.0} if s.shape[1] <= 3 else {})),
+    (
+        "k_above_candidates",
+        lambda s, t, e: metrics_of(s, t, e) | ({"hits_at_3": 0.0} if s.shape[1] <= 3 else {}),
+    ),
 ]
 
 
@@ -249,7 +283,9 @@ def test_a_fault_fails_its_check_and_no_other(checks, evaluator):
 
 
 def test_every_check_is_failed_by_a_fault():  # or, "order_of_batches", below
-    assert {check for checks, _ in FAULTS for check in checks.split()} | {"order_of_batches"} == set(CHECKS)
+    assert {check for checks, _ in FAULTS for check in checks.split()} | {
+        "order_of_batches"
+    } == set(CHECKS)
 
 
 def test_counts_in_float32_are_found_beyond_its_integers():
@@ -276,8 +312,12 @@ def test_a_fault_in_plain_cases_ends_the_audit(evaluator, check):
     assert {finding.status for finding in skipped} == {"skipped"}
     assert report.ties == ()
     assert "ties: unknown" in str(report)
-    loaded = json.loads(report.to_json(), parse_constant=pytest.fail)  # numbers that JSON lacks are words
-    assert [check["got"] for check in loaded["checks"] if check["check"] == "values"] in (["nan"], [None])
+    # numbers that JSON lacks are words
+    loaded = json.loads(report.to_json(), parse_constant=pytest.fail)
+    assert [check["got"] for check in loaded["checks"] if check["check"] == "values"] in (
+        ["nan"],
+        [None],
+    )
 
 
 @pytest.mark.parametrize("answers", ["ranks", "metrics"])
@@ -305,20 +345,31 @@ def test_an_error_is_reported_and_not_a_failure_where_it_is_allowed():
         return realistic(scores, target, exclude)
 
     report = audit(picky, max_candidates=SMALL)
-    assert {finding.check for finding in report.failures} == {"negative_scores", "constant_scorer", "saturated_sigmoid"}
-    found = {check: (finding.status, finding.message) for check, finding in zip(CHECKS, report.findings, strict=True)}
+    assert {finding.check for finding in report.failures} == {
+        "negative_scores",
+        "constant_scorer",
+        "saturated_sigmoid",
+    }
+    found = {
+        check: (finding.status, finding.message)
+        for check, finding in zip(CHECKS, report.findings, strict=True)
+    }
     assert found["negative_scores"] == ("error", "ValueError: scores must be probabilities")
     for check in ("nan_truth", "nan_candidates", "all_nan"):
         assert found[check] == ("skipped", "ValueError: scores must not be NaN")
     assert report["filter"].message == "no filter"
-    assert {report[check].status for check in ("filter", "several_answers", "own_target_in_filter")} == {"skipped"}
+    assert {
+        report[check].status for check in ("filter", "several_answers", "own_target_in_filter")
+    } == {"skipped"}
 
 
 def test_a_report_shows_the_smallest_case_and_both_numbers():
     report = audit(ieee_comparisons, max_candidates=SMALL)
     assert str(report).startswith("ieee_comparisons: 3 of 25 checks failed; ties: optimistic\n")
     line = next(line for line in str(report).splitlines() if "nan_truth" in line)
-    assert line == "failed    nan_truth                 scores [[nan, 0.5]], target [0]: rank 1, not 2"
+    assert (
+        line == "failed    nan_truth                 scores [[nan, 0.5]], target [0]: rank 1, not 2"
+    )
     loaded = json.loads(report.to_json(), parse_constant=pytest.fail)
     assert loaded == report.to_dict()
     assert loaded["ties"] == ["optimistic"]
@@ -330,7 +381,9 @@ def test_a_report_shows_the_smallest_case_and_both_numbers():
 def test_assert_evaluator_is_silent_or_reports_all():
     assert assert_evaluator(realistic, max_candidates=SMALL) is None
     assert assert_evaluator(realistic, ties="realistic", max_candidates=SMALL) is None
-    with pytest.raises(AssertionError, match=r"(?s)fails 3 of 25 checks.*nan_truth.*rank 1, not 2.*all_nan"):
+    with pytest.raises(
+        AssertionError, match=r"(?s)fails 3 of 25 checks.*nan_truth.*rank 1, not 2.*all_nan"
+    ):
         assert_evaluator(ieee_comparisons, max_candidates=SMALL)
     one = r"(?s)fails 1 of 25.*ties.*\[\[0.5, 0.5\]\], target \[0\]: rank 1.5, not 1$"
     with pytest.raises(AssertionError, match=one):
@@ -389,7 +442,10 @@ def test_committed_results_have_their_table_and_every_evaluator():
     assert set(PEERS) | {"torchrankmetrics"} == set(ROWS) | missing
     for row in ROWS.values():
         assert [check["check"] for check in row["checks"]] == list(CHECKS)
-    assert {check["status"] for check in ROWS["torchrankmetrics"]["checks"]} == {"passed", "skipped"}
+    assert {check["status"] for check in ROWS["torchrankmetrics"]["checks"]} == {
+        "passed",
+        "skipped",
+    }
 
 
 @pytest.mark.parametrize("name", ["PyKEEN", "torchmetrics", "PyG", "scikit-learn"])
@@ -404,7 +460,8 @@ def test_results_are_those_of_the_installed_evaluator(name):
     report = audit(make(), max_candidates=100_000).to_dict()
     assert report["ties"] == ROWS[name]["ties"]
     for now, then in zip(report["checks"], ROWS[name]["checks"], strict=True):
-        if now["check"] != "float_counters":  # of which the results have the case of 2^24 candidates, too
+        # of which the results have the case of 2^24 candidates, too
+        if now["check"] != "float_counters":
             for key in ("check", "status", "case", "quantity"):
                 assert now[key] == then[key]
 
@@ -413,8 +470,12 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
     def absent():
         raise ImportError("no module")
 
-    monkeypatch.setattr(script, "PEERS", (("Absent", "no-such-distribution-here", absent, "", None),))
+    monkeypatch.setattr(
+        script, "PEERS", (("Absent", "no-such-distribution-here", absent, "", None),)
+    )
     found = script.results(["Absent"])
     assert [row["name"] for row in found["rows"]] == ["torchrankmetrics"]  # as it was
     assert [gone["name"] for gone in found["left_out"]] == ["Absent"]
-    assert "Not audited: Absent (no-such-distribution-here is not installed)." in script.tables(found)
+    assert "Not audited: Absent (no-such-distribution-here is not installed)." in script.tables(
+        found
+    )

@@ -66,7 +66,19 @@ def test_without_its_extra_the_command_line_prints_how_to_install_it(monkeypatch
 )
 def test_adjust_reads_the_counts_of_a_dataset(capsys, dataset, options, arguments):
     views = ("adjusted_index", "z_score")
-    got = records(capsys, "adjust", "-d", dataset, "-m", "mrr", "--value", "0.40", "--view", ",".join(views), *options)
+    got = records(
+        capsys,
+        "adjust",
+        "-d",
+        dataset,
+        "-m",
+        "mrr",
+        "--value",
+        "0.40",
+        "--view",
+        ",".join(views),
+        *options,
+    )
     for row, view in zip(got, views, strict=True):
         one = adjust("0.40", "mrr", candidate_counts(dataset, *arguments), view=view)
         assert (row["value"], row["low"], row["high"]) == (one.value, one.low, one.high)
@@ -76,7 +88,17 @@ def test_adjust_reads_the_counts_of_a_dataset(capsys, dataset, options, argument
 
 
 def test_a_published_value_of_tiny_p_is_printed_by_its_logarithm(capsys):
-    options = ["adjust", "-d", "fb15k237", "-m", "mr", "--value", "200.0", "--view", "z_score,p_value"]
+    options = [
+        "adjust",
+        "-d",
+        "fb15k237",
+        "-m",
+        "mr",
+        "--value",
+        "200.0",
+        "--view",
+        "z_score,p_value",
+    ]
     z, p = records(capsys, *options)
     counts = candidate_counts("fb15k237")
     log10 = log_p_value(MEAN_RANK, 200.0, counts) / np.log(10)
@@ -88,27 +110,41 @@ def test_a_published_value_of_tiny_p_is_printed_by_its_logarithm(capsys):
     for cell, key in zip(line.split()[1:], ("log10_p", "log10_p_low", "log10_p_high"), strict=True):
         digits, exponent = cell.split("e")
         assert np.log10(float(digits)) + int(exponent) == pytest.approx(p[key], abs=0.003)
-    assert line.split()[1:] == re.findall(r"[\de.-]+", str(adjust("200.0", "mr", counts, view="p_value")))
+    assert line.split()[1:] == re.findall(
+        r"[\de.-]+", str(adjust("200.0", "mr", counts, view="p_value"))
+    )
 
 
 def test_the_list_of_metrics_is_that_of_the_registry():
     names = load_script(ROOT / "docs" / "metric_names.py")
-    assert names.FILE.read_text(encoding="utf-8") == names.content(), "run python docs/metric_names.py"
+    assert names.FILE.read_text(encoding="utf-8") == names.content(), (
+        "run python docs/metric_names.py"
+    )
 
 
 def test_datasets_lists_all_with_moments_of_the_library_and_by_hand(capsys):
     got = records(capsys, "datasets")
     assert [row["dataset"] for row in got] == list(dataset_names())
     known = {row["dataset"]: row["known"] for row in got}
-    assert (known["nations"], known["hm-1k"], known["dbp15k-zh-en"]) == ("train+valid+test", "train+test", "")
+    assert (known["nations"], known["hm-1k"], known["dbp15k-zh-en"]) == (
+        "train+valid+test",
+        "train+test",
+        "",
+    )
     valid = records(capsys, "datasets", "--split", "valid")
     assert {*known} - {row["dataset"] for row in valid} >= {"hm-1k", "dbp15k-zh-en"}
     train = records(capsys, "datasets", "wn18rr", "--entities", "train", "--split", "valid,test")
-    assert [(row["entities_known"], row["tasks"]) for row in train] == [(40559, 2 * 2824), (40559, 2 * 2924)]
+    assert [(row["entities_known"], row["tasks"]) for row in train] == [
+        (40559, 2 * 2824),
+        (40559, 2 * 2924),
+    ]
     command = "datasets nations umls -f csv --side both,head --entities all,train --split valid,test -m mr,mrr"
     got = list(csv.DictReader(io.StringIO(output(capsys, *command.split()))))
     assert len(got) == 2 * 2 * 2 * 2 * 2
-    by_task = {tuple(row[key] for key in ("dataset", "split", "side", "entities", "metric")): row for row in got}
+    by_task = {
+        tuple(row[key] for key in ("dataset", "split", "side", "entities", "metric")): row
+        for row in got
+    }
     row = by_task["umls", "test", "head", "train", "mrr"]
     counts = candidate_counts("umls", "test", "head", "train")
     moments = ExactExpectation().moments(MEAN_RECIPROCAL_RANK, counts)
@@ -125,14 +161,22 @@ HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
 
 def test_commands_that_only_print_import_no_heavy_library():
     """Torch takes two seconds to import, rich half of one; NumPy reads the counts of datasets."""
-    arguments = [["--help"], ["--version"], *([name, "-h"] for name in NAMES), ["metrics"], ["datasets", "nations"]]
+    arguments = [
+        ["--help"],
+        ["--version"],
+        *([name, "-h"] for name in NAMES),
+        ["metrics"],
+        ["datasets", "nations"],
+    ]
     code = f"""
 import sys
 from torchrankmetrics.cli import main
 for arguments in {arguments!r}:
     print(arguments, main(arguments), [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     *others, counts = result.stderr.splitlines()
     assert others == [f"{one} 0 []" for one in arguments[:-1]]
     assert counts == "['datasets', 'nations'] 0 ['numpy']"
@@ -140,7 +184,9 @@ for arguments in {arguments!r}:
 
 def test_the_short_and_the_long_word_show_the_same_help():
     for command in ([], *([name] for name in NAMES)):
-        short, long = (CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help"))
+        short, long = (
+            CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help")
+        )
         assert short == long
         assert "-h, --help" in short
         example = short.split("For example" if command else "Start with")[1]
@@ -151,14 +197,24 @@ def test_the_short_and_the_long_word_show_the_same_help():
     ("shell", "variables", "completion"),
     [
         ("bash", {"COMP_WORDS": "torchrankmetrics c", "COMP_CWORD": "1"}, "plain,compare\n"),
-        ("bash", {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"}, "plain,--format\n"),
-        ("zsh", {"COMP_WORDS": "torchrankmetrics report -f late", "COMP_CWORD": "3"}, "plain\nlatex\n_\n"),
+        (
+            "bash",
+            {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"},
+            "plain,--format\n",
+        ),
+        (
+            "zsh",
+            {"COMP_WORDS": "torchrankmetrics report -f late", "COMP_CWORD": "3"},
+            "plain\nlatex\n_\n",
+        ),
     ],
 )
 def test_shells_complete_commands_options_and_formats(shell, variables, completion):
     environment = {**os.environ, "_TORCHRANKMETRICS_COMPLETE": f"{shell}_complete", **variables}
     command = [sys.executable, "-m", "torchrankmetrics"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment
+    ).stdout
     assert printed == completion
 
 
@@ -174,7 +230,16 @@ def test_a_terminal_breaks_wide_tables_and_shortens_no_name(width, number, monke
     for block in blocks:
         for name in ("fb15k237", "wn18rr"):
             assert re.search(rf"(?m)^{name} +test +both +all +train\+valid\+test", block)
-    for head in ("dataset", "entities_known", "relations", "tasks", "distinct", "min", "mean", "max"):
+    for head in (
+        "dataset",
+        "entities_known",
+        "relations",
+        "tasks",
+        "distinct",
+        "min",
+        "mean",
+        "max",
+    ):
         assert re.search(rf"\b{head}\b", text)
 
 

@@ -24,50 +24,100 @@ BAD = [
     (["report", "void"], "void is a directory without files of ranks"),
     (["report", "parts"], "read partitions (name=value) with RankTable.from_pandas"),
     (["report", "a.npz", "--max-bytes", "5000"], "error: a.npz is not loaded: it would take"),
-    (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
+    (
+        ["report", "train.tsv"],
+        "train.tsv: columns must contain rank, or optimistic and pessimistic",
+    ),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),
-    (["compare", "a.npz", "raw.csv"], "pass sample_id= to every update of both (to a file, a column sample_id)"),
-    (["report", "raw.csv", "--by-group"], "pass group= to every update (to a file, a column group)"),
+    (
+        ["compare", "a.npz", "raw.csv"],
+        "pass sample_id= to every update of both (to a file, a column sample_id)",
+    ),
+    (
+        ["report", "raw.csv", "--by-group"],
+        "pass group= to every update (to a file, a column group)",
+    ),
     (["study", "ze{model}.npz"], "zero.npz: the ranks of ro on data, seed 0 have no ranking tasks"),
-    (["report", "--qrels", "empty.npz", "--run", "run.json"], "empty.npz is empty: write a line for each document"),
+    (
+        ["report", "--qrels", "empty.npz", "--run", "run.json"],
+        "empty.npz is empty: write a line for each document",
+    ),
     (["compare", "a.npz"], "two models or more must be given, got 1"),
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
     (["report", "a.npz", "--view", ""], "--view must be names separated by commas"),
-    (["report", "a.npz", "--side", "left"], "--side must be one of 'both', 'head', 'tail', 'relation'; got 'left'"),
+    (
+        ["report", "a.npz", "--side", "left"],
+        "--side must be one of 'both', 'head', 'tail', 'relation'; got 'left'",
+    ),
     (["report", "plain.npz", "--side", "tail"], "plain.npz has no ranks of side 'tail'"),
     (["datasets", "fb15k"], "unknown dataset 'fb15k': its candidate counts are not shipped"),
     ([*FB, "mrr", "--value", "35.5"], "(as a share, not in percent)"),
-    ([*FB, "mrr", "--value", "0.3", "--num-candidates", "9"], "one of --dataset and --num-candidates"),
-    (["report", "a.npz", "--cluster", "group"], "--cluster would do nothing without --confidence-level"),
-    (["report", "a.npz", "--by-group", "--view", "p_value"], "--view must be one of 'base', 'adjusted_index', 'z_sco"),
-    (["adjust", "--num-candidates", "9", "-m", "mr", "--value", "2", "--side", "head"], "--side would do nothing"),
+    (
+        [*FB, "mrr", "--value", "0.3", "--num-candidates", "9"],
+        "one of --dataset and --num-candidates",
+    ),
+    (
+        ["report", "a.npz", "--cluster", "group"],
+        "--cluster would do nothing without --confidence-level",
+    ),
+    (
+        ["report", "a.npz", "--by-group", "--view", "p_value"],
+        "--view must be one of 'base', 'adjusted_index', 'z_sco",
+    ),
+    (
+        ["adjust", "--num-candidates", "9", "-m", "mr", "--value", "2", "--side", "head"],
+        "--side would do nothing",
+    ),
     ([*GROUPS, "--confidence-level", "0.9"], "--confidence-level would do nothing with --by-group"),
-    ([*AB, "--fail-if", "not-equivalent"], "--fail-if not-equivalent and --margin must be given together"),
-    ([*AB, "plain.npz", "--fail-if", "worse"], "--fail-if would do nothing with three models or more"),
+    (
+        [*AB, "--fail-if", "not-equivalent"],
+        "--fail-if not-equivalent and --margin must be given together",
+    ),
+    (
+        [*AB, "plain.npz", "--fail-if", "worse"],
+        "--fail-if would do nothing with three models or more",
+    ),
     ([*AB, "plain.npz", "--margin", "0.1"], "--margin would do nothing with three models or more"),
     ([*AB, "--baseline", "best"], "--baseline would do nothing with two models"),
     ([*AB, "a.npz"], "models must be different files; got a.npz, b.npz, a.npz"),
-    (["report", "a.npz", "--fail-under", "mrr"], "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8"),
-    (["report", "a.npz", "--fail-under", "mr=3"], "--fail-under must name metrics where higher is better, got 'mr'"),
+    (
+        ["report", "a.npz", "--fail-under", "mrr"],
+        "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8",
+    ),
+    (
+        ["report", "a.npz", "--fail-under", "mr=3"],
+        "--fail-under must name metrics where higher is better, got 'mr'",
+    ),
     ([*STUDY, "-f", "html", "--values-only"], "--values-only would do nothing with --format html"),
     ([*STUDY, "--across", "--values-only"], "--values-only would do nothing with --across"),
     (["report"], "files of ranks must be given, or --qrels and --run"),
     (["compare", "--qrels", "qrels.tsv"], "--qrels and --run must be given together"),
     (["compare", *RUN], "two models or more must be given, got 1"),
     (["report", "a.npz", *RUN], "files of ranks would do nothing with --run"),
-    (["report", "a.npz", "--num-candidates", "3"], "--num-candidates would do nothing without --run"),
+    (
+        ["report", "a.npz", "--num-candidates", "3"],
+        "--num-candidates would do nothing without --run",
+    ),
     (["report", *RUN, "-m", "z_ap"], "num_candidates is needed"),
     (["compare", *RUN, "--run", "run.json", "-m", "mr"], "'mr' depends on"),
     (["report", "--qrels", "qrels.tsv", "--run", "none.run"], "none.run: No such file"),
     (["report", "a.npz", "--nothing"], "No such option"),
     (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
-    (["repot"], "No such command 'repot'. Did you mean 'report'? (see torchrankmetrics --help; commands: report, comp"),
+    (
+        ["repot"],
+        "No such command 'repot'. Did you mean 'report'? (see torchrankmetrics --help; commands: "
+        "report, comp",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments)[:70] for arguments, _ in BAD])
-def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsys, arguments, message):
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=[" ".join(arguments)[:70] for arguments, _ in BAD]
+)
+def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
+    cli_folder, capsys, arguments, message
+):
     Path("empty.npz").touch()
     Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
     Path("run.json").write_text('{"q1": {"d1": 2, "d3": 1}, "q2": {"d4": 1}}')
@@ -81,7 +131,9 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsy
     RankTable(torch.empty(0, 8, dtype=torch.int64)).save("zero.npz")
     RankTable(table_of(0, 20).rows[:-1]).save("short.npz")
     before = {path.name for path in cli_folder.iterdir()}
-    assert main(arguments if arguments[-1] in ("repot",) else [*arguments, "--output", "out.txt"]) == 2
+    assert (
+        main(arguments if arguments[-1] in ("repot",) else [*arguments, "--output", "out.txt"]) == 2
+    )
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")
@@ -97,7 +149,11 @@ SUFFIX = "--output must end in .txt, .csv, .json, .md, .tex, .html, or --format 
 @pytest.mark.parametrize(
     ("arguments", "output", "message"),
     [
-        (["report", "a.npz"], "nowhere/out.csv", "nowhere/out.csv: cannot write: No such file or directory\n"),
+        (
+            ["report", "a.npz"],
+            "nowhere/out.csv",
+            "nowhere/out.csv: cannot write: No such file or directory\n",
+        ),
         (["report", "a.npz"], "kept", "kept: cannot write: Is a directory\n"),
         (["report", "a.npz"], ".", ".: cannot write: Is a directory\n"),
         (["report", "a.npz"], "/", "/: cannot write: Is a directory\n"),
@@ -108,7 +164,9 @@ SUFFIX = "--output must end in .txt, .csv, .json, .md, .tex, .html, or --format 
         (["datasets", "none"], "out.xlsx", SUFFIX),
     ],
 )
-def test_an_output_that_cannot_be_written_leaves_nothing(arguments, output, message, cli_folder, capsys):
+def test_an_output_that_cannot_be_written_leaves_nothing(
+    arguments, output, message, cli_folder, capsys
+):
     Path("kept").mkdir()
     before = {path: path.is_dir() or path.read_bytes() for path in cli_folder.iterdir()}
     assert main([*arguments, "-o", output]) == 2
@@ -126,7 +184,9 @@ def interrupted(*arguments, **options):
 """
 
 
-@pytest.mark.parametrize("where", ["sys.meta_path.insert(0, Finder())", "zipfile.ZipFile.__enter__ = interrupted"])
+@pytest.mark.parametrize(
+    "where", ["sys.meta_path.insert(0, Finder())", "zipfile.ZipFile.__enter__ = interrupted"]
+)
 def test_ctrl_c_while_torch_is_imported_or_ranks_are_read_is_one_line_and_130(where, cli_folder):
     code = f"{INTERRUPTED}{where}\nrunpy.run_module('torchrankmetrics', run_name='__main__')"
     anew = ["torchrankmetrics", *(["torch"] if "Finder" in where else [])]
@@ -136,7 +196,14 @@ def test_ctrl_c_while_torch_is_imported_or_ranks_are_read_is_one_line_and_130(wh
 
 
 DOCS = ROOT / "docs" / "cli.md"
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
+TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
 COMMANDS = [
     "report a.npz b.npz -m mrr,p_mrr --confidence-level 0.9",
     "report a.npz --by-group -m mrr",
@@ -153,7 +220,9 @@ COMMANDS = [
 def check(value, schema):
     """Validate the part of JSON schema that the docs use."""
     kinds = schema.get("type", [])
-    assert any(isinstance(value, TYPES[kind]) for kind in ([kinds] if isinstance(kinds, str) else kinds)), value
+    assert any(
+        isinstance(value, TYPES[kind]) for kind in ([kinds] if isinstance(kinds, str) else kinds)
+    ), value
     if isinstance(value, list):
         for item in value:
             check(item, schema["items"])
@@ -183,19 +252,36 @@ def models(tmp_path, monkeypatch):
     """A model that is better than another on all tasks, and one that equals the first."""
     monkeypatch.chdir(tmp_path)
     for name, rank in (("good", 1), ("same", 1), ("bad", 3)):
-        RankTable.from_ranks(Ranks([rank, rank + 1] * 20, None, 50), sample_id=range(40)).save(f"{name}.npz")
+        RankTable.from_ranks(Ranks([rank, rank + 1] * 20, None, 50), sample_id=range(40)).save(
+            f"{name}.npz"
+        )
 
 
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("compare bad.npz good.npz --fail-if worse", "a is significantly worse than b in mrr: a - b = -0.4583 ["),
-        ("compare bad.npz good.npz -m mr,mrr --fail-if worse", "b in mr: a - b = +2.0000 [+2.0000, +2.0000]; a is"),
+        (
+            "compare bad.npz good.npz --fail-if worse",
+            "a is significantly worse than b in mrr: a - b = -0.4583 [",
+        ),
+        (
+            "compare bad.npz good.npz -m mr,mrr --fail-if worse",
+            "b in mr: a - b = +2.0000 [+2.0000, +2.0000]; a is",
+        ),
         ("compare good.npz bad.npz -m mrr,mr --fail-if worse", None),
-        ("compare good.npz same.npz --fail-if not-better", "a is not significantly better than b in mrr"),
-        ("compare good.npz bad.npz --fail-if not-equivalent --margin 0.1", "a is not shown to be equivalent to b in"),
+        (
+            "compare good.npz same.npz --fail-if not-better",
+            "a is not significantly better than b in mrr",
+        ),
+        (
+            "compare good.npz bad.npz --fail-if not-equivalent --margin 0.1",
+            "a is not shown to be equivalent to b in",
+        ),
         ("report good.npz --fail-under mrr=0.7,amri=0.5", None),
-        ("report good.npz bad.npz -m mr --fail-under mrr=0.5,hits@1=.4", "mrr is 0.291667, below 0.5; bad.npz: hits"),
+        (
+            "report good.npz bad.npz -m mr --fail-under mrr=0.5,hits@1=.4",
+            "mrr is 0.291667, below 0.5; bad.npz: hits",
+        ),
     ],
 )
 def test_a_gate_exits_with_1_and_one_line(command, reason, models, capsys):
@@ -227,5 +313,15 @@ for command in sys.argv[1:]:
 def test_commands_that_do_not_draw_need_no_writable_path(cli_folder):
     commands = ["report a.npz -m mrr", "compare a.npz b.npz", "study {model}.npz -m mrr"]
     Path("plain.npz").unlink()
-    result = forked("-c", READ_ONLY, *commands, cwd=cli_folder, anew=["torchrankmetrics", "torchmetrics", "matplotlib"])
-    assert [line for line in result.stdout.splitlines() if re.fullmatch(r"\d", line)] == ["0", "0", "0"], result.stderr
+    result = forked(
+        "-c",
+        READ_ONLY,
+        *commands,
+        cwd=cli_folder,
+        anew=["torchrankmetrics", "torchmetrics", "matplotlib"],
+    )
+    assert [line for line in result.stdout.splitlines() if re.fullmatch(r"\d", line)] == [
+        "0",
+        "0",
+        "0",
+    ], result.stderr

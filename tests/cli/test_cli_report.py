@@ -23,11 +23,16 @@ from torchrankmetrics.study import RankStudy
 
 def test_report_gives_the_values_of_the_library(cli_folder, capsys):
     for options, number in (
-        ({"metric": "mrr,mr,hits@3", "view": "base,adjusted_index,p_value", "side": "both,tail"}, 18),
+        (
+            {"metric": "mrr,mr,hits@3", "view": "base,adjusted_index,p_value", "side": "both,tail"},
+            18,
+        ),
         ({"metric": "gmr", "rank-type": "expected,optimistic"}, 2),
     ):
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        keywords = {f"{name}s".replace("-", "_"): value.split(",") for name, value in options.items()}
+        keywords = {
+            f"{name}s".replace("-", "_"): value.split(",") for name, value in options.items()
+        }
         expected = evaluate(RankTable.load("a.npz"), **keywords)
         got = records(capsys, "report", "a.npz", *arguments)
         assert {row["metric"]: row["value"] for row in got} == expected
@@ -66,7 +71,11 @@ def test_report_by_group(cli_folder, capsys):
     first, second = records(capsys, "report", "plain.csv", "--by-group", "-m", "mrr,hits@1")
     assert first == {"group": 0, "count": 1, "mrr": 1.0, "hits_at_1": 1.0}
     assert second == {"group": 1, "count": 2, "mrr": pytest.approx(5 / 12), "hits_at_1": 0.0}
-    assert [*records(capsys, "report", "plain.csv", "--by-group")[0]][2:5] == ["mrr", "mr", "hits_at_1"]
+    assert [*records(capsys, "report", "plain.csv", "--by-group")[0]][2:5] == [
+        "mrr",
+        "mr",
+        "hits_at_1",
+    ]
     assert main(["report", "plain.csv", "--by-group", "-m", "amri"]) == 2
     assert "num_candidates is needed" in capsys.readouterr().err
 
@@ -77,7 +86,9 @@ def test_undefined_values_are_null_with_a_note(cli_folder, capsys):
     out, err = capsys.readouterr()
     assert json.loads(out)["rows"] == [{"metric": "adjusted_hits_at_10", "value": None}]
     assert "note: adjusted_hits_at_10 is undefined" in err
-    Path("few.csv").write_text(output(capsys, "report", "few.npz", "-m", "adjusted_hits@10", "-f", "csv"))
+    Path("few.csv").write_text(
+        output(capsys, "report", "few.npz", "-m", "adjusted_hits@10", "-f", "csv")
+    )
     assert Path("few.csv").read_text() == "metric,value\nadjusted_hits_at_10,\n"
 
 
@@ -87,7 +98,17 @@ def test_compare_gives_the_numbers_of_the_library(cli_folder, capsys):
     tables = RankTable.load("a.npz"), RankTable.load("b.npz")
     expected = compare(*tables, ["mrr", "hits@10"], confidence_level=0.9, cluster="sample_id").rows
     for row, one in zip(got, expected, strict=True):
-        values = (one.metric, one.a, one.b, one.difference, one.low, one.high, one.p_value, one.p_adjusted, one.test)
+        values = (
+            one.metric,
+            one.a,
+            one.b,
+            one.difference,
+            one.low,
+            one.high,
+            one.p_value,
+            one.p_adjusted,
+            one.test,
+        )
         assert tuple(row.values()) == values
 
 
@@ -108,7 +129,10 @@ def test_p_values_have_no_interval_and_are_printed_by_their_logarithm(cli_folder
     assert {row[bound] for row in got[1:] for bound in ("low", "high")} == {None}
     assert got[1]["log10_p"] == pytest.approx(math.log10(got[1]["value"]))
     RankTable.from_ranks(Ranks([1] * 500, None, 100), side="tail").save("ones.npz")  # p is 100^-500
-    assert re.search(r"(?m)^p_mrr +1e-1000$", output(capsys, "report", "ones.npz", "-m", "mrr", "--view", "p_value"))
+    assert re.search(
+        r"(?m)^p_mrr +1e-1000$",
+        output(capsys, "report", "ones.npz", "-m", "mrr", "--view", "p_value"),
+    )
     (row,) = records(capsys, "report", "ones.npz", "-m", "p_mrr")
     assert (row["value"], row["log10_p"]) == (0, pytest.approx(-1000, abs=1e-6))
 
@@ -145,7 +169,9 @@ def test_the_suffix_of_the_output_is_its_format(cli_folder, capsys):
     assert not [path for path in cli_folder.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("command", [["report", "a.npz"], ["report", "a.npz", "-o", "out.csv"], ["--help"]])
+@pytest.mark.parametrize(
+    "command", [["report", "a.npz"], ["report", "a.npz", "-o", "out.csv"], ["--help"]]
+)
 def test_output_to_a_closed_stdout_is_discarded(command, cli_folder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
     assert main(command) == 0
@@ -181,7 +207,10 @@ def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
     named = records(capsys, "compare", "a.npz", "b.npz", "x/a.npz")
     assert {row["model_b"] for row in named} == {"b.npz", "x/a.npz"}
     assert main(["compare", *files, "--baseline", "d"]) == 2
-    assert "baseline must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'" in capsys.readouterr().err
+    assert (
+        "baseline must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'"
+        in capsys.readouterr().err
+    )
 
 
 def test_pages_have_no_absolute_paths(cli_folder, capsys):
@@ -221,7 +250,9 @@ def files(tmp_path, monkeypatch):
     lines = [f"{query}\t{name}\t1" for query, of in qrels.items() for name in of]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]))
-    trec = "\n".join(f"{query} Q0 {name} 1 {x!r} bm25" for query, of in runs[0].items() for name, x in of.items())
+    trec = "\n".join(
+        f"{query} Q0 {name} 1 {x!r} bm25" for query, of in runs[0].items() for name, x in of.items()
+    )
     (tmp_path / "bm25.gz").write_bytes(gzip.compress(trec.encode()))
     (tmp_path / "dense.json").write_text(json.dumps(runs[1]))
     (tmp_path / "rerank.json").write_text(json.dumps(runs[2]))
@@ -244,10 +275,26 @@ def test_compare_of_runs_has_the_numbers_of_the_library(files, capsys):
     (row,) = records(capsys, "compare", *files)
     tables = {name: rank_run("test.tsv", name) for name in ("bm25.gz", "dense.json", "rerank.json")}
     expected = compare(*list(tables.values())[:2], "ndcg@10")
-    assert (row["difference"], row["low"], row["p"]) == (expected.difference, expected.low, expected.p_value)
-    rows = records(capsys, "compare", *files, "--run", "rerank.json", "-m", "recall@5,ap@50", "--baseline", "best")
+    assert (row["difference"], row["low"], row["p"]) == (
+        expected.difference,
+        expected.low,
+        expected.p_value,
+    )
+    rows = records(
+        capsys,
+        "compare",
+        *files,
+        "--run",
+        "rerank.json",
+        "-m",
+        "recall@5,ap@50",
+        "--baseline",
+        "best",
+    )
     expected = compare(tables, ["recall@5", "ap@50"], baseline="best")
-    assert [(row["model_a"], row["model_b"]) for row in rows] == [row.models for row in expected.rows]
+    assert [(row["model_a"], row["model_b"]) for row in rows] == [
+        row.models for row in expected.rows
+    ]
     assert [row["p_adjusted"] for row in rows] == [row.p_adjusted for row in expected.rows]
     assert main(["compare", *files, "--fail-if", "worse"]) == 1
 
@@ -262,10 +309,22 @@ def pattern(tmp_path_factory):
 def test_a_table_for_people_is_that_of_the_study(pattern, capsys):
     options = {"confidence_level": 0.9, "cluster": "sample_id"}
     table = RankStudy.open(pattern).table(["mrr", "hits@3"], "adjusted_index", **options)
-    arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--confidence-level", "0.9"]
+    arguments = [
+        "study",
+        pattern,
+        "-m",
+        "mrr,hits@3",
+        "--view",
+        "adjusted_index",
+        "--confidence-level",
+        "0.9",
+    ]
     arguments += ["--cluster", "sample_id"]
     assert output(capsys, *arguments) == f"{table}\n"
-    assert output(capsys, *arguments, "--values-only") == table.with_layout(intervals=False).to_text() + "\n"
+    assert (
+        output(capsys, *arguments, "--values-only")
+        == table.with_layout(intervals=False).to_text() + "\n"
+    )
     assert output(capsys, *arguments, "--format", "latex") == table.to_latex() + "\n"
     assert output(capsys, *arguments, "--format", "markdown") == table.to_markdown() + "\n"
 
@@ -290,10 +349,15 @@ def test_html_is_the_page(pattern, tmp_path, monkeypatch, capsys):
         return f"{path} {names} {options['cluster']}"
 
     monkeypatch.setattr(RankStudy, "report", report)
-    assert output(capsys, "study", pattern, "--format", "html", "--cluster", "group") == "None ['mrr', 'hits@10'] group"
+    assert (
+        output(capsys, "study", pattern, "--format", "html", "--cluster", "group")
+        == "None ['mrr', 'hits@10'] group"
+    )
 
 
-def test_a_page_that_cannot_be_drawn_is_one_line_before_the_computation(pattern, monkeypatch, capsys):
+def test_a_page_that_cannot_be_drawn_is_one_line_before_the_computation(
+    pattern, monkeypatch, capsys
+):
     def failing():
         raise OSError("matplotlib needs a writable directory")
 

@@ -13,7 +13,12 @@ from benchmarks.make_datasets import candidate_histogram, checksum, number_tripl
 
 from reference_ranks import Graph
 from torchrankmetrics import adjust, evaluate
-from torchrankmetrics.datasets import PrecomputedExpectation, candidate_counts, dataset_facts, dataset_names
+from torchrankmetrics.datasets import (
+    PrecomputedExpectation,
+    candidate_counts,
+    dataset_facts,
+    dataset_names,
+)
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
 from torchrankmetrics.null import ExactExpectation
@@ -23,9 +28,9 @@ def histogram(counts):
     return Counter(dict(zip(counts.num_candidates.tolist(), counts.count.tolist(), strict=True)))
 
 
-# (entities, relations), triples by split. CoDEx, ILPC: their READMEs; NELL-995, FB13, WN18: headers of OpenKE's files;
-# FB15k-237-10, InGram: recalled from the tables of ULTRA (arXiv 2310.04562), not looked up; DBP15K: 15,000 pairs,
-# 30% seeds (JAPE)
+# (entities, relations), triples by split. CoDEx, ILPC: their READMEs; NELL-995, FB13, WN18: headers
+# of OpenKE's files; FB15k-237-10, InGram: recalled from the tables of ULTRA (arXiv 2310.04562), not
+# looked up; DBP15K: 15,000 pairs, 30% seeds (JAPE)
 PUBLISHED = {
     "codex-s": ((2034, 42), {"train": 32888, "valid": 1827, "test": 1828}),
     "codex-m": ((17050, 51), {"train": 185584, "valid": 10310, "test": 10311}),
@@ -38,16 +43,29 @@ PUBLISHED = {
     "ingram-fb-100": ((2624, 77), {"train": 6987, "valid": 2329, "test": 2329}),
     **{f"dbp15k-{language}-en": ((10500, 1), {"test": 10500}) for language in ("zh", "ja", "fr")},
 }
-REPEATED_IN_TRAIN = {"countries_s1", "countries_s2", "countries_s3", "wd-singer", "dbpedia50", "conceptnet-100k"}
+REPEATED_IN_TRAIN = {
+    "countries_s1",
+    "countries_s2",
+    "countries_s3",
+    "wd-singer",
+    "dbpedia50",
+    "conceptnet-100k",
+}
 REPEATED_IN_TRAIN |= {"hm-1k", "hm-3k", "hm-5k"}
 
 
 def test_every_source_is_shipped_and_nothing_else():
-    assert [source.name for source in sorted(sources(), key=lambda source: source.name)] == list(dataset_names())
+    assert [source.name for source in sorted(sources(), key=lambda source: source.name)] == list(
+        dataset_names()
+    )
     assert len(dataset_names()) >= 30
     for source in sources():
         facts = dataset_facts(source.name)
-        assert (facts.title, facts.licence, facts.protocol) == (source.title, source.licence, source.protocol)
+        assert (facts.title, facts.licence, facts.protocol) == (
+            source.title,
+            source.licence,
+            source.protocol,
+        )
         assert facts.synonyms == source.synonyms
         assert tuple(facts.num_triples) == tuple(source.files)
 
@@ -61,7 +79,12 @@ def test_sizes_are_those_published(name):
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [("codex-s", "CoDExSmall"), ("codex-m", "CoDExMedium"), ("wn18", "WN18"), ("fb15k237", "FB15k237")]
+    [
+        ("codex-s", "CoDExSmall"),
+        ("codex-m", "CoDExMedium"),
+        ("wn18", "WN18"),
+        ("fb15k237", "FB15k237"),
+    ]
     + [("wn18rr", "WN18RR"), ("wd50kt", "WD50KT"), ("dbpedia50", "DBpedia50")],
 )
 def test_sizes_are_those_of_pykeen(name, other):
@@ -80,16 +103,24 @@ def test_sizes_are_those_of_pykeen(name, other):
 def test_facts_of_a_dataset_agree(name):
     facts = dataset_facts(name)
     for split, known in facts.known.items():
-        before = tuple(other for other in SPLITS[: SPLITS.index(split) + 1] if other in facts.num_triples)
+        before = tuple(
+            other for other in SPLITS[: SPLITS.index(split) + 1] if other in facts.num_triples
+        )
         assert known == (() if name.startswith("dbp15k") else before)
     sides = ("head", "tail")
-    assert set(facts.histograms) == {(s, e, side) for s in facts.num_triples for e in ENTITIES for side in sides}
+    assert set(facts.histograms) == {
+        (s, e, side) for s in facts.num_triples for e in ENTITIES for side in sides
+    }
     assert all((facts.source, facts.licence, facts.protocol))
     for (split, entities, _), (numbers, count) in facts.histograms.items():
         assert (np.diff(numbers) > 0).all()
         assert 1 <= numbers[0] <= numbers[-1] <= facts.num_entities[entities]
         assert count.min() >= 1
-        assert count.sum() == facts.num_triples[split] if entities == "all" else count.sum() <= facts.num_triples[split]
+        assert (
+            count.sum() == facts.num_triples[split]
+            if entities == "all"
+            else count.sum() <= facts.num_triples[split]
+        )
     assert candidate_counts(name).num_tasks == 2 * facts.num_triples["test"]
     together = sum((histogram(candidate_counts(name, side=side)) for side in sides), Counter())
     assert histogram(candidate_counts(name)) == together
@@ -97,10 +128,16 @@ def test_facts_of_a_dataset_agree(name):
 
 def test_queries_of_train_have_as_many_tasks_as_relevant_entities():
     """Filtered by train alone, a query of m entities in train has m tasks among N - m + 1 candidates each."""
-    for name in {*dataset_names()} - REPEATED_IN_TRAIN - {name for name in dataset_names() if "dbp15k" in name}:
+    for name in (
+        {*dataset_names()}
+        - REPEATED_IN_TRAIN
+        - {name for name in dataset_names() if "dbp15k" in name}
+    ):
         for side in ("head", "tail"):
             numbers, count = dataset_facts(name).histograms["train", "all", side]
-            assert (count % (dataset_facts(name).num_entities["all"] + 1 - numbers) == 0).all(), name
+            assert (count % (dataset_facts(name).num_entities["all"] + 1 - numbers) == 0).all(), (
+                name
+            )
 
 
 @pytest.mark.parametrize("name", ["nations", "kinships", "umls"])
@@ -111,12 +148,19 @@ def test_triples_are_those_of_pykeen_and_counts_one_more_than_its_candidate_set_
     dataset, facts = datasets.get_dataset(dataset=name), dataset_facts(name)
     parts = dict(zip(SPLITS, (dataset.training, dataset.validation, dataset.testing), strict=True))
     num_entities = parts["train"].num_entities
-    assert (facts.num_entities["train"], facts.num_relations) == (num_entities, parts["train"].num_relations)
+    assert (facts.num_entities["train"], facts.num_relations) == (
+        num_entities,
+        parts["train"].num_relations,
+    )
     for split, part in parts.items():
-        assert checksum([tuple(map(str, triple)) for triple in part.triples]) == facts.checksum[split]
+        assert (
+            checksum([tuple(map(str, triple)) for triple in part.triples]) == facts.checksum[split]
+        )
         assert facts.num_triples[split] == part.num_triples
         known = [parts[other].mapped_triples for other in SPLITS[: SPLITS.index(split) + 1]]
-        frame = get_candidate_set_size(part.mapped_triples, additional_filter_triples=known, num_entities=num_entities)
+        frame = get_candidate_set_size(
+            part.mapped_triples, additional_filter_triples=known, num_entities=num_entities
+        )
         for side in ("head", "tail"):
             theirs = Counter((frame[f"{side}_candidates"] + 1).tolist())
             assert histogram(candidate_counts(name, split, side)) == theirs
@@ -132,7 +176,11 @@ def brute(side, entities):
     seen = {x for h, _, t in TRAIN for x in (h, t)}
     allowed = everything if entities == "all" else seen
     graph, relations = Graph(TRAIN + TEST_TRIPLES), {r for _, r, _ in TRAIN}
-    kept = [(h, r, t) for h, r, t in TEST_TRIPLES if entities == "all" or ({h, t} <= seen and r in relations)]
+    kept = [
+        (h, r, t)
+        for h, r, t in TEST_TRIPLES
+        if entities == "all" or ({h, t} <= seen and r in relations)
+    ]
     return Counter(graph.num_candidates(triple, side, allowed) for triple in kept)
 
 
@@ -141,17 +189,25 @@ def brute(side, entities):
 def test_histogram_by_brute_force(side, entities):
     splits, labels, _ = number_triples({"train": TRAIN, "test": TEST_TRIPLES})
     assert labels == ["a", "b", "c", "d"]
-    numbers, count = candidate_histogram(splits, "test", ("train", "test"), side, entities=entities, num_entities=4)
+    numbers, count = candidate_histogram(
+        splits, "test", ("train", "test"), side, entities=entities, num_entities=4
+    )
     assert dict(zip(numbers.tolist(), count.tolist(), strict=True)) == brute(side, entities)
     assert brute(side, "all") != brute(side, "train")
 
 
 @pytest.mark.slow
 def test_script_makes_the_shipped_files(tmp_path):
-    pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+    pytest.importorskip(
+        "pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'"
+    )
     names = ("nations", "umls")
     options = [str(tmp_path), "--out", str(tmp_path), "--only", *names]
-    subprocess.run([sys.executable, "-m", "benchmarks.make_datasets", *options], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.make_datasets", *options],
+        check=True,
+        capture_output=True,
+    )
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.json" for name in names}
     for name in names:
         shipped = files("torchrankmetrics.datasets") / "data" / f"{name}.json"
@@ -173,9 +229,21 @@ def test_usual_names_are_found_and_unambiguous():
         (("",), ValueError, "unknown dataset ''"),
         ((7,), TypeError, "dataset must be a str"),
         (("hm-1k", "valid"), ValueError, "split 'valid' is none of hm-1k, which has train, test$"),
-        (("nations", "dev"), ValueError, "split must be one of 'train', 'valid', 'test'; got 'dev'"),
-        (("nations", "test", "both"), ValueError, "side must be one of None, 'head', 'tail'; got 'both'"),
-        (("nations", "test", None, "seen"), ValueError, "entities must be one of 'all', 'train'; got 'seen'"),
+        (
+            ("nations", "dev"),
+            ValueError,
+            "split must be one of 'train', 'valid', 'test'; got 'dev'",
+        ),
+        (
+            ("nations", "test", "both"),
+            ValueError,
+            "side must be one of None, 'head', 'tail'; got 'both'",
+        ),
+        (
+            ("nations", "test", None, "seen"),
+            ValueError,
+            "entities must be one of 'all', 'train'; got 'seen'",
+        ),
     ],
 )
 def test_unknown_names_raise(arguments, error, message):
@@ -191,10 +259,16 @@ def test_a_name_replaces_candidate_counts():
     counts = candidate_counts("fb15k237")
     every = np.repeat(counts.num_candidates, counts.count)
     mean = Fraction(int(every.sum()), len(every))
-    assert adjust(250, "mr", "FB15k-237") == pytest.approx(float(1 - 2 * 249 / (mean - 1)), rel=1e-14)
-    assert adjust(0.355, "mrr", "fb15k237", view="z_score") == adjust(0.355, "mrr", every, view="z_score")
+    assert adjust(250, "mr", "FB15k-237") == pytest.approx(
+        float(1 - 2 * 249 / (mean - 1)), rel=1e-14
+    )
+    assert adjust(0.355, "mrr", "fb15k237", view="z_score") == adjust(
+        0.355, "mrr", every, view="z_score"
+    )
     stored = PrecomputedExpectation("fb15k237")
-    assert stored.moments(MEAN_RECIPROCAL_RANK, [2]) == ExactExpectation().moments(MEAN_RECIPROCAL_RANK, every)
+    assert stored.moments(MEAN_RECIPROCAL_RANK, [2]) == ExactExpectation().moments(
+        MEAN_RECIPROCAL_RANK, every
+    )
     own, other = (evaluate([1, 2], 14, "adjusted_mrr", expectation=one) for one in (None, stored))
     assert own.keys() == other.keys()
     assert own != other

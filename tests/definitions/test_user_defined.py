@@ -9,7 +9,15 @@ import pytest
 import torch
 
 import torchrankmetrics as trm
-from torchrankmetrics import MeanAUC, RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate
+from torchrankmetrics import (
+    MeanAUC,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    evaluate,
+)
 from torchrankmetrics.datasets import PrecomputedExpectation
 from torchrankmetrics.definitions import MEAN_AUC, WithCandidates, hits_at
 from torchrankmetrics.definitions.transforms import Custom, rank_table
@@ -21,13 +29,22 @@ from torchrankmetrics.queries.sample import QuerySample
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 
 # the same function without the closed forms, and two that have none: a step, and one with another g
-PLAIN = RankDefinition("plain", f=WithCandidates(lambda r, n: (n - r) / (n - 1).clamp(min=1), min_candidates=2))
-TOP = RankDefinition("top", f=WithCandidates(lambda r, n: (r <= (n / 2).ceil()).double()), optimum=1.0)
+PLAIN = RankDefinition(
+    "plain", f=WithCandidates(lambda r, n: (n - r) / (n - 1).clamp(min=1), min_candidates=2)
+)
+TOP = RankDefinition(
+    "top", f=WithCandidates(lambda r, n: (r <= (n / 2).ceil()).double()), optimum=1.0
+)
 LOG = RankDefinition("log", f=WithCandidates(lambda r, n: r.log() / (n + 1).log()), g=torch.exp)
 METRICS = [MEAN_AUC, PLAIN, TOP, LOG]
 every_metric = pytest.mark.parametrize("definition", METRICS, ids=lambda d: d.name)
 
-SMALL = [([3], None), ([1, 4, 1, 2], None), ([2, 3, 4], [1.0, 2.0, 0.5]), ([4, 3, 1, 4], [0.5, 0.0, 1.0, 0.75])]
+SMALL = [
+    ([3], None),
+    ([1, 4, 1, 2], None),
+    ([2, 3, 4], [1.0, 2.0, 0.5]),
+    ([4, 3, 1, 4], [0.5, 0.0, 1.0, 0.75]),
+]
 
 
 def values_of(definition, N, weights):
@@ -38,7 +55,9 @@ def values_of(definition, N, weights):
     counts = torch.tensor([float(N[i]) for i in used], dtype=torch.float64)
     for ranks in itertools.product(*(range(1, N[i] + 1) for i in used)):
         if definition in (MEAN_AUC, PLAIN):
-            yield sum(s * Fraction(N[i] - r, N[i] - 1) for s, i, r in zip(v, used, ranks, strict=True))
+            yield sum(
+                s * Fraction(N[i] - r, N[i] - 1) for s, i, r in zip(v, used, ranks, strict=True)
+            )
         else:
             f = definition.f(torch.tensor(ranks, dtype=torch.float64), counts)
             mean = sum(float(s) * x for s, x in zip(v, f.tolist(), strict=True))
@@ -69,7 +88,9 @@ def test_one_candidate_has_no_auc_and_changes_nothing():
     names = ["auc", "expected_auc", "adjusted_auc", "z_auc", "p_auc"]
     assert evaluate(ranks, N, names) == evaluate(ranks[::2], N[::2], names)
     macro = {"auc": RankMetric(MEAN_AUC, average="macro")}
-    assert evaluate(ranks, N, macro, group=group)["auc"] == pytest.approx((2 / 3 + 1 / 2) / 2, rel=1e-14)
+    assert evaluate(ranks, N, macro, group=group)["auc"] == pytest.approx(
+        (2 / 3 + 1 / 2) / 2, rel=1e-14
+    )
     whole, part = (RankCollection(["auc", "adjusted_auc"]) for _ in range(2))
     whole.update(Ranks(ranks, None, N), group=group)
     part.update(Ranks(ranks[::2], None, N[::2]), group=group[::2])
@@ -81,7 +102,10 @@ def test_one_candidate_has_no_auc_and_changes_nothing():
 
 def test_without_any_task_of_two_candidates_it_is_undefined():
     with pytest.warns(RankMetricWarning, match="auc is undefined") as reported:
-        assert all(math.isnan(x) for x in evaluate([1, 1], [1, 1], ["auc", "adjusted_auc", "p_auc"]).values())
+        assert all(
+            math.isnan(x)
+            for x in evaluate([1, 1], [1, 1], ["auc", "adjusted_auc", "p_auc"]).values()
+        )
     assert len(reported) == 1
     moments = MeanAUC().moments([1, 1])
     assert math.isnan(moments.mean)
@@ -97,8 +121,12 @@ def test_without_any_task_of_two_candidates_it_is_undefined():
 def test_a_best_value_that_depends_on_the_candidates_is_rejected():
     with pytest.raises(ValueError, match="rank 1 the same value for every number of candidates"):
         RankDefinition("relative", f=WithCandidates(lambda r, n: r / n))
-    free = RankDefinition("relative", f=WithCandidates(lambda r, n: r / n), optimum=None, higher_is_better=False)
-    values = evaluate([1, 2], [4, 8], {"base": RankMetric(free), "z": RankMetric(free, view="z_score")})
+    free = RankDefinition(
+        "relative", f=WithCandidates(lambda r, n: r / n), optimum=None, higher_is_better=False
+    )
+    values = evaluate(
+        [1, 2], [4, 8], {"base": RankMetric(free), "z": RankMetric(free, view="z_score")}
+    )
     assert values["base"] == 0.25
     with pytest.raises(ValueError, match="no best value"):
         RankMetric(free, view="adjusted_index")
@@ -115,7 +143,9 @@ FUNCTIONS = {
 
 
 def step(k):
-    return RankDefinition(f"own_hits_{k}", f=lambda r: (r <= k).double(), optimum=1.0, higher_is_better=True)
+    return RankDefinition(
+        f"own_hits_{k}", f=lambda r: (r <= k).double(), optimum=1.0, higher_is_better=True
+    )
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -127,23 +157,33 @@ def test_moments_and_block_means_are_those_of_every_rank(name):
     for i, n in enumerate(N.tolist()):
         center = math.fsum(table[:n]) / n
         assert mean[i] == pytest.approx(center, rel=2e-15)
-        assert variance[i] == pytest.approx(math.fsum((table[:n] - center) ** 2) / n, rel=1e-14, abs=1e-31)
+        assert variance[i] == pytest.approx(
+            math.fsum((table[:n] - center) ** 2) / n, rel=1e-14, abs=1e-31
+        )
         alone = f.null_moments(N[i : i + 1])
         assert (alone[0][0], alone[1][0]) == (mean[i], variance[i])
     low = rng.integers(1, 200_000, 60)
     high = np.minimum(200_000, low + np.repeat([0, 2, 40_000], 20))
     for begin, end, found in zip(low, high, f.block_means(low, high), strict=True):
-        assert found == pytest.approx(math.fsum(table[begin - 1 : end]) / (end - begin + 1), rel=2e-15)
+        assert found == pytest.approx(
+            math.fsum(table[begin - 1 : end]) / (end - begin + 1), rel=2e-15
+        )
 
 
-@pytest.mark.parametrize(("k", "N"), [(1, 34), (2, 1000), (5, 14_541), (1, 100_003), (10_000_000, 1 << 24)])
+@pytest.mark.parametrize(
+    ("k", "N"), [(1, 34), (2, 1000), (5, 14_541), (1, 100_003), (10_000_000, 1 << 24)]
+)
 def test_steps_are_exact_up_to_the_limit(k, N):
     """Issue: a constant scorer had 2e-16 in place of k / N, at many N above 33."""
     tied = Ranks([1], [N], [N])
-    assert evaluate(tied, metrics={"own": RankMetric(step(k), rank_type="expected")})["own"] == k / N
+    assert (
+        evaluate(tied, metrics={"own": RankMetric(step(k), rank_type="expected")})["own"] == k / N
+    )
     found, expected = (DEFAULT_EXPECTATION.moments(one, [N]) for one in (step(k), hits_at(k)))
     assert (found.mean, found.variance) == pytest.approx((k / N, expected.variance), rel=1e-15)
-    (mean,), _ = QueryDefinition("own", f=lambda r: (r <= k).double(), higher_is_better=True).moments([N], [3])
+    (mean,), _ = QueryDefinition(
+        "own", f=lambda r: (r <= k).double(), higher_is_better=True
+    ).moments([N], [3])
     assert mean == k / N
 
 
@@ -172,8 +212,12 @@ def test_queries_with_too_few_candidates_are_left_out():
     values = own.values(QuerySample.tied(one, one, np.array([1, 5, 9])))
     assert math.isnan(values[0])
     assert values[1:] == pytest.approx([1, 7.5 / 8])
-    steps = QueryDefinition("steps", f=WithCandidates(lambda r, n: (r <= 3).double() + 0 * n), higher_is_better=True)
-    np.testing.assert_allclose(steps.moments([5, 9], [2, 4]), recall_at(3).moments([5, 9], [2, 4]), rtol=1e-14)
+    steps = QueryDefinition(
+        "steps", f=WithCandidates(lambda r, n: (r <= 3).double() + 0 * n), higher_is_better=True
+    )
+    np.testing.assert_allclose(
+        steps.moments([5, 9], [2, 4]), recall_at(3).moments([5, 9], [2, 4]), rtol=1e-14
+    )
 
 
 def test_too_many_candidates_or_evaluations_are_an_error():
@@ -187,9 +231,14 @@ def test_too_many_candidates_or_evaluations_are_an_error():
     ):
         with pytest.raises(ValueError, match=message):
             ask()
-    share = RankDefinition("share", f=WithCandidates(lambda r, n: (r <= n / 2).double()), optimum=1.0)
+    share = RankDefinition(
+        "share", f=WithCandidates(lambda r, n: (r <= n / 2).double()), optimum=1.0
+    )
     counts = np.arange(1_000_000, 1_001_001)
     message = r"a sum of at most 1,000,000,000.*got 1,001 distinct counts with a sum of 1"
-    for ask in (lambda: DEFAULT_EXPECTATION.moments(share, counts), lambda: log_p_value(share, 0.5, counts)):
+    for ask in (
+        lambda: DEFAULT_EXPECTATION.moments(share, counts),
+        lambda: log_p_value(share, 0.5, counts),
+    ):
         with pytest.raises(ValueError, match=message):
             ask()

@@ -18,7 +18,11 @@ def table_of(seed, top, sides=("head", "tail")):
     for side in sides:
         low = torch.randint(1, top, (60,), generator=generator)
         high = low + torch.randint(0, 3, (60,), generator=generator)
-        tables.append(RankTable.from_ranks(Ranks(low, high, candidates), side=side, group=ids % 3, sample_id=ids))
+        tables.append(
+            RankTable.from_ranks(
+                Ranks(low, high, candidates), side=side, group=ids % 3, sample_id=ids
+            )
+        )
     return RankTable.concatenate(tables)
 
 

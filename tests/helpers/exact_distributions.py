@@ -1,7 +1,8 @@
 """Null moments by exact distributions, slow and plain: Fractions and 50 digits, nothing from the library.
 
-A metric is a pair (kind, p): ("power", p) is (sum v r^p)^(1/p), ("inverse", p) its reciprocal, p = 0 the geometric mean
-and p = +-inf the extremes; ("hits", k); ("variance", 0.5) is the standard deviation, ("median", -1) the inverse median.
+A metric is a pair (kind, p): ("power", p) is (sum v r^p)^(1/p), ("inverse", p) its reciprocal, p =
+0 the geometric mean and p = +-inf the extremes; ("hits", k); ("variance", 0.5) is the standard
+deviation, ("median", -1) the inverse median.
 """
 
 import itertools
@@ -33,22 +34,32 @@ def value(kind, p, ranks, v):
     if kind == "inverse":
         return 1 / value("power", p, ranks, v)
     if kind == "hits":
-        return number(sum((share for r, share in zip(ranks, v, strict=True) if r <= p), Fraction(0)))
+        return number(
+            sum((share for r, share in zip(ranks, v, strict=True) if r <= p), Fraction(0))
+        )
     if kind == "median":
         return number(median(ranks, v)) ** p
     if kind == "mad":
         center = median(ranks, v)
-        return number(median([abs(r - center) for r in ranks], v)) / (mpmath.sqrt(2) * mpmath.erfinv(mpmath.mpf(1) / 2))
+        return number(median([abs(r - center) for r in ranks], v)) / (
+            mpmath.sqrt(2) * mpmath.erfinv(mpmath.mpf(1) / 2)
+        )
     if kind == "variance":
         mean = sum(share * r for r, share in zip(ranks, v, strict=True))
-        return number(sum(share * (r - mean) ** 2 for r, share in zip(ranks, v, strict=True))) ** number(p)
+        return number(
+            sum(share * (r - mean) ** 2 for r, share in zip(ranks, v, strict=True))
+        ) ** number(p)
     if p == INF:
         return mpmath.mpf(max(ranks))
     if p == -INF:
         return mpmath.mpf(min(ranks))
     if p == 0:
-        return mpmath.exp(sum(number(share) * mpmath.log(r) for r, share in zip(ranks, v, strict=True)))
-    return sum(number(share) * mpmath.mpf(r) ** p for r, share in zip(ranks, v, strict=True)) ** (1 / mpmath.mpf(p))
+        return mpmath.exp(
+            sum(number(share) * mpmath.log(r) for r, share in zip(ranks, v, strict=True))
+        )
+    return sum(number(share) * mpmath.mpf(r) ** p for r, share in zip(ranks, v, strict=True)) ** (
+        1 / mpmath.mpf(p)
+    )
 
 
 def moments(distribution):
@@ -67,8 +78,12 @@ def enumerated(kind, p, N, weights=None):
 def convolved(statistic, g, N, weights=None):
     """Moments of g(sum v_i f(r_i)) through the exact distribution of the sum; ``statistic(r, v)`` is hashable."""
     N, v = shares(N, weights)
-    distribution = _added([[statistic(r, share) for r in range(1, n + 1)] for n, share in zip(N, v, strict=True)])
-    return moments([(g(*state), Fraction(ways, math.prod(N))) for state, ways in distribution.items()])
+    distribution = _added(
+        [[statistic(r, share) for r in range(1, n + 1)] for n, share in zip(N, v, strict=True)]
+    )
+    return moments(
+        [(g(*state), Fraction(ways, math.prod(N))) for state, ways in distribution.items()]
+    )
 
 
 def _added(steps):
@@ -84,7 +99,9 @@ def _added(steps):
 
 def sum_distribution(N, weights, f):
     """Number of ways to every sum of w_i f(r_i), r_i in 1..N_i: sums and ways exact, for f with rational values."""
-    steps = [[(Fraction(w) * f(r),) for r in range(1, n + 1)] for n, w in zip(N, weights, strict=True)]
+    steps = [
+        [(Fraction(w) * f(r),) for r in range(1, n + 1)] for n, w in zip(N, weights, strict=True)
+    ]
     return {total: ways for (total,), ways in _added(steps).items()}
 
 

@@ -1,6 +1,7 @@
 """Programs that hosts run on metrics, each in a fork that has not used Numba or Dynamo before.
 
-Usage: ``fresh_programs.py [--without-numba] PROGRAM...`` prints one JSON object per program: its values after the host
+Usage: ``fresh_programs.py [--without-numba] PROGRAM...`` prints one JSON object per program: its
+    values after the host
 has converted the metric, or a traceback, and the values without the host.
 """
 
@@ -19,7 +20,15 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from bits import bits
-from torchrankmetrics import MeanRank, RankCollection, RankMetric, Ranks, evaluate, rank_embeddings, rank_scores
+from torchrankmetrics import (
+    MeanRank,
+    RankCollection,
+    RankMetric,
+    Ranks,
+    evaluate,
+    rank_embeddings,
+    rank_scores,
+)
 from torchrankmetrics.ranking.accumulator import RankAccumulator
 
 Convert = Callable[[Any], Any]
@@ -28,7 +37,12 @@ Convert = Callable[[Any], Any]
 def metrics() -> list[Any]:
     """A metric, one that merges equal rows, a collection, and a plain collection of both."""
     plain = {"mr": MeanRank(), "amri": RankMetric("amri"), "set": RankCollection(["z_mrr"])}
-    return [MeanRank(), RankMetric("z_mr", storage="counts"), RankCollection(["mr", "z_mrr"]), MetricCollection(plain)]
+    return [
+        MeanRank(),
+        RankMetric("z_mr", storage="counts"),
+        RankCollection(["mr", "z_mrr"]),
+        MetricCollection(plain),
+    ]
 
 
 def plain(values: Any) -> Any:
@@ -44,7 +58,10 @@ def plain(values: Any) -> Any:
 
 def batches() -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
-    return [(torch.rand(5, 9, generator=generator), torch.randint(9, (5,), generator=generator)) for _ in range(3)]
+    return [
+        (torch.rand(5, 9, generator=generator), torch.randint(9, (5,), generator=generator))
+        for _ in range(3)
+    ]
 
 
 def accumulate(scores: Tensor, target: Tensor) -> Tensor:
@@ -83,7 +100,10 @@ def compiled_functions(convert: Convert) -> Iterator[Any]:
     def step(scores: Tensor, target: Tensor) -> Any:
         scores = 2 * scores
         found: list[Any] = [rank_scores(scores, target).optimistic + 1, accumulate(scores, target)]
-        found += [rank_embeddings(scores, scores, target % 5).optimistic + 1, evaluate(scores, target, ["mr"])["mr"]]
+        found += [
+            rank_embeddings(scores, scores, target % 5).optimistic + 1,
+            evaluate(scores, target, ["mr"])["mr"],
+        ]
         for metric in members_:
             metric.update(scores, target)
             found += [metric(scores, target), metric.compute()]
@@ -123,10 +143,13 @@ CASTS: list[Convert] = [
 
 def cast(convert: Convert) -> Iterator[Any]:
     for metric in metrics():
-        members = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
+        members = (
+            metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
+        )
         for apply in CASTS:
             metric.reset()
-            for ranks in ([100_000, 70_000], [70_127]):  # too large for float16, too fine for bfloat16
+            # too large for float16, too fine for bfloat16
+            for ranks in ([100_000, 70_000], [70_127]):
                 metric(Ranks(ranks, None, 200_001))
                 metric.compute()
                 convert(apply)(metric)
@@ -146,13 +169,16 @@ def lightning(convert: Convert, precision: Any = None) -> Any:
             return 2 * x
 
         def validation_step(self, batch: Any, index: int) -> None:
-            scores = batch[1][:, None] * torch.arange(9) % 7  # integers: the precision of Lightning leaves them alone
+            # integers: the precision of Lightning leaves them alone
+            scores = batch[1][:, None] * torch.arange(9) % 7
             self.metrics.update(scores, batch[1])
             self.metric(Ranks(batch[1] + 70_000, None, 200_001))
             self.log("mr", self.metric)
             self.log_dict(self.metrics)
 
-    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
+    options = dict.fromkeys(
+        ("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False
+    )
     trainer = pl.Trainer(accelerator="cpu", precision=precision, **options)
     loader = torch.utils.data.DataLoader(batches(), batch_size=None)
     return trainer.validate(convert(Module()), loader, verbose=False)
@@ -180,7 +206,11 @@ PROGRAMS: dict[str, tuple[Callable[[Convert], Any], Convert, Convert]] = {
     "script": (script, torch.jit.script, same),
     "script.lightning": (lightning, to_torchscript, same),
     "cast": (cast, same, lambda apply: same),
-    "cast.lightning": (lambda convert: lightning(same, convert("bf16-true")), same, lambda precision: None),
+    "cast.lightning": (
+        lambda convert: lightning(same, convert("bf16-true")),
+        same,
+        lambda precision: None,
+    ),
 }
 
 
@@ -191,7 +221,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.without_numba:
         find = importlib.util.find_spec
-        importlib.util.find_spec = lambda name, *rest: None if name == "numba" else find(name, *rest)
+        importlib.util.find_spec = lambda name, *rest: (
+            None if name == "numba" else find(name, *rest)
+        )
         sys.modules["numba"] = None  # type: ignore[assignment]
     for name in options.programs:
         if child := os.fork():
@@ -200,7 +232,10 @@ def main() -> None:
         program, convert, alone = PROGRAMS[name]
         found: dict[str, Any] = {"program": name}
         try:
-            found |= {"converted": plain(list(program(convert))), "alone": plain(list(program(alone)))}
+            found |= {
+                "converted": plain(list(program(convert))),
+                "alone": plain(list(program(alone))),
+            }
         except BaseException:
             found["converted"] = traceback.format_exc()[-3000:]
         print(json.dumps(found), flush=True)

@@ -60,7 +60,9 @@ def lightning_model(how: str = "epoch end") -> Any:
             ranks = self.loaders[dataloader_idx] if how == "loaders" else self.ranks
             (ranks.forward if how == "forward" else ranks.update)(*arguments, **columns)
             if how != "epoch end":
-                self.log_dict(ranks, on_step=how == "forward", on_epoch=True, add_dataloader_idx=False)
+                self.log_dict(
+                    ranks, on_step=how == "forward", on_epoch=True, add_dataloader_idx=False
+                )
 
         def on_validation_epoch_end(self) -> None:
             if how == "epoch end":
@@ -89,10 +91,21 @@ def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dic
     class Recorder(pl.Callback):
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
             if not trainer.sanity_checking:
-                history.append({key: value.item() for key, value in trainer.callback_metrics.items() if "val" in key})
+                history.append(
+                    {
+                        key: value.item()
+                        for key, value in trainer.callback_metrics.items()
+                        if "val" in key
+                    }
+                )
 
     names = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    kwargs = {**dict.fromkeys(names, False), "max_epochs": EPOCHS, **kwargs, "default_root_dir": folder}
+    kwargs = {
+        **dict.fromkeys(names, False),
+        "max_epochs": EPOCHS,
+        **kwargs,
+        "default_root_dir": folder,
+    }
     kwargs["callbacks"] = [Recorder(), *kwargs.get("callbacks", [])]
     strategy = "ddp" if devices > 1 else "auto"
     return pl.Trainer(accelerator="cpu", devices=devices, strategy=strategy, **kwargs), history
@@ -151,7 +164,10 @@ def callbacks(devices: int, folder: str) -> Any:
     model = lightning_model()
     watched = {"monitor": "val/adjusted_mrr", "mode": model.ranks.monitor("adjusted_mrr")["mode"]}
     best = ModelCheckpoint(folder, filename="{epoch}", auto_insert_metric_name=False, **watched)
-    options = {"callbacks": [EarlyStopping(patience=2, **watched), best], "logger": CSVLogger(folder, "csv", "")}
+    options = {
+        "callbacks": [EarlyStopping(patience=2, **watched), best],
+        "logger": CSVLogger(folder, "csv", ""),
+    }
     trainer, history = trainer_for(devices, folder, enable_checkpointing=True, **options)
     trainer.fit(model, PADDED, PADDED)
     saved = torch.load(best.best_model_path, weights_only=True)
@@ -198,8 +214,17 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
 def environment(rank: int, devices: int) -> Iterator[None]:
     """Set the variables of torchrun: Lightning then starts no processes and uses the existing group."""
     if devices > 1:
-        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
-        os.environ.update(zip(names, map(str, (rank, rank, devices, devices, 0, "tests")), strict=True))
+        names = (
+            "RANK",
+            "LOCAL_RANK",
+            "WORLD_SIZE",
+            "LOCAL_WORLD_SIZE",
+            "GROUP_RANK",
+            "TORCHELASTIC_RUN_ID",
+        )
+        os.environ.update(
+            zip(names, map(str, (rank, rank, devices, devices, 0, "tests")), strict=True)
+        )
         yield
     else:
         # one process as most people have it: without a group

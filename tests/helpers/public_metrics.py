@@ -19,8 +19,13 @@ def _gain(rank: Tensor) -> Tensor:
 
 
 _PUBLIC = [getattr(trm, name) for name in trm.__all__]
-METRIC_CLASSES = [one for one in _PUBLIC if inspect.isclass(one) and issubclass(one, RankMetric) and one != RankMetric]
-# the code of classes of one kind is the same: a mean, a view, an argument, no direction, a query metric, an own f
+METRIC_CLASSES = [
+    one
+    for one in _PUBLIC
+    if inspect.isclass(one) and issubclass(one, RankMetric) and one != RankMetric
+]
+# the code of classes of one kind is the same: a mean, a view, an argument, no direction, a query
+# metric, an own f
 METRICS: dict[str, Callable[..., RankMetric]] = {
     "MeanRank": trm.MeanRank,
     "AdjustedMeanRankIndex": trm.AdjustedMeanRankIndex,
@@ -36,7 +41,9 @@ every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 def scores(seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 9, (7, 12), generator=generator).float(), torch.randint(0, 12, (7,), generator=generator)
+    return torch.randint(0, 9, (7, 12), generator=generator).float(), torch.randint(
+        0, 12, (7,), generator=generator
+    )
 
 
 def expected(make: Callable[..., Any], *seeds: int) -> dict[str, str]:

@@ -40,7 +40,10 @@ def assert_parity(theirs, ours):
     theirs, ours = theirs.to_flat_dict(), ours.to_flat_dict()
     assert set(theirs) <= set(ours)
     for key, value in theirs.items():
-        # realistic ranks are float32 there; what is left near 0, against chance, keeps the error of the base value
+        # realistic ranks are float32 there; what is left near 0, against chance, keeps the error of
+        # the base value
         near = 2e-4 if ".z_" in key else 1e-6
-        assert ours[key] == pytest.approx(value, rel=1e-5, abs=near if ".z_" in key or ".adjusted" in key else 0), key
+        assert ours[key] == pytest.approx(
+            value, rel=1e-5, abs=near if ".z_" in key or ".adjusted" in key else 0
+        ), key
     return len(theirs)

@@ -27,18 +27,36 @@ UNCUT = [
     (d.FIRST_MEAN_RANK, exact.first_mr),
     (d.QueryDefinition("mean_rank", f=Power(1)), lambda ranks, N: sum(ranks) / len(ranks)),
     (d.rank_biased_precision(0.5), lambda ranks, N: sum(Fraction(1, 2) ** r for r in ranks)),
-    (d.QueryDefinition("root", f=lambda r: r.rsqrt()), lambda ranks, N: sum(r**-0.5 for r in ranks) / len(ranks)),
+    (
+        d.QueryDefinition("root", f=lambda r: r.rsqrt()),
+        lambda ranks, N: sum(r**-0.5 for r in ranks) / len(ranks),
+    ),
 ]
 # definition, and the value of ranks among N candidates
-METRICS = UNCUT + [(make(k), lambda ranks, N, f=f, k=k: f(ranks, N, k)) for make, f in CUT for k in (1, 2, 3, 5, 12)]
-every_metric = pytest.mark.parametrize(("definition", "value"), METRICS, ids=[one.name for one, _ in METRICS])
+METRICS = UNCUT + [
+    (make(k), lambda ranks, N, f=f, k=k: f(ranks, N, k))
+    for make, f in CUT
+    for k in (1, 2, 3, 5, 12)
+]
+every_metric = pytest.mark.parametrize(
+    ("definition", "value"), METRICS, ids=[one.name for one, _ in METRICS]
+)
 
 
 def sample_of(*queries, weight=None):
     """A sample of queries (N, blocks), each block (first place, last place, answers), from its rows in disorder."""
-    rows = [(q, low, high, N) for q, (N, blocks) in enumerate(queries) for low, high, t in blocks for _ in range(t)]
-    columns = np.array(rows, dtype=np.int64)[np.random.default_rng(len(rows)).permutation(len(rows))].T
-    return sample_of_rows(*columns, weight if weight is None else np.asarray(weight, float)[columns[0]])
+    rows = [
+        (q, low, high, N)
+        for q, (N, blocks) in enumerate(queries)
+        for low, high, t in blocks
+        for _ in range(t)
+    ]
+    columns = np.array(rows, dtype=np.int64)[
+        np.random.default_rng(len(rows)).permutation(len(rows))
+    ].T
+    return sample_of_rows(
+        *columns, weight if weight is None else np.asarray(weight, float)[columns[0]]
+    )
 
 
 def sample_of_rows(query, low, high, num_candidates, weight=None):

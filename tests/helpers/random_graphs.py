@@ -21,11 +21,15 @@ class Model:
         self.scores, self.requested = scores, []
 
     def tails(self, heads, relations):
-        self.requested += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
+        self.requested += [
+            ("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)
+        ]
         return self.scores[0, heads, relations]
 
     def heads(self, relations, tails):
-        self.requested += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
+        self.requested += [
+            ("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)
+        ]
         return self.scores[1, tails, relations]
 
     def hrt(self, triples):
@@ -33,4 +37,8 @@ class Model:
         return self.scores[0, h, r, t]  # one score, whichever side is requested
 
     def row(self, side, query):
-        return (self.scores[0, query[0], query[1]] if side == "tail" else self.scores[1, query[1], query[0]]).tolist()
+        return (
+            self.scores[0, query[0], query[1]]
+            if side == "tail"
+            else self.scores[1, query[1], query[0]]
+        ).tolist()

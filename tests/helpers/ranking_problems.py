@@ -88,9 +88,15 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if torch.is_tensor(leaf)}
+        given = {
+            leaf.untyped_storage().data_ptr()
+            for leaf in tree_leaves((args, kwargs))
+            if torch.is_tensor(leaf)
+        }
         new = [leaf.untyped_storage() for leaf in tree_leaves(result) if torch.is_tensor(leaf)]
-        self.largest = max([self.largest, *(part.nbytes() for part in new if part.data_ptr() not in given)])
+        self.largest = max(
+            [self.largest, *(part.nbytes() for part in new if part.data_ptr() not in given)]
+        )
         return result
 
 

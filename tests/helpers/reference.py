@@ -1,6 +1,7 @@
 """Every metric, exact and slow: Fractions, plain loops, enumeration, from the papers; nothing from the library.
 
-Formulas: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914). To have a new metric tested
+Formulas: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914). To have
+    a new metric tested
 against every invariant, add it to ``METRICS``.
 """
 
@@ -33,8 +34,8 @@ class Task:
 class Metric:
     """A metric as a function of ranks r_i, shares v_i and counts N_i; ``better`` is None without a direction.
 
-    Tasks with fewer than ``min_candidates`` have no value. ``by_chance`` is the base value expected of random ranks
-    where that does not depend on the candidate counts.
+    Tasks with fewer than ``min_candidates`` have no value. ``by_chance`` is the base value expected
+    of random ranks where that does not depend on the candidate counts.
     """
 
     formula: Callable[..., Fraction | float]
@@ -72,7 +73,9 @@ def power_mean(p: float) -> Callable[[list[Fraction], list[Fraction]], float]:
 
 
 def geometric(sign: int) -> Callable[[list[Fraction], list[Fraction]], float]:
-    return lambda r, v: math.exp(sign * math.fsum(float(b) * math.log(a) for a, b in zip(r, v, strict=True)))
+    return lambda r, v: math.exp(
+        sign * math.fsum(float(b) * math.log(a) for a, b in zip(r, v, strict=True))
+    )
 
 
 def variance(x: list[Fraction], v: list[Fraction]) -> Fraction:
@@ -118,15 +121,23 @@ METRICS: dict[str, Metric] = {
 VIEWS = ("base", "normalized", "adjusted_index", "z_score")
 
 
-METRIC_VIEWS = [(name, view) for name in METRICS for view in VIEWS[:2]]  # a direction is needed to adjust by
-METRIC_VIEWS += [(name, view) for name in METRICS for view in VIEWS[2:] if METRICS[name].better is not None]
+# a direction is needed to adjust by
+METRIC_VIEWS = [(name, view) for name in METRICS for view in VIEWS[:2]]
+METRIC_VIEWS += [
+    (name, view) for name in METRICS for view in VIEWS[2:] if METRICS[name].better is not None
+]
 
 
 def key(name: str, view: str) -> str:
     """The name of a view in the papers' short forms."""
     if name == "mr" and view in ("normalized", "adjusted_index"):
         return "amr" if view == "normalized" else "amri"
-    return {"base": "", "normalized": "normalized_", "adjusted_index": "adjusted_", "z_score": "z_"}[view] + name
+    return {
+        "base": "",
+        "normalized": "normalized_",
+        "adjusted_index": "adjusted_",
+        "z_score": "z_",
+    }[view] + name
 
 
 def macro(tasks: list[Task]) -> list[Fraction]:
@@ -137,7 +148,9 @@ def macro(tasks: list[Task]) -> list[Fraction]:
     return [task.weight / total[task.group] if total[task.group] else Fraction(0) for task in tasks]
 
 
-def value(name: str, tasks: list[Task], rank_type: str = "realistic", average: str = "micro") -> float:
+def value(
+    name: str, tasks: list[Task], rank_type: str = "realistic", average: str = "micro"
+) -> float:
     """Base value of a metric; a task of zero weight, or with too few candidates, does not exist."""
     used, total = _used(name, tasks, average)
     if name == "count":
@@ -152,7 +165,10 @@ def value(name: str, tasks: list[Task], rank_type: str = "realistic", average: s
         return float(METRICS[name].value([task.rank(rank_type) for task, _ in used], v, N))
     # one task after the other, each at every rank of its block of ties, all orders equally likely
     blocks = [range(task.optimistic, task.pessimistic + 1) for task, _ in used]
-    outcomes = [float(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in itertools.product(*blocks)]
+    outcomes = [
+        float(METRICS[name].value([Fraction(r) for r in ranks], v, N))
+        for ranks in itertools.product(*blocks)
+    ]
     return math.fsum(outcomes) / len(outcomes)
 
 
@@ -164,7 +180,9 @@ def moments(name: str, tasks: list[Task], average: str = "micro") -> tuple[float
     v, N = [weight / total for _, weight in used], [task.num_candidates for task, _ in used]
     vectors = itertools.product(*(range(1, n + 1) for n in N))
     # as Fractions, so that a constant has no variance at all
-    values = [Fraction(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in vectors]
+    values = [
+        Fraction(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in vectors
+    ]
     center = sum(values) / len(values)
     return float(center), float(sum((x - center) ** 2 for x in values) / len(values))
 
@@ -180,10 +198,14 @@ def view(name: str, view_name: str, base: float, mean_and_variance: tuple[float,
         return math.nan
     if view_name == "adjusted_index":
         return (base - expectation) / (1 - expectation)
-    return (base - expectation) / math.sqrt(spread) * (1 if METRICS[name].better == "higher" else -1)
+    return (
+        (base - expectation) / math.sqrt(spread) * (1 if METRICS[name].better == "higher" else -1)
+    )
 
 
-def _used(name: str, tasks: list[Task], average: str) -> tuple[list[tuple[Task, Fraction]], Fraction]:
+def _used(
+    name: str, tasks: list[Task], average: str
+) -> tuple[list[tuple[Task, Fraction]], Fraction]:
     """The tasks that a metric is of, with their weights, and the sum of these."""
     least = METRICS[name].min_candidates if name in METRICS else 1
     tasks = [task for task in tasks if task.num_candidates >= least]

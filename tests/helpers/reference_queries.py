@@ -46,7 +46,11 @@ def r_precision(ranks, N, k=None):
 def auc(ranks, N, k=None):
     """The share of pairs in the right order, counted pair by pair; None without a pair."""
     others = set(range(1, N + 1)) - set(ranks)
-    return Fraction(sum(r < x for r in ranks for x in others), len(ranks) * len(others)) if others else None
+    return (
+        Fraction(sum(r < x for r in ranks for x in others), len(ranks) * len(others))
+        if others
+        else None
+    )
 
 
 def outcomes(N, m):
@@ -110,6 +114,10 @@ NAMES = {
 
 def mean(key, queries, rank_type="expected"):
     """Weighted mean of a metric over (row, answers, excluded, weight), those without a value left out."""
-    found = [(weight, value(*NAMES[key], *query, rank_type=rank_type)) for *query, weight in queries]
+    found = [
+        (weight, value(*NAMES[key], *query, rank_type=rank_type)) for *query, weight in queries
+    ]
     found = [(weight, x) for weight, x in found if not math.isnan(x)]
-    return math.fsum(w * x for w, x in found) / math.fsum(w for w, _ in found) if found else math.nan
+    return (
+        math.fsum(w * x for w, x in found) / math.fsum(w for w, _ in found) if found else math.nan
+    )

@@ -16,7 +16,14 @@ def rank(row, column, excluded=()):
 
 def lines(ranks):
     """The library's ranks as such tuples, one per task."""
-    return list(zip(ranks.optimistic.tolist(), ranks.pessimistic.tolist(), ranks.num_candidates.tolist(), strict=True))
+    return list(
+        zip(
+            ranks.optimistic.tolist(),
+            ranks.pessimistic.tolist(),
+            ranks.num_candidates.tolist(),
+            strict=True,
+        )
+    )
 
 
 def ranks(scores, tasks, excluded=lambda row: ()):
@@ -61,7 +68,8 @@ def score(query, candidate, bias, similarity):
     if similarity == "cosine":
         product = total([times(q, e) for q, e in zip(query, candidate, strict=True)])
         square = total([times(e, e) for e in candidate])
-        if square == 0 or isinstance(square, float):  # x / 0 and inf / inf; finite / inf is not reached
+        # x / 0 and inf / inf; finite / inf is not reached
+        if square == 0 or isinstance(square, float):
             return math.nan
         return product if isinstance(product, float) else product * abs(product) / square
     if similarity == "l2":
@@ -83,12 +91,22 @@ def times(a, b):
 
 
 def sign(x):
-    return math.nan if x != x else math.copysign(math.inf, x) if isinstance(x, float) else float((x > 0) - (x < 0))
+    return (
+        math.nan
+        if x != x
+        else math.copysign(math.inf, x)
+        if isinstance(x, float)
+        else float((x > 0) - (x < 0))
+    )
 
 
 def minus(a, b):
     a, b = number(a), number(b)
-    return a - b if isinstance(a, Fraction) and isinstance(b, Fraction) else float(sign(a)) - float(sign(b))
+    return (
+        a - b
+        if isinstance(a, Fraction) and isinstance(b, Fraction)
+        else float(sign(a)) - float(sign(b))
+    )
 
 
 def total(parts):
@@ -108,4 +126,6 @@ def exact_matrix(queries, candidates, bias, similarity):
     """Rows of floats in the order of the scores, of tensors."""
     bias = [0.0] * len(candidates) if bias is None else bias.double().tolist()
     biased = [*zip(candidates.double().tolist(), bias, strict=True)]
-    return [in_order([score(q, e, b, similarity) for e, b in biased]) for q in queries.double().tolist()]
+    return [
+        in_order([score(q, e, b, similarity) for e, b in biased]) for q in queries.double().tolist()
+    ]

@@ -45,7 +45,9 @@ def forked(
     return subprocess.CompletedProcess(command, process.exitcode, out, err)
 
 
-def _run(command: list[str], cwd: str, files: list[str], environment: dict[str, str], anew: Sequence[str]) -> None:
+def _run(
+    command: list[str], cwd: str, files: list[str], environment: dict[str, str], anew: Sequence[str]
+) -> None:
     gc.freeze()  # what the server has imported is shared and stays
     os.environ |= environment
     for to, file in enumerate(files):

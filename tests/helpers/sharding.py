@@ -13,8 +13,29 @@ from bits import bits
 from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks
 
 STORAGES = ("ranks", "counts")
-NAMES = ("mrr", "mr", "hits_at_1", "hits_at_3", "amri", "amr", "adjusted_mrr", "z_mrr", "adjusted_hits_at_3", "z_mr")
-NAMES += ("gmr", "hmr", "imr", "median_rank", "rank_std", "rank_mad", "tie_rate", "count", "optimistic_mr")
+NAMES = (
+    "mrr",
+    "mr",
+    "hits_at_1",
+    "hits_at_3",
+    "amri",
+    "amr",
+    "adjusted_mrr",
+    "z_mrr",
+    "adjusted_hits_at_3",
+    "z_mr",
+)
+NAMES += (
+    "gmr",
+    "hmr",
+    "imr",
+    "median_rank",
+    "rank_std",
+    "rank_mad",
+    "tie_rate",
+    "count",
+    "optimistic_mr",
+)
 NAMES += ("pessimistic_mrr", "expected_mrr", "head_mrr", "tail_amri")
 Batch = dict[str, Any]  # the arguments of one update, as plain data
 Shard = list[Batch]
@@ -28,7 +49,11 @@ def batch(tasks: list[tuple[int, ...]], side: str | None = None, **columns: Any)
 def update(metric: Any, *batches: Batch) -> None:
     for one in batches:
         ranks = Ranks(*torch.tensor(one["tasks"], dtype=torch.int64).reshape(-1, 3).T)
-        columns = {name: torch.tensor(one[name]) for name in ("group", "weight", "sample_id") if name in one}
+        columns = {
+            name: torch.tensor(one[name])
+            for name in ("group", "weight", "sample_id")
+            if name in one
+        }
         metric.update(ranks, side=one["side"], **columns)
 
 
@@ -37,7 +62,9 @@ def one_by_one(metrics: RankCollection) -> dict[str, str]:
     return bits({str(key): member.compute() for key, member in metrics.items(copy_state=False)})
 
 
-def collection(storage: str = "ranks", names: Any = NAMES, macro: bool = False, **kwargs: Any) -> RankCollection:
+def collection(
+    storage: str = "ranks", names: Any = NAMES, macro: bool = False, **kwargs: Any
+) -> RankCollection:
     metrics = RankCollection(list(names), storage=storage, **kwargs)
     if macro:
         metrics.add_metrics({"macro_mrr": MeanReciprocalRank(average="macro", **kwargs)})
@@ -87,15 +114,23 @@ def shardings(draw: st.DrawFn, max_size: int = 4) -> tuple[Shard, list[Shard]]:
     def as_batches(indices: list[int]) -> Shard:
         by_side = {side: [i for i in indices if sides[i] == side] for side in ("head", "tail")}
         return [
-            batch([tasks[i] for i in chosen], side, **{name: [columns[i][name] for i in chosen] for name in names})
+            batch(
+                [tasks[i] for i in chosen],
+                side,
+                **{name: [columns[i][name] for i in chosen] for name in names},
+            )
             for side, chosen in by_side.items()
             if chosen
         ]
 
     shards: list[Shard] = [[] for _ in range(size)]
-    places = [draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=2 if named else 1)) for _ in range(number)]
+    places = [
+        draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=2 if named else 1))
+        for _ in range(number)
+    ]
     for rank in range(size):
-        mine = [i for i in range(number) for place in places[i] if place == rank]  # twice the same place: a repeat, too
+        # twice the same place: a repeat, too
+        mine = [i for i in range(number) for place in places[i] if place == rank]
         mine = draw(st.permutations(mine))
         cut = draw(st.integers(0, len(mine)))
         shards[rank] = as_batches(list(mine[:cut])) + as_batches(list(mine[cut:]))

@@ -7,7 +7,8 @@ from scripts import ROOT
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.study import RankStudy
 
-ULTRA = ROOT.parent / "shared" / "data" / "ultra"  # 57 tables of a published model; not in every checkout
+# 57 tables of a published model; not in every checkout
+ULTRA = ROOT.parent / "shared" / "data" / "ultra"
 SKILL = {"a": 1.4, "b": 1.0, "c": 0.9}
 SIZES = {"small": (40, 9), "middle": (120, 50), "large": (300, 400)}
 
@@ -23,10 +24,14 @@ def table_of(model: str, dataset: str, seed: int) -> RankTable:
     low = 1 + np.floor(share * (candidates - 1)).astype(np.int64)
     high = np.minimum(low + own.integers(0, 2, size), candidates)
     ids = torch.arange(size)
-    return RankTable.from_ranks(Ranks(low, high, candidates), side="tail", group=ids % 30, sample_id=ids)
+    return RankTable.from_ranks(
+        Ranks(low, high, candidates), side="tail", group=ids % 30, sample_id=ids
+    )
 
 
-def study_of(models: str = "abc", datasets: tuple[str, ...] = tuple(SIZES), seeds: int = 1) -> RankStudy:
+def study_of(
+    models: str = "abc", datasets: tuple[str, ...] = tuple(SIZES), seeds: int = 1
+) -> RankStudy:
     study = RankStudy()
     for dataset in datasets:
         for model in models:

@@ -13,9 +13,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-# a server that has imported torch forks each worker in milliseconds; where there is none, workers start from scratch
+# a server that has imported torch forks each worker in milliseconds; where there is none, workers
+# start from scratch
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-_PRELOAD = [f"torchrankmetrics.{name}" for name in ("metrics.collection", "inference.compare", "kg.triples")]
+_PRELOAD = [
+    f"torchrankmetrics.{name}" for name in ("metrics.collection", "inference.compare", "kg.triples")
+]
 _PRELOAD += ["torch.distributed", "hypothesis", "pytest", "pytorch_lightning", "numba"]
 
 
@@ -34,7 +37,9 @@ class WorkerError(RuntimeError):
 class WorkerPool:
     """Processes that run jobs as the ranks of a gloo group; after ``timeout`` seconds a job counts as hung."""
 
-    def __init__(self, size: int, *, timeout: float = 100.0, collective_timeout: float = 60.0) -> None:
+    def __init__(
+        self, size: int, *, timeout: float = 100.0, collective_timeout: float = 60.0
+    ) -> None:
         context = server()
         self._timeout = timeout
         self._folder = tempfile.TemporaryDirectory()
@@ -47,10 +52,17 @@ class WorkerPool:
             there.close()
             self._workers.append((process, here))
 
-    def run(self, job: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, dies: int | None = None) -> Any:
+    def run(
+        self,
+        job: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        *,
+        dies: int | None = None,
+    ) -> Any:
         """Call ``job(*arguments[rank])`` on as many processes as there are arguments; results in the order of ranks.
 
-        The job is a function at the top of an importable module; the rank that is expected to die has the result None.
+        The job is a function at the top of an importable module; the rank that is expected to die
+        has the result None.
         """
         self._jobs += 1
         # a store in a file: no port to be found, none to be taken by somebody else

@@ -12,7 +12,15 @@ from scipy import optimize, special, stats
 
 from flips import sign_flip_p_value
 from fuzzing import cases
-from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, RankTable, compare, evaluate
+from torchrankmetrics import (
+    RankCollection,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
 from torchrankmetrics.datasets import PrecomputedExpectation
 from torchrankmetrics.definitions.tasks import IDENTITY
 from torchrankmetrics.inference.flips import SignFlipTest
@@ -57,7 +65,19 @@ def test_values_and_difference_are_those_of_evaluate():
 
 
 AGREEING = [
-    *("mr", "mrr", "gmr", "hmr", "imr", "power_mean_rank_2", "amri", "z_mrr", "auc", "hits@1", "hits@3"),
+    *(
+        "mr",
+        "mrr",
+        "gmr",
+        "hmr",
+        "imr",
+        "power_mean_rank_2",
+        "amri",
+        "z_mrr",
+        "auc",
+        "hits@1",
+        "hits@3",
+    ),
     *("adjusted_hits_at_3", "expected_hits_at_3", "success@3", "recall@3", "rr", "ap", "ndcg"),
 ]
 
@@ -69,11 +89,17 @@ AGREEING = [
     st.integers(0, 1 << 30),
 )
 @cases(150, 5000)
-def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric, confidence_level, seed):
+def test_the_interval_holds_zero_where_p_is_above_one_minus_level(
+    tasks, metric, confidence_level, seed
+):
     rng = np.random.default_rng(seed)
     size, shift = int(rng.integers(4, 45)), rng.choice([0, 0.5, 2])
     weight = rng.choice([0.1, 1.0, 2.0, 7.5], size) if "weighted" in tasks else np.ones(size)
-    keys = np.r_[0, 1, rng.integers(0, rng.integers(2, size), size - 2)] if "clustered" in tasks else None
+    keys = (
+        np.r_[0, 1, rng.integers(0, rng.integers(2, size), size - 2)]
+        if "clustered" in tasks
+        else None
+    )
     hardness = rng.normal(1, 1, size)
 
     def run(shift):
@@ -84,7 +110,9 @@ def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankMetricWarning)
         a, b = ([run(shift) for _ in range(several)] for shift in (0, shift))
-        found = compare(a, b, metric, confidence_level=confidence_level, cluster=keys, permutations=1999)
+        found = compare(
+            a, b, metric, confidence_level=confidence_level, cluster=keys, permutations=1999
+        )
     assert (found.low <= 0 <= found.high) == (found.p_value > 1 - confidence_level + 1e-11)
     assert found.low <= found.difference + 1e-12
     assert found.high >= found.difference - 1e-12
@@ -104,7 +132,9 @@ def test_ends_are_where_the_test_of_shifted_differences_turns(ranks):
         assert sign_flip_p_value(d - end + step) <= 0.1 + 1e-12
 
 
-@pytest.mark.parametrize(("b", "c", "n"), [(0, 0, 40), (5, 0, 50), (12, 3, 200), (1, 7, 9), (9, 9, 18)])
+@pytest.mark.parametrize(
+    ("b", "c", "n"), [(0, 0, 40), (5, 0, 50), (12, 3, 200), (1, 7, 9), (9, 9, 18)]
+)
 def test_share_difference_is_tangos_score_interval_at_least(b, c, n):
     """The score statistic with the constrained maximum found by a search, not by its formula."""
 
@@ -115,7 +145,9 @@ def test_share_difference_is_tangos_score_interval_at_least(b, c, n):
             return -(special.xlogy(x, np.clip(p, 1e-300, None))).sum()
 
         low, high = max(0.0, -delta), (1 - delta) / 2
-        q = optimize.minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-12}).x
+        q = optimize.minimize_scalar(
+            loss, bounds=(low, high), method="bounded", options={"xatol": 1e-12}
+        ).x
         return (b - c - n * delta) ** 2 / (n * (2 * q + delta - delta**2))
 
     low, high = share_difference(b, c, n, 0.95)
@@ -150,10 +182,14 @@ def test_two_tasks_give_the_widest_interval_and_warn():
 def test_the_number_of_flips_and_their_error_are_printed():
     rng = np.random.default_rng(1)
     a = rng.integers(1, 60, 50)
-    x, y, worse = (Ranks(r, None, 100) for r in (a, np.clip(a + rng.integers(-9, 12, 50), 1, 100), a + 40))
+    x, y, worse = (
+        Ranks(r, None, 100) for r in (a, np.clip(a + rng.integers(-9, 12, 50), 1, 100), a + 40)
+    )
     single = compare(x, y, "mr", permutations=1999)
     assert single.permutations == 1999
-    assert single.monte_carlo_error == pytest.approx(math.sqrt(single.p_value * (1 - single.p_value) / 1999))
+    assert single.monte_carlo_error == pytest.approx(
+        math.sqrt(single.p_value * (1 - single.p_value) / 1999)
+    )
     printed = f"p = {single.p_value:.2g} ± {single.monte_carlo_error:.1g} (sign-flip permutation, 1999 flips)"
     assert printed in str(single)
     floor = compare(x, worse, "mr", permutations=1999)
@@ -171,7 +207,9 @@ def test_many_hypotheses_draw_more_flips():
     assert {row.permutations for row in found.rows} == {4999}
     assert all(row.p_adjusted == pytest.approx(5 / 5000) for row in found.rows)
     assert compare(a, b, "mr", permutations=99).permutations == 99
-    with pytest.raises(ValueError, match=r"permutations must be at least 999 for intervals of level 0\.999"):
+    with pytest.raises(
+        ValueError, match=r"permutations must be at least 999 for intervals of level 0\.999"
+    ):
         compare(a, b, "mr", permutations=500, confidence_level=0.999)
 
 
@@ -183,7 +221,11 @@ def test_aligned_by_side_and_sample_id_whatever_the_order():
         a = table(A, sample_id=ids, group=group)
         b = table(B, shuffle, sample_id=ids, group=group)
         found = compare(a, b, "mrr")
-        assert (found.difference, found.p_value, found.num_tasks) == (expected.difference, expected.p_value, 10)
+        assert (found.difference, found.p_value, found.num_tasks) == (
+            expected.difference,
+            expected.p_value,
+            10,
+        )
         key = compare(a, b, "mrr", cluster="group")
         assert key.num_clusters == 5
         assert compare(b, a, "mrr", cluster=group[torch.as_tensor(shuffle)]).p_value == key.p_value
@@ -197,7 +239,11 @@ def test_aligned_by_side_and_sample_id_whatever_the_order():
     sided = []
     for pair in ((X, Y), (Y, X)):
         of_sides = zip(pair, ("head", "tail"), strict=True)
-        sided.append(RankTable.concatenate([RankTable.from_ranks(x, side=side, sample_id=ids) for x, side in of_sides]))
+        sided.append(
+            RankTable.concatenate(
+                [RankTable.from_ranks(x, side=side, sample_id=ids) for x, side in of_sides]
+            )
+        )
     assert compare(*sided, "mrr").difference == pytest.approx(0)
     assert compare(*sided, "tail_mrr").difference == pytest.approx(-expected.difference)
 
@@ -216,8 +262,16 @@ def test_clusters_of_copies_count_once():
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        (NAMED, table(B[:8], sample_id=range(8)), r"not of the same tasks .*b lacks 2: \(None, 8\), \(None, 9\)"),
-        (NAMED, table(B, sample_id=range(1, 11)), r"a lacks 1: \(None, 10\); b lacks 1: \(None, 0\)"),
+        (
+            NAMED,
+            table(B[:8], sample_id=range(8)),
+            r"not of the same tasks .*b lacks 2: \(None, 8\), \(None, 9\)",
+        ),
+        (
+            NAMED,
+            table(B, sample_id=range(1, 11)),
+            r"a lacks 1: \(None, 10\); b lacks 1: \(None, 0\)",
+        ),
         (NAMED, table(B), "b has tasks without a sample_id"),
         (X, Ranks(B[:9], None, 40), "b has 9 tasks, a has 10"),
         (X, Ranks(B, None, 41), "differ in num_candidates at 10 tasks, first task 0: 40 and 41"),
@@ -271,7 +325,9 @@ def test_collections_without_ids_are_aligned_by_order_unless_it_is_lost():
 
 def test_seeds_of_models_and_their_variance_by_hand():
     rng = np.random.default_rng(5)
-    runs = [np.clip(np.round(np.exp(rng.normal(2, 1, 60))), 1, 40).astype(np.int64) for _ in range(4)]
+    runs = [
+        np.clip(np.round(np.exp(rng.normal(2, 1, 60))), 1, 40).astype(np.int64) for _ in range(4)
+    ]
     tables = [Ranks(run, None, 40) for run in runs]
     result = compare(tables[:2], tables[2:], "mr", n_resamples=300)
     assert result.a == pytest.approx(np.mean([runs[0].mean(), runs[1].mean()]))
@@ -284,7 +340,9 @@ def test_seeds_of_models_and_their_variance_by_hand():
         seeds += max(pair.mean(0).var(ddof=1) / 2 - own, 0)
     tasks = max((y[:, :2].mean(1) - y[:, 2:].mean(1)).var(ddof=1) / 60 - interaction, 0)
     split = result.seeds
-    assert (split.seeds, split.tasks, split.interaction) == pytest.approx((seeds, tasks, interaction))
+    assert (split.seeds, split.tasks, split.interaction) == pytest.approx(
+        (seeds, tasks, interaction)
+    )
     assert split.num_seeds == (2, 2)
     assert split.seed_share == pytest.approx(seeds / (seeds + tasks + interaction))
     assert "% of the variance is training seeds" in str(result)
@@ -306,7 +364,9 @@ def test_views_are_against_the_chance_that_the_models_expect():
     b.update(ranks[1])
     for name, expected in (("adjusted_mrr", twice), ("amri", half), ("adjusted_hits_at_3", twice)):
         found = compare(a, b, name)
-        assert (found.a, found.b) == tuple(evaluate(x, metrics=name, expectation=expected)[name] for x in ranks)
+        assert (found.a, found.b) == tuple(
+            evaluate(x, metrics=name, expectation=expected)[name] for x in ranks
+        )
         assert found.difference != compare(*ranks, name).difference
         assert compare({"a": ranks[0], "b": b}, name).rows[0].difference == found.difference
     assert compare(a, b, RankMetric("amri")).difference == compare(*ranks, "amri").difference

@@ -20,13 +20,18 @@ def models(skills=(0.5, 0.3, 0.0), tasks=200, seed=0, sides=False):
     difficulty = rng.normal(0, 2, tasks)
     found = {}
     for name, skill in zip(("ours", "theirs", "old"), skills, strict=True):
-        rank = np.ceil(np.exp(difficulty - skill + rng.normal(0, 1, tasks))).clip(1, 500).astype(int)
+        rank = (
+            np.ceil(np.exp(difficulty - skill + rng.normal(0, 1, tasks))).clip(1, 500).astype(int)
+        )
         found[name] = Ranks(rank, None, 500)
         if sides:
             halves = zip(("head", "tail"), np.split(rank, 2), strict=True)
             ids = np.arange(tasks // 2)
             found[name] = RankTable.concatenate(
-                [RankTable.from_ranks(Ranks(half, None, 500), side=side, sample_id=ids) for side, half in halves]
+                [
+                    RankTable.from_ranks(Ranks(half, None, 500), side=side, sample_id=ids)
+                    for side, half in halves
+                ]
             )
     return found
 
@@ -35,12 +40,26 @@ def test_every_pair_has_the_values_of_two_models_except_the_adjustment():
     named = models()
     found = compare(named, ["mrr", "hits@10", "median_rank"])
     assert found.models == ("ours", "theirs", "old")
-    assert [row.models for row in found.rows] == [("ours", "theirs"), ("ours", "old"), ("theirs", "old")] * 3
+    assert [row.models for row in found.rows] == [
+        ("ours", "theirs"),
+        ("ours", "old"),
+        ("theirs", "old"),
+    ] * 3
     permutations = {row.permutations for row in found["mrr"].rows}
     for row in found.rows:
         (number,) = permutations
         alone = compare(*(named[model] for model in row.models), row.metric, permutations=number)
-        for field in ("a", "b", "difference", "low", "high", "p_value", "test", "num_tasks", "effective_tasks"):
+        for field in (
+            "a",
+            "b",
+            "difference",
+            "low",
+            "high",
+            "p_value",
+            "test",
+            "num_tasks",
+            "effective_tasks",
+        ):
             assert getattr(row, field) == getattr(alone, field), field
     assert {row.p_adjusted is None for row in found["median_rank"].rows} == {True}
 
@@ -51,10 +70,15 @@ def test_without_a_common_test_holm_adjusts_metrics_and_pairs_together():
     assert {row.correction for row in found.rows} == {"Holm"}
     plain = [row.p_value for row in found["mrr"].rows]
     assert [row.p_adjusted for row in found["mrr"].rows] == holm(plain).tolist()
-    runs = {name: [ranks, other] for (name, ranks), other in zip(named.items(), models(seed=1).values(), strict=True)}
+    runs = {
+        name: [ranks, other]
+        for (name, ranks), other in zip(named.items(), models(seed=1).values(), strict=True)
+    }
     seeded = compare(runs, ["mrr", "mr"])
     assert {row.test for row in seeded.rows} == {"t over seeds and tasks"}
-    assert [row.p_adjusted for row in seeded.rows] == holm([row.p_value for row in seeded.rows]).tolist()
+    assert [row.p_adjusted for row in seeded.rows] == holm(
+        [row.p_value for row in seeded.rows]
+    ).tolist()
 
 
 def test_max_t_is_that_of_all_flips_by_hand():
@@ -63,7 +87,10 @@ def test_max_t_is_that_of_all_flips_by_hand():
     d = rng.normal(0.4, 1, (7, 2))
     lines = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0]])
     each = d @ lines
-    flips = [np.array(signs) @ each / np.sqrt((each**2).sum(0)) for signs in itertools.product((1, -1), repeat=7)]
+    flips = [
+        np.array(signs) @ each / np.sqrt((each**2).sum(0))
+        for signs in itertools.product((1, -1), repeat=7)
+    ]
     statistic = np.abs(each.sum(0) / np.sqrt((each**2).sum(0)))
     order = np.argsort(-statistic)
     expected, before = np.empty(3), 0.0
@@ -80,7 +107,8 @@ def test_max_t_of_equal_models_is_one_and_of_copies_costs_nothing():
     same = max_t_p_values(np.c_[d, d, np.zeros(40)], np.eye(3))
     assert same[0] == same[1] == max_t_p_values(d, np.eye(1))[0]  # Holm would double it
     assert same[2] == 1
-    assert max_t_p_values(np.c_[d, d], np.array([[1.0], [-1.0]])).tolist() == [1.0]  # a difference of equals
+    # a difference of equals
+    assert max_t_p_values(np.c_[d, d], np.array([[1.0], [-1.0]])).tolist() == [1.0]
 
 
 def test_against_a_model_is_a_smaller_family():
@@ -103,7 +131,8 @@ def test_the_best_is_found_in_the_data_and_pays_for_all_pairs():
     with pytest.raises(ValueError, match="'tie_rate' has no direction, so no model is the best"):
         compare(named, ["mrr", "tie_rate"], baseline="best")
     called = {"best": named["old"], "other": named["ours"], "third": named["theirs"]}
-    assert {row.models[0] for row in compare(called, "mrr", baseline="best").rows} == {"best"}  # its name
+    # its name
+    assert {row.models[0] for row in compare(called, "mrr", baseline="best").rows} == {"best"}
 
 
 def test_clusters_share_the_flips_of_their_tasks():
@@ -124,19 +153,59 @@ def test_names_of_the_models_are_in_every_text():
     ("call", "error", "message"),
     [
         (lambda m: compare(m["ours"]), TypeError, "b is missing: compare"),
-        (lambda m: compare(m, "mr", "hits@3"), TypeError, "after a dict of models the metric is the second argument"),
-        (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by different names; got 'a'"),
-        (lambda m: compare({1: m["ours"], "1": m["old"]}), ValueError, "by different names; got '1', '1'"),
-        (lambda m: compare({}), ValueError, "models must be at least two, by different names; got none"),
+        (
+            lambda m: compare(m, "mr", "hits@3"),
+            TypeError,
+            "after a dict of models the metric is the second argument",
+        ),
+        (
+            lambda m: compare({"a": m["ours"]}),
+            ValueError,
+            "models must be at least two, by different names; got 'a'",
+        ),
+        (
+            lambda m: compare({1: m["ours"], "1": m["old"]}),
+            ValueError,
+            "by different names; got '1', '1'",
+        ),
+        (
+            lambda m: compare({}),
+            ValueError,
+            "models must be at least two, by different names; got none",
+        ),
         (lambda m: compare(m, []), ValueError, "metric is empty"),
-        (lambda m: compare(m, baseline="ous"), ValueError, "baseline must be None, 'best' or one of the models 'ours'"),
-        (lambda m: compare(m["ours"], m["old"], baseline="best"), ValueError, "pass a dict of name -> model"),
-        (lambda m: compare({**m, "x": 3}), TypeError, "'x' must be a RankTable, a RankCollection, Ranks or an array"),
-        (lambda m: compare({**m, "x": [m["old"]] * 2}), ValueError, "all models must be lists .* 'ours' has 1"),
-        (lambda m: compare({**m, "x": Ranks([1], None, 3)}), ValueError, "'x' has 1 tasks, 'ours' has 200"),
+        (
+            lambda m: compare(m, baseline="ous"),
+            ValueError,
+            "baseline must be None, 'best' or one of the models 'ours'",
+        ),
+        (
+            lambda m: compare(m["ours"], m["old"], baseline="best"),
+            ValueError,
+            "pass a dict of name -> model",
+        ),
+        (
+            lambda m: compare({**m, "x": 3}),
+            TypeError,
+            "'x' must be a RankTable, a RankCollection, Ranks or an array",
+        ),
+        (
+            lambda m: compare({**m, "x": [m["old"]] * 2}),
+            ValueError,
+            "all models must be lists .* 'ours' has 1",
+        ),
+        (
+            lambda m: compare({**m, "x": Ranks([1], None, 3)}),
+            ValueError,
+            "'x' has 1 tasks, 'ours' has 200",
+        ),
         (lambda m: compare(m, "p_mrr"), ValueError, "'p_mrr' cannot be compared"),
         (lambda m: compare(m)["mr"], KeyError, "no result for 'mr'; available: mrr"),
-        (lambda m: compare(m)["mrr", "ours", "x"], KeyError, "are not both among ours, theirs, old"),
+        (
+            lambda m: compare(m)["mrr", "ours", "x"],
+            KeyError,
+            "are not both among ours, theirs, old",
+        ),
     ],
 )
 def test_models_that_cannot_be_compared_raise(call, error, message):
@@ -150,7 +219,9 @@ QUERIES = [f"q{i:03}" for i in range(150)]
 def systems():
     ranks = {name: one.optimistic.numpy() for name, one in models(tasks=150).items()}
     ranks["new"] = models(tasks=150, seed=1)["old"].optimistic.numpy()
-    return ranks, {name: dict(zip(QUERIES, (1 / r).tolist(), strict=True)) for name, r in ranks.items()}
+    return ranks, {
+        name: dict(zip(QUERIES, (1 / r).tolist(), strict=True)) for name, r in ranks.items()
+    }
 
 
 def same(ours, theirs, tolerance=1e-12):
@@ -162,7 +233,10 @@ def same(ours, theirs, tolerance=1e-12):
 def test_values_give_the_results_of_the_ranks_they_come_from():
     ranks, values = systems()
     for baseline in (None, "best", "old"):  # one family
-        ours, theirs = compare(values, "mrr", baseline=baseline), compare(ranks, "mrr", baseline=baseline)
+        ours, theirs = (
+            compare(values, "mrr", baseline=baseline),
+            compare(ranks, "mrr", baseline=baseline),
+        )
         assert [row.models for row in ours.rows] == [row.models for row in theirs.rows]
         for one, other in zip(ours.rows, theirs.rows, strict=True):
             same(one, other)
@@ -171,7 +245,10 @@ def test_values_give_the_results_of_the_ranks_they_come_from():
     same(compare(*seeds[0], "mrr"), compare(*seeds[1], "mrr"))
     found = [equivalence(of["ours"], of["theirs"], "mrr", margin=0.1) for of in (values, ranks)]
     assert found[0].p_equivalent == pytest.approx(found[1].p_equivalent, abs=1e-12)
-    hits = [dict(zip(QUERIES, (ranks[name] <= 3).astype(int).tolist(), strict=True)) for name in ("ours", "theirs")]
+    hits = [
+        dict(zip(QUERIES, (ranks[name] <= 3).astype(int).tolist(), strict=True))
+        for name in ("ours", "theirs")
+    ]
     share = compare(*hits, "success@3")
     same(share, compare(ranks["ours"], ranks["theirs"], "hits@3"))
     assert (share.test, share.metric) == ("exact McNemar", "success_at_3")
@@ -192,14 +269,50 @@ def test_queries_are_aligned_by_name_and_counted_as_queries_with_the_direction_o
 @pytest.mark.parametrize(
     ("a", "b", "options", "error", "message"),
     [
-        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "r": 0.5}, {}, ValueError, "a lacks 1: 'r'; b lacks 1: 'p'"),
-        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": float("nan")}, {}, ValueError, "b must have finite.*nan for query 'p'"),
-        ({"q": 1.0, "p": 0.5}, {"q": 1.0, "p": "x"}, {}, ValueError, "b must have finite values, got 'x'"),
-        ({"q": 1.0, "p": 0.5}, Ranks([1, 2]), {}, TypeError, "b must be a dict of query -> value, as a is, got Ranks"),
-        (Ranks([1, 2]), {"q": 1.0, "p": 0.5}, {}, TypeError, "a must be a dict of query -> value, as b is, got Ranks"),
+        (
+            {"q": 1.0, "p": 0.5},
+            {"q": 1.0, "r": 0.5},
+            {},
+            ValueError,
+            "a lacks 1: 'r'; b lacks 1: 'p'",
+        ),
+        (
+            {"q": 1.0, "p": 0.5},
+            {"q": 1.0, "p": float("nan")},
+            {},
+            ValueError,
+            "b must have finite.*nan for query 'p'",
+        ),
+        (
+            {"q": 1.0, "p": 0.5},
+            {"q": 1.0, "p": "x"},
+            {},
+            ValueError,
+            "b must have finite values, got 'x'",
+        ),
+        (
+            {"q": 1.0, "p": 0.5},
+            Ranks([1, 2]),
+            {},
+            TypeError,
+            "b must be a dict of query -> value, as a is, got Ranks",
+        ),
+        (
+            Ranks([1, 2]),
+            {"q": 1.0, "p": 0.5},
+            {},
+            TypeError,
+            "a must be a dict of query -> value, as b is, got Ranks",
+        ),
         ({"q": 1.0}, {"q": 0.5}, {"cluster": "group"}, ValueError, "cluster must be None"),
         ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric one name"),
-        ({"q": 1.0}, {"q": 0.5}, {"metric": 3}, TypeError, "metric must be the name of the values, got 3"),
+        (
+            {"q": 1.0},
+            {"q": 0.5},
+            {"metric": 3},
+            TypeError,
+            "metric must be the name of the values, got 3",
+        ),
         ({"q": 1.0}, {"q": 0.5}, {}, ValueError, "at least 2 independent tasks"),
     ],
 )
@@ -216,13 +329,16 @@ def pair(seed):
 
 
 @few
-@pytest.mark.parametrize("metric", ["mrr", "mr", "hits@3", "gmr", "amri", "z_mr", "hmr", "median_rank"])
+@pytest.mark.parametrize(
+    "metric", ["mrr", "mr", "hits@3", "gmr", "amri", "z_mr", "hmr", "median_rank"]
+)
 @pytest.mark.parametrize("seed", range(2))
 def test_equivalence_is_an_interval_inside_the_margin(metric, seed):
     """Two one-sided tests at 5% reject exactly where the interval of 90% lies within the margin."""
     a, b = pair(seed)
     interval, decided = compare(a, b, metric, n_resamples=300), set()
-    shares = [0.2, 3.0] if metric == "median_rank" else [0.2, 0.5, 0.8, 1.0, 1.5, 3.0]  # a bootstrap for each
+    # a bootstrap for each
+    shares = [0.2, 3.0] if metric == "median_rank" else [0.2, 0.5, 0.8, 1.0, 1.5, 3.0]
     for margin in abs(interval.high - interval.low) * np.array(shares):
         found = equivalence(a, b, metric, margin=margin, n_resamples=300, permutations=999)
         assert found.equivalent == (-margin < found.low and found.high < margin)
@@ -236,8 +352,15 @@ def test_equivalence_of_clusters_and_seeds():
     runs = [pair(seed) for seed in range(3)]
     a, b = [run[0] for run in runs], [run[1] for run in runs]
     cluster = np.arange(60) // 3
-    for models in ((a, b, "mrr", None), (a[0], b[0], "hits@3", cluster), (a[0], b[0], "mrr", cluster)):
-        wide, narrow = (equivalence(*models[:3], cluster=models[3], margin=m, permutations=999) for m in (0.9, 1e-4))
+    for models in (
+        (a, b, "mrr", None),
+        (a[0], b[0], "hits@3", cluster),
+        (a[0], b[0], "mrr", cluster),
+    ):
+        wide, narrow = (
+            equivalence(*models[:3], cluster=models[3], margin=m, permutations=999)
+            for m in (0.9, 1e-4)
+        )
         assert wide.equivalent
         assert not narrow.equivalent
         assert wide.p_equivalent < 0.05 < narrow.p_equivalent
@@ -264,13 +387,17 @@ def test_bad_margins_raise():
         equivalence(a, b, margin=0.0)
     with pytest.raises(TypeError, match="margin must be a number"):
         equivalence(a, b, margin="1%")
-    with pytest.raises(ValueError, match=r"permutations must be at least 499 for intervals of level 0\.998"):
+    with pytest.raises(
+        ValueError, match=r"permutations must be at least 499 for intervals of level 0\.998"
+    ):
         equivalence(a, b, margin=0.1, confidence_level=0.999, permutations=99)
     with pytest.raises(ValueError, match=r"confidence_level must be above 0\.5"):
         equivalence(a, b, margin=0.1, confidence_level=0.4)
 
 
-@pytest.mark.parametrize("differences", [[1, 2, 3, 4, -2], [3, 0, 1, 1, 1, -1], [5], [0, 0], [1, 1, 1, 1, 1, 1, 1, -6]])
+@pytest.mark.parametrize(
+    "differences", [[1, 2, 3, 4, -2], [3, 0, 1, 1, 1, -1], [5], [0, 0], [1, 1, 1, 1, 1, 1, 1, -6]]
+)
 def test_sign_flip_is_the_studentised_test_enumerated(differences):
     """All flips in Fractions, ordered by Student's t squared with the variance of each flip."""
 
@@ -281,7 +408,9 @@ def test_sign_flip_is_the_studentised_test_enumerated(differences):
 
     flips = list(itertools.product(*((x, -x) for x in map(Fraction, differences))))
     expected = Fraction(sum(t_squared(flip) >= t_squared(flips[0]) for flip in flips), len(flips))
-    assert sign_flip_p_value(np.array(differences, dtype=np.float64)) == pytest.approx(float(expected))
+    assert sign_flip_p_value(np.array(differences, dtype=np.float64)) == pytest.approx(
+        float(expected)
+    )
 
 
 @pytest.mark.parametrize("n", [40, 5000])
@@ -307,7 +436,9 @@ def test_holm_is_closed_testing_with_bonferroni():
     p = [0.011, 0.2, 0.013, 0.04, 0.9]
     subsets = [s for size in range(1, 6) for s in itertools.combinations(range(5), size)]
     for i, adjusted in enumerate(holm(p)):
-        assert adjusted == pytest.approx(max(min(1, len(s) * min(p[j] for j in s)) for s in subsets if i in s))
+        assert adjusted == pytest.approx(
+            max(min(1, len(s) * min(p[j] for j in s)) for s in subsets if i in s)
+        )
 
 
 def test_holm_accepts_a_family_of_any_shape_and_skips_nan():
@@ -338,7 +469,8 @@ def test_it_is_students_t_of_the_mean_with_clustered_errors():
     assert clustered_p_value(ranks, "mrr", cluster=QUERY) == pytest.approx(
         student.sf(centred.mean() / math.sqrt(by_query), 2), rel=1e-9
     )
-    both = by_query + jackknife(centred, ANSWER) - jackknife(centred, range(6))  # no two tasks share both
+    # no two tasks share both
+    both = by_query + jackknife(centred, ANSWER) - jackknife(centred, range(6))
     assert both > by_query
     assert clustered_p_value(ranks, "mrr", cluster=QUERY, second_cluster=ANSWER) == pytest.approx(
         student.sf(centred.mean() / math.sqrt(both), 2), rel=1e-9

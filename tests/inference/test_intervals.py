@@ -32,7 +32,11 @@ BY_HAND = {
     "hmr": (lambda r: Fraction(1, r), lambda x: 1 / x, lambda x: -1 / x**2),
     "gmr": (lambda r: Fraction(math.log(r)), lambda x: math.exp(x), lambda x: math.exp(x)),
     "igmr": (lambda r: Fraction(math.log(r)), lambda x: math.exp(-x), lambda x: -math.exp(-x)),
-    "power_mean_rank_2": (lambda r: Fraction(r) ** 2, lambda x: math.sqrt(x), lambda x: 0.5 / math.sqrt(x)),
+    "power_mean_rank_2": (
+        lambda r: Fraction(r) ** 2,
+        lambda x: math.sqrt(x),
+        lambda x: 0.5 / math.sqrt(x),
+    ),
 }
 
 
@@ -58,8 +62,14 @@ def test_a_task_of_no_weight_is_not_drawn_nor_counted():
     whole, part = RankCollection(["mrr", "hits@3"]), RankCollection(["mrr", "hits@3"])
     ranks, counts = torch.tensor(RANKS), torch.tensor(COUNTS)
     whole.update(Ranks(ranks, None, counts), weight=weight, sample_id=ids, side="head")
-    part.update(Ranks(ranks[kept], None, counts[kept]), weight=weight[kept], sample_id=ids[kept], side="head")
-    of_whole, of_part = (one.confidence_intervals(cluster=ids[kept] % 5) for one in (whole, part))  # as in table()
+    part.update(
+        Ranks(ranks[kept], None, counts[kept]),
+        weight=weight[kept],
+        sample_id=ids[kept],
+        side="head",
+    )
+    # as in table()
+    of_whole, of_part = (one.confidence_intervals(cluster=ids[kept] % 5) for one in (whole, part))
     assert of_whole == of_part
     assert of_whole.num_tasks == 8
 
@@ -72,10 +82,14 @@ def test_standard_error_is_the_formula(name, weight):
     v = [x / sum(w) for x in w]
     mean = sum(share * f(r) for share, r in zip(v, RANKS, strict=True))
     n = len(RANKS)
-    square = Fraction(n, n - 1) * sum(share**2 * (f(r) - mean) ** 2 for share, r in zip(v, RANKS, strict=True))
+    square = Fraction(n, n - 1) * sum(
+        share**2 * (f(r) - mean) ** 2 for share, r in zip(v, RANKS, strict=True)
+    )
     interval = collect([name], weight).confidence_intervals()[name]
     assert interval.value == pytest.approx(g(float(mean)), rel=1e-12)
-    assert interval.standard_error == pytest.approx(math.sqrt(square) * abs(slope(float(mean))), rel=1e-9)
+    assert interval.standard_error == pytest.approx(
+        math.sqrt(square) * abs(slope(float(mean))), rel=1e-9
+    )
     assert interval.low < interval.value < interval.high
 
 
@@ -85,12 +99,18 @@ def test_jackknife_of_clusters_is_leaving_one_out():
     result = collection.confidence_intervals(cluster="group")
 
     def value(kept):
-        w = [(Fraction(x), Fraction(1, r)) for x, r, k in zip(WEIGHTS, RANKS, key, strict=True) if k in kept]
+        w = [
+            (Fraction(x), Fraction(1, r))
+            for x, r, k in zip(WEIGHTS, RANKS, key, strict=True)
+            if k in kept
+        ]
         return sum(x * y for x, y in w) / sum(x for x, _ in w)
 
     groups = set(key)
     left = [value(groups) - value(groups - {k}) for k in groups]
-    assert result["mrr"].standard_error == pytest.approx(math.sqrt(Fraction(4, 5) * sum(x**2 for x in left)), rel=1e-12)
+    assert result["mrr"].standard_error == pytest.approx(
+        math.sqrt(Fraction(4, 5) * sum(x**2 for x in left)), rel=1e-12
+    )
     assert (result.num_tasks, result.num_clusters) == (10, 5)
     weight = [sum(x for x, k in zip(WEIGHTS, key, strict=True) if k == g) for g in groups]
     assert result.effective_clusters == pytest.approx(sum(weight) ** 2 / sum(x**2 for x in weight))
@@ -107,7 +127,9 @@ def test_wilson_is_that_of_scipy(hits, n):
 def test_ends_of_the_skewed_interval_solve_halls_equation(confidence_level):
     x = np.array(RANKS, dtype=np.float64)
     n = len(x)
-    low, high = errors.skewed_normal(units_of(x, np.ones(n), np.ones(n, dtype=np.int64)), confidence_level)
+    low, high = errors.skewed_normal(
+        units_of(x, np.ones(n), np.ones(n, dtype=np.int64)), confidence_level
+    )
     a = stats.skew(x) / math.sqrt(n)
     for end, q in ((low, (1 + confidence_level) / 2), (high, (1 - confidence_level) / 2)):
         t = (x.mean() - end) / (x.std(ddof=1) / math.sqrt(n))
@@ -118,12 +140,31 @@ def test_ends_of_the_skewed_interval_solve_halls_equation(confidence_level):
 
 @pytest.mark.parametrize("method", ["normal", "bootstrap"])
 def test_views_are_affine_images_and_inverses_swap_ends(method):
-    names = ["mr", "amri", "amr", "z_mr", "imr", "mrr", "adjusted_mrr", "z_mrr", "hmr", "gmr", "igmr"]
+    names = [
+        "mr",
+        "amri",
+        "amr",
+        "z_mr",
+        "imr",
+        "mrr",
+        "adjusted_mrr",
+        "z_mrr",
+        "hmr",
+        "gmr",
+        "igmr",
+    ]
     result = collect(names).confidence_intervals(method=method, n_resamples=300)
     for base, others in {"mr": ("amri", "amr", "z_mr"), "mrr": ("adjusted_mrr", "z_mrr")}.items():
-        moments = RankMetric(d.MEAN_RANK if base == "mr" else d.MEAN_RECIPROCAL_RANK).moments(COUNTS)
+        moments = RankMetric(d.MEAN_RANK if base == "mr" else d.MEAN_RECIPROCAL_RANK).moments(
+            COUNTS
+        )
         root = math.sqrt(moments.variance)
-        scale = {"amri": 1 - moments.mean, "amr": moments.mean, "adjusted_mrr": 1 - moments.mean, "z_mrr": root}
+        scale = {
+            "amri": 1 - moments.mean,
+            "amr": moments.mean,
+            "adjusted_mrr": 1 - moments.mean,
+            "z_mrr": root,
+        }
         for other in others:
             width = (result[base].high - result[base].low) / abs(scale.get(other, root))
             assert result[other].high - result[other].low == pytest.approx(width, rel=1e-9)
@@ -136,7 +177,12 @@ def test_views_are_affine_images_and_inverses_swap_ends(method):
 def test_expected_ranks_are_means_over_tie_orders():
     collection = RankCollection(["mrr", "hits@3"], rank_types=["expected"])
     collection.update(Ranks([1, 2, 5, 1], [3, 2, 6, 1], 9))
-    values = [(Fraction(1) + Fraction(1, 2) + Fraction(1, 3)) / 3, Fraction(1, 2), Fraction(11, 60), Fraction(1)]
+    values = [
+        (Fraction(1) + Fraction(1, 2) + Fraction(1, 3)) / 3,
+        Fraction(1, 2),
+        Fraction(11, 60),
+        Fraction(1),
+    ]
     mean = sum(values) / 4
     error = math.sqrt(Fraction(4, 3) * sum((x - mean) ** 2 for x in values) / 16)
     result = collection.confidence_intervals()
@@ -144,8 +190,12 @@ def test_expected_ranks_are_means_over_tie_orders():
     assert result["expected_hits_at_3"].value == pytest.approx(0.75)
 
 
-@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), min_size=2, max_size=12), st.floats(0.1, 50))
-@example(entries=[(1, 3), (6, 1), (6, 1)], scale=0.1)  # three hits, whose weights add up to a little more
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), min_size=2, max_size=12),
+    st.floats(0.1, 50),
+)
+# three hits, whose weights add up to a little more
+@example(entries=[(1, 3), (6, 1), (6, 1)], scale=0.1)
 @settings(deadline=None, max_examples=25)
 def test_counted_shuffled_and_scaled_tasks_give_the_same(entries, scale):
     rank, count = (np.array(x, dtype=np.int64) for x in zip(*entries, strict=True))
@@ -191,7 +241,13 @@ def test_studentised_interval_is_efron_and_tibshiranis():
     ratios = []
     for drawn in itertools.product(range(5), repeat=5):
         m, e = mean_and_error(np.array(drawn))
-        ratios.append((m - theta) / e if e > 1e-12 else 0.0 if m == theta else math.copysign(math.inf, m - theta))
+        ratios.append(
+            (m - theta) / e
+            if e > 1e-12
+            else 0.0
+            if m == theta
+            else math.copysign(math.inf, m - theta)
+        )
     high, low = (theta - np.quantile(ratios, q, method="nearest") * error for q in (0.2, 0.8))
     units = units_of(x, w, np.ones(5, dtype=np.int64))
     found = errors.studentised_interval(units, 0.6, 20000, 3)
@@ -205,7 +261,9 @@ def test_wilson_is_widened_where_it_is_too_near_to_zero_or_one():
         for p in (0.17 / n, 1 - 0.17 / n, 0.5 / n, 1.2 / n, 2.6 / n):
             covered = {"ours": 0.0, "plain": 0.0}
             for k in range(n + 1):
-                units = units_of(np.r_[np.ones(k), np.zeros(n - k)], np.ones(n), np.ones(n, dtype=np.int64))
+                units = units_of(
+                    np.r_[np.ones(k), np.zeros(n - k)], np.ones(n), np.ones(n, dtype=np.int64)
+                )
                 both = errors.share_interval(units, 0.95), wilson(k / n, n, stats.norm.ppf(0.975))
                 for name, (low, high) in zip(covered, both, strict=True):
                     covered[name] += stats.binom.pmf(k, n, p) * (low <= p <= high)
@@ -218,13 +276,18 @@ def test_hits_have_wilsons_interval_whatever_the_method(hits):
     ranks = [1] * hits + [50] * (10 - hits)
     collection = RankCollection(["hits@3", "tie_rate"])
     collection.update(Ranks(ranks, None, 60))
-    normal, resampled = (collection.confidence_intervals(method=m, n_resamples=100) for m in ("normal", "bootstrap"))
+    normal, resampled = (
+        collection.confidence_intervals(method=m, n_resamples=100) for m in ("normal", "bootstrap")
+    )
     assert normal.rows == resampled.rows
     assert normal["hits_at_3"].low < normal["hits_at_3"].high
     assert normal["hits_at_3"].effective_tasks == math.inf
 
 
-@given(st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 4)), min_size=1, max_size=9), st.floats(1e-9, 1e9))
+@given(
+    st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 4)), min_size=1, max_size=9),
+    st.floats(1e-9, 1e9),
+)
 def test_support_is_n_over_kurtosis(entries, scale):
     u, count = np.array([x for x, _ in entries]), np.array([c for _, c in entries])
     plain = [Fraction(int(x)) for x, c in entries for _ in range(c)]
@@ -253,7 +316,9 @@ def test_an_error_that_rests_on_few_tasks_is_warned_of(method, confidence_level)
 
 
 def test_models_of_the_same_ranks_are_warned_of():
-    with pytest.warns(RankMetricWarning, match="all differences of 'mrr' are 0: are these the same ranks") as reported:
+    with pytest.warns(
+        RankMetricWarning, match="all differences of 'mrr' are 0: are these the same ranks"
+    ) as reported:
         assert compare([1, 2, 3] * 20, [1, 2, 3] * 20, "mrr").difference == 0
     assert len(reported) == 1
 
@@ -262,7 +327,9 @@ def test_models_of_the_same_ranks_are_warned_of():
 def test_tasks_that_are_all_alike_are_warned_of(method):
     collection = RankCollection(["mr", "mrr", "hits@10"])
     collection.update(Ranks([3] * 20, None, 50))
-    with pytest.warns(RankMetricWarning, match=r"'mr' \(zero variance\), 'mrr' \(zero variance\) may"):
+    with pytest.warns(
+        RankMetricWarning, match=r"'mr' \(zero variance\), 'mrr' \(zero variance\) may"
+    ):
         found = collection.confidence_intervals(method=method, n_resamples=100)
     assert (found["mr"].low, found["mr"].high, found["mr"].effective_tasks) == (3, 3, 0)
     assert found["hits_at_10"].low < 1
@@ -281,7 +348,10 @@ def test_median_has_a_bootstrap_only():
 
 @pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_synchronises_and_keeps_prefix_side_and_macro():
-    options = {"dist_sync_fn": lambda rows, group=None: [rows, rows], "distributed_available_fn": lambda: True}
+    options = {
+        "dist_sync_fn": lambda rows, group=None: [rows, rows],
+        "distributed_available_fn": lambda: True,
+    }
     collection = RankCollection(["mrr", "tail_mr"], prefix="val/", **options)
     collection.update(Ranks(torch.tensor(RANKS), None, 40), side="head")
     collection.update(Ranks([2, 9, 5], None, 40), side="tail")
@@ -293,7 +363,9 @@ def test_synchronises_and_keeps_prefix_side_and_macro():
     macro.update(Ranks([1, 3, 5], None, 40), group=torch.tensor([0, 0, 1]))
     (row,) = macro.confidence_intervals().rows
     assert row.value == pytest.approx(3.5)
-    assert row.standard_error == pytest.approx(math.sqrt(1.5 * (2.5**2 / 16 + 0.5**2 / 16 + 1.5**2 / 4)))
+    assert row.standard_error == pytest.approx(
+        math.sqrt(1.5 * (2.5**2 / 16 + 0.5**2 / 16 + 1.5**2 / 4))
+    )
 
 
 @pytest.mark.parametrize(

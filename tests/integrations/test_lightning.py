@@ -35,7 +35,9 @@ def results() -> dict[str, list[Results]]:
     def start(name: str, devices: int) -> None:
         pool = WorkerPool(devices, timeout=240)
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = pool.run(lightning_jobs.run_all, [(rank, devices, folder) for rank in range(devices)])
+            found[name] = pool.run(
+                lightning_jobs.run_all, [(rank, devices, folder) for rank in range(devices)]
+            )
         pool.close()
 
     threads = [threading.Thread(target=start, args=args) for args in (("one", 1), ("two", 2))]
@@ -59,8 +61,11 @@ def runs(results: dict[str, list[Results]], scenario: str) -> list[Any]:
 
 @pytest.mark.parametrize("how", ["epoch end", "steps", "loaders"])
 def test_native_logging_is_bit_identical(results: dict[str, list[Results]], how: str) -> None:
-    prefixes = ["val_0/", "val_1/"] if how == "loaders" else ["val/"]  # two loaders have a clone each
-    expected = [dict(item for one in prefixes for item in direct(epoch, one).items()) for epoch in range(2)]
+    # two loaders have a clone each
+    prefixes = ["val_0/", "val_1/"] if how == "loaders" else ["val/"]
+    expected = [
+        dict(item for one in prefixes for item in direct(epoch, one).items()) for epoch in range(2)
+    ]
     for history in runs(results, how):
         assert history == expected  # and nothing leaks from the sanity check
 
@@ -69,7 +74,9 @@ def test_forward_logs_the_epoch_beside_the_step(results: dict[str, list[Results]
     for history in runs(results, "forward"):
         for found, expected in zip(history, (direct(0), direct(1)), strict=True):
             assert {key: found[key] for key in expected} == expected
-            assert {f"{key}_epoch": value for key, value in expected.items()}.items() <= found.items()
+            assert {
+                f"{key}_epoch": value for key, value in expected.items()
+            }.items() <= found.items()
 
 
 def test_validate_and_test_log_without_fit(results: dict[str, list[Results]]) -> None:
@@ -85,10 +92,14 @@ def test_padded_samples_count_once(results: dict[str, list[Results]]) -> None:
     assert {tuple(batches) for _, batches in runs(results, "in step")[1:]} == {(2,)}
 
 
-def test_a_trainer_that_injects_its_sampler_assigns_every_sample_once(results: dict[str, list[Results]]) -> None:
+def test_a_trainer_that_injects_its_sampler_assigns_every_sample_once(
+    results: dict[str, list[Results]],
+) -> None:
     for name in ("one", "two"):
         for way in range(2):
-            histories, batches, indices = zip(*(found["trainer shards"][way] for found in results[name]), strict=True)
+            histories, batches, indices = zip(
+                *(found["trainer shards"][way] for found in results[name]), strict=True
+            )
             assert all(history == [direct(0)] for history in histories)
             assert len(set(map(tuple, batches))) == 1  # in step
             samples = [sample for process in indices for batch in process for sample in batch]
@@ -119,7 +130,9 @@ def test_resume_from_a_checkpoint_of_a_validation(results: dict[str, list[Result
 
 @cases(60, 2000)
 @given(size=st.integers(1, 60), batch_size=st.integers(1, 9), processes=st.integers(1, 8))
-def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(size, batch_size, processes) -> None:
+def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(
+    size, batch_size, processes
+) -> None:
     def sampler(rank: int) -> UnpaddedBatchSampler:
         return UnpaddedBatchSampler(range(size), batch_size, num_replicas=processes, rank=rank)
 
@@ -127,11 +140,18 @@ def test_unpadded_batches_assign_every_sample_once_in_as_many_batches(size, batc
         with pytest.raises(ValueError, match="dataset must have a sample for each"):
             sampler(0)
         return
-    for options, message in (({"batch_size": 0}, "batch_size"), ({"rank": processes}, "rank must be in")):
+    for options, message in (
+        ({"batch_size": 0}, "batch_size"),
+        ({"rank": processes}, "rank must be in"),
+    ):
         with pytest.raises(ValueError, match=message):
-            UnpaddedBatchSampler(range(size), **{"batch_size": 2, "num_replicas": processes, "rank": 0, **options})
+            UnpaddedBatchSampler(
+                range(size), **{"batch_size": 2, "num_replicas": processes, "rank": 0, **options}
+            )
     indices = [list(sampler(rank)) for rank in range(processes)]
-    assert sorted(index for batches in indices for batch in batches for index in batch) == list(range(size))
+    assert sorted(index for batches in indices for batch in batches for index in batch) == list(
+        range(size)
+    )
     assert {len(batches) for batches in indices} == {len(sampler(0))}
     assert all(1 <= len(batch) <= max(batch_size, 2) for batches in indices for batch in batches)
     assert len(sampler(0)) <= -(-size // (batch_size * processes))
@@ -144,9 +164,13 @@ def job_batches(loader: DataLoader) -> tuple[int, list[list[int]]]:
 def test_a_sampler_from_before_the_process_group_counts_its_processes() -> None:
     data = torch.arange(SAMPLES)
     loader = DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, 4))
-    assert job_batches(loader) == (3, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10]])  # alone: all samples
+    # alone: all samples
+    assert job_batches(loader) == (3, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10]])
     for function in (len, list):
-        with pytest.raises(ValueError, match="rank must be given with num_replicas=2 where there is no process group"):
+        with pytest.raises(
+            ValueError,
+            match="rank must be given with num_replicas=2 where there is no process group",
+        ):
             function(UnpaddedBatchSampler(data, 4, num_replicas=2))
     pool = WorkerPool(2)
     (length, mine), (other_length, others) = pool.run(job_batches, [(loader,), (loader,)])
@@ -170,7 +194,9 @@ def test_any_name_stops_in_its_direction(name: str, key: str, tmp_path: Path) ->
     stop = EarlyStopping(monitor=name, patience=1)
     trainer = fit(tmp_path, stop)
     assert (stop.monitor, stop.mode) == (key, "min" if name == "mr" else "max")
-    assert stop.best_score == (min if name == "mr" else max)(direct(epoch)[key] for epoch in range(4))
+    assert stop.best_score == (min if name == "mr" else max)(
+        direct(epoch)[key] for epoch in range(4)
+    )
     state = stop.state_dict()
     stop.setup(trainer, trainer.lightning_module, "test")
     assert stop.state_dict() == state

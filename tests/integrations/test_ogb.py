@@ -23,7 +23,10 @@ def problem(seed=0, positives=60, negatives=40, shared=False):
     generator = torch.Generator().manual_seed(seed)
     positive = torch.randint(-3, 6, (positives,), generator=generator).float()  # ties
     shape = (negatives,) if shared else (positives, negatives)
-    return {"y_pred_pos": positive, "y_pred_neg": torch.randint(-4, 5, shape, generator=generator).float()}
+    return {
+        "y_pred_pos": positive,
+        "y_pred_neg": torch.randint(-4, 5, shape, generator=generator).float(),
+    }
 
 
 def numpy(predictions):
@@ -42,11 +45,19 @@ def test_the_numbers_are_those_of_ogb(ogb, name, negatives):
         assert list(found) == list(expected)
         for key, value in expected.items():
             exact = isinstance(value, torch.Tensor)
-            assert torch.equal(found[key], value) if exact else found[key] == pytest.approx(value, rel=1e-14)
+            assert (
+                torch.equal(found[key], value)
+                if exact
+                else found[key] == pytest.approx(value, rel=1e-14)
+            )
 
 
 def test_hits_at_another_k_and_of_arrays_are_those_of_ogb(ogb):
-    theirs, ours, case = ogb.Evaluator("ogbl-collab"), Evaluator("ogbl-collab"), problem(shared=True)
+    theirs, ours, case = (
+        ogb.Evaluator("ogbl-collab"),
+        Evaluator("ogbl-collab"),
+        problem(shared=True),
+    )
     for k in (1, 5, 10, 40, 41):
         theirs.K = ours.K = k
         assert ours.eval(case) == theirs.eval(case)
@@ -65,7 +76,11 @@ def test_ogb_puts_nan_first_and_rejects_arrays_for_mrr(ogb):
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(SCORES, min_size=1, max_size=6), st.lists(SCORES, min_size=1, max_size=8), st.integers(1, 9))
+@given(
+    st.lists(SCORES, min_size=1, max_size=6),
+    st.lists(SCORES, min_size=1, max_size=8),
+    st.integers(1, 9),
+)
 def test_published_formulas_of_shared_negatives(positive, negatives, k):
     """Hits@K: the share above the K-th highest negative, 1 if there are fewer; ROC-AUC: over all pairs."""
     case = {"y_pred_pos": torch.tensor(positive), "y_pred_neg": torch.tensor(negatives)}
@@ -75,7 +90,9 @@ def test_published_formulas_of_shared_negatives(positive, negatives, k):
     above = [k > len(negatives) or score > limit for score in positive]
     assert hits.eval(case) == {f"hits@{k}": sum(above) / len(positive)}
     pairs = [(p > n) + (p == n) / 2 for p in positive for n in negatives]
-    assert Evaluator("ogbl-vessel").eval(case)["rocauc"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-14)
+    assert Evaluator("ogbl-vessel").eval(case)["rocauc"] == pytest.approx(
+        sum(pairs) / len(pairs), abs=1e-14
+    )
 
 
 @pytest.mark.parametrize("kind", BY_KIND)
@@ -86,22 +103,35 @@ def test_results_hold_ranks_for_every_other_metric(kind):
     collection.update(result.ranks)
     assert result.evaluate() == {key: value.item() for key, value in collection.compute().items()}
     assert result.evaluate() == evaluate(case)
-    own = {"hits": ("hits@20", "pessimistic"), "mrr": ("mrr", "realistic"), "rocauc": ("auc", "realistic")}[kind]
+    own = {
+        "hits": ("hits@20", "pessimistic"),
+        "mrr": ("mrr", "realistic"),
+        "rocauc": ("auc", "realistic"),
+    }[kind]
     (ours,) = evaluate(case, metrics=[own[0]], rank_types=[own[1]]).values()
-    theirs = result["mrr_list"].double().mean().item() if kind == "mrr" else next(iter(result.values()))
+    theirs = (
+        result["mrr_list"].double().mean().item() if kind == "mrr" else next(iter(result.values()))
+    )
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def test_evaluate_takes_the_dict_in_every_form():
-    ragged = {"y_pred_pos": np.array([0.5, 0.2]), "y_pred_neg": [np.array([0.9]), np.array([0.1, 0.3])]}
+    ragged = {
+        "y_pred_pos": np.array([0.5, 0.2]),
+        "y_pred_neg": [np.array([0.9]), np.array([0.1, 0.3])],
+    }
     assert evaluate(ragged, metrics=["mr"]) == {"mr": 2.0}
-    padded = {"y_pred_pos": torch.tensor([0.5, 0.2]), "y_pred_neg": torch.tensor([[0.9, 9.0], [0.1, 0.3]])}
+    padded = {
+        "y_pred_pos": torch.tensor([0.5, 0.2]),
+        "y_pred_neg": torch.tensor([[0.9, 9.0], [0.1, 0.3]]),
+    }
     padding = torch.tensor([[False, True], [False, False]])
     assert evaluate(padded, metrics=["mr"], exclude=padding) == {"mr": 2.0}
     assert evaluate({**padded, "exclude": padding}, metrics=["mr"]) == {"mr": 2.0}
     with pytest.warns(RankMetricWarning, match=r"y_pred_neg is \(B, M\).* pass y_pred_neg \(M,\)"):
         Evaluator("ogbl-ddi").eval(padded)
-    mixed = {"y_pred_pos": np.array([0.5]), "y_pred_neg": torch.tensor([0.9, 0.5])}  # float64 and float32
+    # float64 and float32
+    mixed = {"y_pred_pos": np.array([0.5]), "y_pred_neg": torch.tensor([0.9, 0.5])}
     assert evaluate(mixed, metrics=["mr"]) == {"mr": 2.5}
 
 
@@ -113,9 +143,15 @@ BAD = [
     (lambda: evaluate({**BOTH, "eval_metric": ["mrr"]}), "got"),
     (lambda: evaluate(BOTH, 4), "num_candidates must not"),
     (lambda: Evaluator("ogbl-ddi").eval({"y_pred_pos": P[:0], "y_pred_neg": P}), "at least one"),
-    (lambda: Evaluator("ogbl-vessel").eval({**BOTH, "y_pred_neg": P[:0]}), "y_pred_neg must hold at least one"),
+    (
+        lambda: Evaluator("ogbl-vessel").eval({**BOTH, "y_pred_neg": P[:0]}),
+        "y_pred_neg must hold at least one",
+    ),
     (lambda: Ranks.from_negatives(P, [P]), "a vector for each of 2 positives, without"),
-    (lambda: Ranks.from_negatives({**BOTH, "exclude": N > 0}, exclude=N > 0), "exclude must be given once"),
+    (
+        lambda: Ranks.from_negatives({**BOTH, "exclude": N > 0}, exclude=N > 0),
+        "exclude must be given once",
+    ),
     (lambda: Ranks.from_negatives(BOTH, N), "negatives must not"),
     (lambda: Ranks.from_negatives(P, N, exclude=N > 0, indexes=[0]), r"indexes must be \(T,\)"),
     (lambda: Ranks.from_negatives(P, N, exclude=N), r"exclude must be bool \(B, M\)"),

@@ -10,7 +10,13 @@ from torch_geometric.nn.kge import ComplEx, DistMult, RotatE, TransE
 
 from reference_ranks import Graph, lines, rank
 from scripts import EXAMPLES, fork_script
-from torchrankmetrics import KnownTriples, RankCollection, evaluate, rank_scores, rank_triples as kg_rank_triples
+from torchrankmetrics import (
+    KnownTriples,
+    RankCollection,
+    evaluate,
+    rank_scores,
+    rank_triples as kg_rank_triples,
+)
 from torchrankmetrics.integrations.pyg import known_triples, rank_triples, ranks_of_predictions
 
 EXAMPLE = EXAMPLES / "pyg_kge.py"
@@ -28,7 +34,9 @@ def test_raw_tails_are_those_of_model_test_plus_one(triples, kind):
     torch.manual_seed(1)
     model = kind(9, 2, hidden_channels=8)
     mean_rank, mrr, hits = model.test(*triples.T, batch_size=100, k=3, log=False)
-    values = evaluate(rank_triples(model, triples).select(side="tail"), metrics=["mr", "mrr", "hits@3"])
+    values = evaluate(
+        rank_triples(model, triples).select(side="tail"), metrics=["mr", "mrr", "hits@3"]
+    )
     assert list(values.values()) == pytest.approx([mean_rank + 1, mrr, hits], rel=1e-6)
 
 
@@ -49,14 +57,17 @@ def test_both_sides_filtered_by_brute_force(triples):
 
 
 @pytest.mark.parametrize(
-    ("kind", "p_norm"), [(ComplEx, 1), (DistMult, 1), (RotatE, 1), (TransE, 1), (TransE, 2), (TransE, 3)]
+    ("kind", "p_norm"),
+    [(ComplEx, 1), (DistMult, 1), (RotatE, 1), (TransE, 1), (TransE, 2), (TransE, 3)],
 )
 def test_ranks_by_embeddings_are_those_of_single_triples(triples, kind, p_norm):
     torch.manual_seed(2)
     options = {"p_norm": float(p_norm)} if kind is TransE else {}
     model = kind(40, 2, hidden_channels=8, **options).double()
     known = KnownTriples(triples, num_entities=40)
-    single = kg_rank_triples(None, None, triples, known, score_hrt=lambda x: model(*x.T).detach(), num_entities=40)
+    single = kg_rank_triples(
+        None, None, triples, known, score_hrt=lambda x: model(*x.T).detach(), num_entities=40
+    )
     table = rank_triples(model, triples, known, progress=False)
     assert torch.equal(table.ranks.columns, single.ranks.columns)
     assert torch.equal(table.ranks.optimistic, table.ranks.pessimistic)
@@ -97,14 +108,18 @@ def test_every_form_of_triples_is_the_same(triples, form):
     assert torch.equal(known.tails(h, r).pairs(), expected.tails(h, r).pairs())
     assert torch.equal(known.heads(r, t).pairs(), expected.heads(r, t).pairs())
     model = DistMult(9, 2, hidden_channels=4)
-    assert torch.equal(rank_triples(model, source, known).rows, rank_triples(model, triples, expected).rows)
+    assert torch.equal(
+        rank_triples(model, source, known).rows, rank_triples(model, triples, expected).rows
+    )
 
 
 def test_data_have_the_number_of_nodes(triples):
     assert known_triples(data_of(triples, x=torch.zeros(12, 1))).num_entities == 12
     with pytest.raises(ValueError, match="have \\[12, 20\\] nodes; pass num_entities"):
         known_triples(data_of(triples, num_nodes=20), data_of(triples, num_nodes=12))
-    assert known_triples(data_of(triples, num_nodes=20), data_of(triples, num_nodes=12), num_entities=20)
+    assert known_triples(
+        data_of(triples, num_nodes=20), data_of(triples, num_nodes=12), num_entities=20
+    )
 
 
 def predictions(seed, sources=8, destinations=12, k=5, several=True):
@@ -115,7 +130,9 @@ def predictions(seed, sources=8, destinations=12, k=5, several=True):
         edges = (torch.rand(sources, destinations, generator=generator) < 0.25).nonzero().T
         edges = edges[:, torch.randperm(edges.shape[1], generator=generator)]
     else:
-        edges = torch.stack([torch.arange(sources), torch.randint(destinations, (sources,), generator=generator)])
+        edges = torch.stack(
+            [torch.arange(sources), torch.randint(destinations, (sources,), generator=generator)]
+        )
     return scores, scores.topk(k, dim=1).indices, edges
 
 
@@ -138,7 +155,8 @@ def test_one_edge_a_source_has_the_numbers_of_pyg(k):
     for seed in range(3):
         _, top, edges = predictions(seed, k=k, several=False)
         ours = RankCollection([f"hits@{k}", "mrr"], rank_types=["pessimistic"])
-        ours.update(ranks_of_predictions(top, edges, 1 << 40))  # so many that what is not listed has no share in MRR
+        # so many that what is not listed has no share in MRR
+        ours.update(ranks_of_predictions(top, edges, 1 << 40))
         found = {key: value.item() for key, value in ours.compute().items()}
         theirs = [metric(k=k) for metric in (LinkPredHitRatio, LinkPredRecall, LinkPredMRR)]
         for metric in theirs:
@@ -156,15 +174,43 @@ BAD = {
         TypeError,
         "model must be a KGEModel.* got Linear",
     ),
-    "few nodes": (lambda: rank_triples(SMALL, TASKS), IndexError, "nodes of the model, in \\[0, 9\\), got 9"),
+    "few nodes": (
+        lambda: rank_triples(SMALL, TASKS),
+        IndexError,
+        "nodes of the model, in \\[0, 9\\), got 9",
+    ),
     "no source": (lambda: known_triples(), ValueError, "sources is empty"),
-    "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
-    "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),
-    "twice": (lambda: ranks_of_predictions([[1, 1]], EDGES, 3), ValueError, "pred_index_mat must hold no destination"),
-    "listed": (lambda: ranks_of_predictions(TOP, EDGES, 1), IndexError, "pred_index_mat must lie in \\[0, 1\\)"),
+    "no type": (
+        lambda: known_triples(Data(edge_index=EDGES)),
+        TypeError,
+        "sources\\[0\\] must have edge_type",
+    ),
+    "index": (
+        lambda: known_triples((EDGES.T, EDGES[0])),
+        ValueError,
+        "edge_index of sources\\[0\\] must be \\(2, n",
+    ),
+    "twice": (
+        lambda: ranks_of_predictions([[1, 1]], EDGES, 3),
+        ValueError,
+        "pred_index_mat must hold no destination",
+    ),
+    "listed": (
+        lambda: ranks_of_predictions(TOP, EDGES, 1),
+        IndexError,
+        "pred_index_mat must lie in \\[0, 1\\)",
+    ),
     "shape": (lambda: ranks_of_predictions(TOP[0], EDGES, 3), ValueError, "pred_index_mat must be"),
-    "edges": (lambda: ranks_of_predictions(TOP, EDGES.T, 3), ValueError, "edge_label_index must be"),
-    "weight": (lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=P), ValueError, "weight must be \\(1,\\)"),
+    "edges": (
+        lambda: ranks_of_predictions(TOP, EDGES.T, 3),
+        ValueError,
+        "edge_label_index must be",
+    ),
+    "weight": (
+        lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=P),
+        ValueError,
+        "weight must be \\(1,\\)",
+    ),
 }
 
 
@@ -183,7 +229,9 @@ def test_example_explains_the_difference(tmp_path):
     theirs, raw, tails, heads, both = rows.values()
     assert raw[:3] == pytest.approx([theirs[0] + 1, *theirs[1:]], abs=2e-4)
     assert tails[0] < raw[0]
-    assert both[:3] == pytest.approx([(a + b) / 2 for a, b in zip(tails, heads, strict=True)][:3], abs=2e-4)
+    assert both[:3] == pytest.approx(
+        [(a + b) / 2 for a, b in zip(tails, heads, strict=True)][:3], abs=2e-4
+    )
     nothing = re.findall(r"model.test\(\) +([\d.]+) +realistic +([\d.]+) of 14", printed)
     assert [realistic for _, realistic in nothing] == ["7.5", "7.5"]
     assert nothing[0][0] != nothing[1][0]

@@ -15,9 +15,26 @@ from torchrankmetrics import RankMetricWarning, compare, evaluate
 from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
 
 N, DEPTH = 300, 60
-OURS = ["ap_at_60", "rr_at_60", "precision_at_10", "recall_at_30", "success_at_5", "ndcg_at_10", "ap_at_10"]
+OURS = [
+    "ap_at_60",
+    "rr_at_60",
+    "precision_at_10",
+    "recall_at_30",
+    "success_at_5",
+    "ndcg_at_10",
+    "ap_at_10",
+]
 OURS += ["r_precision"]
-PYTREC = ["map", "recip_rank", "P_10", "recall_30", "success_5", "ndcg_cut_10", "map_cut_10", "Rprec"]
+PYTREC = [
+    "map",
+    "recip_rank",
+    "P_10",
+    "recall_30",
+    "success_5",
+    "ndcg_cut_10",
+    "map_cut_10",
+    "Rprec",
+]
 RANX = ["map", "mrr", "precision@10", "recall@30", "hit_rate@5", "ndcg@10", "map@10", "r-precision"]
 PYTREC, RANX = (dict(zip(theirs, OURS, strict=True)) for theirs in (PYTREC, RANX))
 RANX["mrr@10"] = "rr_at_10"
@@ -26,7 +43,17 @@ RANX["mrr@10"] = "rr_at_10"
 def trec_eval(qrels, run, **options):
     """The values of each query by pytrec_eval."""
     peer = pytest.importorskip("pytrec_eval", reason="needs pip install pytrec-eval-terrier")
-    measures = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10,60", "map_cut.10", "Rprec", "ndcg"}
+    measures = {
+        "map",
+        "recip_rank",
+        "P.10",
+        "recall.30",
+        "success.5",
+        "ndcg_cut.10,60",
+        "map_cut.10",
+        "Rprec",
+        "ndcg",
+    }
     return peer.RelevanceEvaluator(qrels, measures, **options).evaluate(run).values()
 
 
@@ -41,7 +68,9 @@ def retrieved(seed=0, queries=40, ties=False):
         scores = {name: rng.random() + 0.6 * (name in answers) for name in documents}
         listed = sorted(documents, key=scores.__getitem__, reverse=True)[:DEPTH]
         rng.shuffle(listed)
-        run[f"q{number}"] = {name: round(scores[name], 1) if ties else scores[name] for name in listed}
+        run[f"q{number}"] = {
+            name: round(scores[name], 1) if ties else scores[name] for name in listed
+        }
     return qrels, run
 
 
@@ -55,7 +84,9 @@ def test_without_num_candidates_values_are_those_of_trec_eval(depth):
     with pytest.warns(RankMetricWarning, match="1 queries have no list in run"):
         ours = evaluate_run(qrels, run, list(names.values()))
     for name, key in names.items():
-        assert ours[key] == pytest.approx(sum(query[name] for query in theirs) / len(qrels), abs=1e-12), name
+        assert ours[key] == pytest.approx(
+            sum(query[name] for query in theirs) / len(qrels), abs=1e-12
+        ), name
     with pytest.warns(RankMetricWarning, match="no list"):
         table = rank_run(qrels, run)
     for name in ("ndcg_at_10", "ndcg"):
@@ -64,15 +95,26 @@ def test_without_num_candidates_values_are_those_of_trec_eval(depth):
 
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
 def test_values_without_a_limit_need_num_candidates():
-    qrels, run = {"q": {"a": 1, "b": 1}, "p": {"c": 1}}, {"q": {"a": 2.0, "c": 1.0}, "p": {"a": 2.0}}
+    qrels, run = (
+        {"q": {"a": 1, "b": 1}, "p": {"c": 1}},
+        {"q": {"a": 2.0, "c": 1.0}, "p": {"a": 2.0}},
+    )
     table, other = rank_run(qrels, run), rank_run(qrels, {"q": {"b": 1.0}, "p": {"c": 1.0}})
     for name in ("mr", "gmr", "rank_std", "optimistic_mr", "pessimistic_mr", "first_mr"):
-        for call in (partial(evaluate_run, qrels, run, name), partial(evaluate, table, metrics=name)):
-            with pytest.raises(ValueError, match=r"depends on the ranks .* not retrieved. Pass num_candidates="):
+        for call in (
+            partial(evaluate_run, qrels, run, name),
+            partial(evaluate, table, metrics=name),
+        ):
+            with pytest.raises(
+                ValueError, match=r"depends on the ranks .* not retrieved. Pass num_candidates="
+            ):
                 call()
     with pytest.raises(ValueError, match="'first_mr' depends on"):
         compare(table, other, "first_mr")
-    assert evaluate(other, metrics=["median_rank", "mrr"]) == {"median_rank": 1.0, "mrr": pytest.approx(2 / 3)}
+    assert evaluate(other, metrics=["median_rank", "mrr"]) == {
+        "median_rank": 1.0,
+        "mrr": pytest.approx(2 / 3),
+    }
     for adjusted in ("z_ap", "adjusted_recall@1", "p_rr", "query_auc"):
         with pytest.raises(ValueError, match="num_candidates is needed"):
             evaluate_run(qrels, run, adjusted)
@@ -83,10 +125,18 @@ def test_ties_in_the_order_of_trec_eval_have_its_values(seed):
     """trec_eval breaks ties by name, descending; its value is between the optimistic and the pessimistic one."""
     qrels, run = retrieved(seed, queries=4, ties=True)
     theirs = trec_eval(qrels, run)
-    order = {query: sorted(sorted(found, reverse=True), key=lambda name: -found[name]) for query, found in run.items()}
-    broken = {query: {name: -float(place) for place, name in enumerate(names)} for query, names in order.items()}
+    order = {
+        query: sorted(sorted(found, reverse=True), key=lambda name: -found[name])
+        for query, found in run.items()
+    }
+    broken = {
+        query: {name: -float(place) for place, name in enumerate(names)}
+        for query, names in order.items()
+    }
     forms = (run, "pessimistic"), (run, "optimistic"), (broken, "realistic")
-    found = (evaluate_run(qrels, lists, list(PYTREC.values()), rank_types=kind) for lists, kind in forms)
+    found = (
+        evaluate_run(qrels, lists, list(PYTREC.values()), rank_types=kind) for lists, kind in forms
+    )
     low, high, ours = (one.values() for one in found)
     for name, worst, best, value in zip(PYTREC, low, high, ours, strict=True):
         assert value == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
@@ -97,7 +147,10 @@ def test_ties_in_the_order_of_trec_eval_have_its_values(seed):
 def test_ranx_agrees_without_ties_and_its_objects_are_accepted():
     peer = pytest.importorskip("ranx", reason="needs pip install ranx")
     dicts = retrieved(0)
-    relevant = {query: {name: label for name, label in found.items() if label} for query, found in dicts[0].items()}
+    relevant = {
+        query: {name: label for name, label in found.items() if label}
+        for query, found in dicts[0].items()
+    }
     qrels, run = peer.Qrels(relevant), peer.Run(dicts[1])
     theirs = peer.evaluate(qrels, run, list(RANX))
     ours = evaluate_run(*dicts, list(RANX.values()), num_candidates=N)
@@ -117,17 +170,32 @@ def test_documents_outside_the_list_are_one_tie_below_it(rank_type):
     table = rank_run(qrels, run, num_candidates=7)
     assert rank_run(qrels, run, num_candidates={"a": 7, "b": 7}).rows.equal(table.rows)
     for name, (word, k) in reference_queries.NAMES.items():
-        expected = [reference_queries.value(word, k, *query, rank_type=rank_type) for query in queries]
-        assert evaluate(table, metrics={"x": f"{rank_type}_{name}"})["x"] == pytest.approx(np.mean(expected), abs=1e-12)
+        expected = [
+            reference_queries.value(word, k, *query, rank_type=rank_type) for query in queries
+        ]
+        assert evaluate(table, metrics={"x": f"{rank_type}_{name}"})["x"] == pytest.approx(
+            np.mean(expected), abs=1e-12
+        )
 
 
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
 def test_values_that_the_lists_leave_open_raise():
     qrels, run = retrieved(ties=True)
-    known = ["recall@60", "ap@60", "ndcg@10", "hits@10", "z_ap@60", "p_recall@10", "pessimistic_ap", "optimistic_mr"]
+    known = [
+        "recall@60",
+        "ap@60",
+        "ndcg@10",
+        "hits@10",
+        "z_ap@60",
+        "p_recall@10",
+        "pessimistic_ap",
+        "optimistic_mr",
+    ]
     assert len(evaluate_run(qrels, run, known, num_candidates=N)) == len(known)
     for name in ("ap", "mrr", "query_auc", "adjusted_mr", "ndcg", "recall@61"):
-        with pytest.raises(ValueError, match=r"has 60 documents.*pessimistic_.*Without num_candidates"):
+        with pytest.raises(
+            ValueError, match=r"has 60 documents.*pessimistic_.*Without num_candidates"
+        ):
             evaluate_run(qrels, run, [name], num_candidates=N)
     for query, found in run.items():  # lists with all answers tell everything
         found |= {name: -1.0 for name in qrels[query] if name not in found}
@@ -148,7 +216,9 @@ def test_labels_are_gains_and_a_threshold_is_that_of_trec_eval(threshold):
     for name, value in zip(names, ours.values(), strict=True):
         assert value == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
     table = rank_run(qrels, run)
-    assert evaluate(table, metrics=["ndcg@10"])["ndcg_at_10"] == pytest.approx(ours["ndcg_at_10"], abs=1e-12)
+    assert evaluate(table, metrics=["ndcg@10"])["ndcg_at_10"] == pytest.approx(
+        ours["ndcg_at_10"], abs=1e-12
+    )
 
 
 def test_missing_queries_warn():
@@ -167,11 +237,35 @@ ONE, LISTED = {"q": {"a": 1}}, {"q": {"a": 1.0}}
 @pytest.mark.parametrize(
     ("qrels", "run", "number", "error", "message"),
     [
-        (ONE, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: 'q' is in qrels, 'q1' in run"),
+        (
+            ONE,
+            {"q1": {"a": 1.0}},
+            5,
+            ValueError,
+            "no query in common: 'q' is in qrels, 'q1' in run",
+        ),
         (ONE, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
-        (ONE, {"q": {"b": 1.0, "c": 2.0}}, 2, ValueError, "2 in its list and 1 relevant documents outside, got 2"),
-        ({"q": {"a": 0.5}}, LISTED, 5, TypeError, "got 0.5 for 'a' of query 'q': write int.*swapped"),
-        ({"q": ["a"]}, LISTED, 5, TypeError, "qrels must be a dict of dicts.*got list for query 'q'"),
+        (
+            ONE,
+            {"q": {"b": 1.0, "c": 2.0}},
+            2,
+            ValueError,
+            "2 in its list and 1 relevant documents outside, got 2",
+        ),
+        (
+            {"q": {"a": 0.5}},
+            LISTED,
+            5,
+            TypeError,
+            "got 0.5 for 'a' of query 'q': write int.*swapped",
+        ),
+        (
+            {"q": ["a"]},
+            LISTED,
+            5,
+            TypeError,
+            "qrels must be a dict of dicts.*got list for query 'q'",
+        ),
         (ONE, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
         (ONE, LISTED, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],
@@ -181,7 +275,10 @@ def test_bad_qrels_and_runs_raise(qrels, run, number, error, message):
         rank_run(qrels, run, num_candidates=number)
 
 
-QRELS, RUN = {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": 1}}, {"q1": {"d2": 3.5, "d1": 2.5}, "q2": {"d1": 0.001}}
+QRELS, RUN = (
+    {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": 1}},
+    {"q1": {"d2": 3.5, "d1": 2.5}, "q2": {"d1": 0.001}},
+)
 
 
 FORMATS = {
@@ -208,14 +305,21 @@ def test_objects_of_other_libraries_are_read():
     """As ir_measures, PyTerrier, MTEB and ranx return them."""
     qrel = namedtuple("Qrel", ["query_id", "doc_id", "relevance", "iteration"])
     scored = namedtuple("ScoredDoc", ["query_id", "doc_id", "score"])
-    qrels = [(query, name, label) for query, found in QRELS.items() for name, label in found.items()]
+    qrels = [
+        (query, name, label) for query, found in QRELS.items() for name, label in found.items()
+    ]
     run = [(query, name, score) for query, found in RUN.items() for name, score in found.items()]
     assert read_qrels(qrel(*row, "0") for row in qrels) == QRELS
     assert read_run([scored(*row) for row in run]) == RUN
     pandas = pytest.importorskip("pandas")
     assert read_qrels(pandas.DataFrame(qrels, columns=["qid", "docno", "label"])) == QRELS
     assert read_run(pandas.DataFrame(run, columns=["query_id", "doc_id", "score"])) == RUN
-    assert read_qrels([dict(zip(("query-id", "corpus-id", "score"), row, strict=True)) for row in qrels]) == QRELS
+    assert (
+        read_qrels(
+            [dict(zip(("query-id", "corpus-id", "score"), row, strict=True)) for row in qrels]
+        )
+        == QRELS
+    )
     with pytest.raises(ValueError, match=r"record 0: relevance must be an integer, got 0\.5"):
         read_qrels([qrel("q", "d", 0.5, "0")])
     with pytest.raises(ValueError, match="record 1: document 'd' of query 'q' is there already"):

@@ -14,11 +14,15 @@ from torchrankmetrics.table import blocks as blocks_module
 def calls_of(monkeypatch, module, name):
     calls = []
     original = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *args, **kwargs: calls.append(1) or original(*args, **kwargs))
+    monkeypatch.setattr(
+        module, name, lambda *args, **kwargs: calls.append(1) or original(*args, **kwargs)
+    )
     return calls
 
 
-@pytest.mark.parametrize("metrics", [["mrr"], [*METRICS, "amri", "z_mrr", "adjusted_gmr", "tail_mr", "optimistic_mr"]])
+@pytest.mark.parametrize(
+    "metrics", [["mrr"], [*METRICS, "amri", "z_mrr", "adjusted_gmr", "tail_mr", "optimistic_mr"]]
+)
 def test_scores_are_ranked_once_and_rows_read_once_for_any_number_of_metrics(metrics, monkeypatch):
     ranked = calls_of(monkeypatch, blocks_module, "rank_dense")
     read = calls_of(monkeypatch, measure_module, "canonical_rows")
@@ -76,7 +80,8 @@ except ImportError as error:
     ("before", "environment", "why"),
     [
         ("", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT"),
-        ("Numba needs NumPy 2.3 or less", {}, "Numba needs NumPy"),  # as it does beside a NumPy that is too new for it
+        # as it does beside a NumPy that is too new for it
+        ("Numba needs NumPy 2.3 or less", {}, "Numba needs NumPy"),
     ],
 )
 def test_where_numba_is_unusable_torch_counts_with_one_warning(tmp_path, before, environment, why):

@@ -14,8 +14,24 @@ from torchrankmetrics import rank_scores
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import torch_backend as plain
 
-FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
-INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]
+FLOATS = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+]
+INTEGERS = [
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+]
 LAYOUTS = [*STRIDES, "one row", "negated"]
 WAYS = ["torch", "auto", "tiles", "chunks", "given truth"]
 
@@ -26,12 +42,30 @@ def cells(draw, B, N):
     dtype = draw(st.sampled_from([*FLOATS, *INTEGERS, torch.bool]))
     size, bits = B * N, dtype.itemsize * 8
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    if draw(st.booleans()):  # every pattern of bits: subnormals, all kinds of NaN, bytes that are no booleans
-        values = torch.from_numpy(random.integers(0, 256, size * bits // 8, dtype=np.uint8)).view(dtype)
-        few = values[torch.from_numpy(random.integers(0, max(1, size // 3), size))] if size else values
+    # every pattern of bits: subnormals, all kinds of NaN, bytes that are no booleans
+    if draw(st.booleans()):
+        values = torch.from_numpy(random.integers(0, 256, size * bits // 8, dtype=np.uint8)).view(
+            dtype
+        )
+        few = (
+            values[torch.from_numpy(random.integers(0, max(1, size // 3), size))]
+            if size
+            else values
+        )
     elif dtype.is_floating_point:
-        pool = [-math.inf, -1.5, -0.0, 0.0, 1.0, 1.5, math.inf, *[math.nan] * draw(st.integers(0, 1))]
-        few = torch.tensor(pool, dtype=torch.float64)[torch.from_numpy(random.integers(0, len(pool), size))].to(dtype)
+        pool = [
+            -math.inf,
+            -1.5,
+            -0.0,
+            0.0,
+            1.0,
+            1.5,
+            math.inf,
+            *[math.nan] * draw(st.integers(0, 1)),
+        ]
+        few = torch.tensor(pool, dtype=torch.float64)[
+            torch.from_numpy(random.integers(0, len(pool), size))
+        ].to(dtype)
     else:
         few = torch.from_numpy(random.integers(0, 4, size)).to(dtype)
     return few.reshape(B, N)
@@ -44,7 +78,11 @@ def problems(draw):
     scores = lay_out(scores, draw(st.sampled_from(LAYOUTS)))
     place = st.tuples(st.integers(0, B - 1), st.integers(0, N - 1))
     one = draw(st.booleans())
-    tasks = [(i, draw(st.integers(0, N - 1))) for i in range(B)] if one else draw(st.lists(place, max_size=12))
+    tasks = (
+        [(i, draw(st.integers(0, N - 1))) for i in range(B)]
+        if one
+        else draw(st.lists(place, max_size=12))
+    )
     pairs = draw(st.lists(place, max_size=60))
     return scores, "one" if one else "pairs", tasks, pairs
 
@@ -76,7 +114,9 @@ def test_ranks_are_those_of_plain_loops(problem, kind, way, data):
     else:
         backend = data.draw(st.sampled_from(["torch", "auto"]))
         row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
-        accumulator = RankAccumulator(scores[row, column], target, (B, N), exclude=exclude, backend=backend)
+        accumulator = RankAccumulator(
+            scores[row, column], target, (B, N), exclude=exclude, backend=backend
+        )
         most = N if way == "given truth" else 9
         left = 0
         while left < N:

@@ -56,11 +56,16 @@ class CollectionMachine(RuleBasedStateMachine):
     )
     def see(self, one, samples, side, named, inside, how, zeros):
         rows, columns, weights, groups = zip(*map(true_row, samples), strict=True)
-        weights = [0 if zero and i else weight for i, (weight, zero) in enumerate(zip(weights, zeros, strict=False))]
+        weights = [
+            0 if zero and i else weight
+            for i, (weight, zero) in enumerate(zip(weights, zeros, strict=False))
+        ]
         scores, target = torch.tensor(rows).float(), torch.tensor(columns)
         known = {"side": side, "weight": weights, "group": torch.tensor(groups)}
         known["sample_id"] = samples if named else None
-        lines = [reference_ranks.rank(row, column)[:3] for row, column in zip(rows, columns, strict=True)]
+        lines = [
+            reference_ranks.rank(row, column)[:3] for row, column in zip(rows, columns, strict=True)
+        ]
         new = [
             (side, sample if named else None, Task(*line, Fraction(weight), group))
             for sample, line, weight, group in zip(samples, lines, weights, groups, strict=True)
@@ -79,7 +84,10 @@ class CollectionMachine(RuleBasedStateMachine):
 
     @rule(one=stored, bad=st.sampled_from(["target", "weight", "shape", "side"]))
     def is_refused(self, one, bad):
-        target, options = torch.tensor([N if bad == "target" else 0]), {"weight": [-1.0]} if bad == "weight" else {}
+        target, options = (
+            torch.tensor([N if bad == "target" else 0]),
+            {"weight": [-1.0]} if bad == "weight" else {},
+        )
         scores = torch.zeros(2 if bad == "shape" else 1, N)
         with pytest.raises((IndexError, ValueError)):
             one["metric"].update(scores, target, side="left" if bad == "side" else None, **options)
@@ -89,7 +97,11 @@ class CollectionMachine(RuleBasedStateMachine):
         one["metric"].reset()
         one["tasks"] = []
 
-    @rule(target=stored, one=stored, how=st.sampled_from(["clone", "deepcopy", "pickle", "checkpoint"]))
+    @rule(
+        target=stored,
+        one=stored,
+        how=st.sampled_from(["clone", "deepcopy", "pickle", "checkpoint"]),
+    )
     def copy(self, one, how):
         metric = one["metric"]
         if how == "checkpoint":
@@ -126,7 +138,10 @@ class CollectionMachine(RuleBasedStateMachine):
             with torch.inference_mode(inside):
                 self.checked(**one)
                 table = one["metric"].table()
-                assert evaluate(table, metrics=NAMES)["count"] == one["metric"].compute()["count"].item()
+                assert (
+                    evaluate(table, metrics=NAMES)["count"]
+                    == one["metric"].compute()["count"].item()
+                )
 
     def checked(self, metric, tasks):
         if tasks:
@@ -141,7 +156,9 @@ class CollectionMachine(RuleBasedStateMachine):
                 used.append(task)
                 seen.add((side, sample) if sample is not None else None)
         for name in NAMES:
-            assert values[name].item() == pytest.approx(reference.value(name, used), rel=1e-12, abs=1e-12), name
+            assert values[name].item() == pytest.approx(
+                reference.value(name, used), rel=1e-12, abs=1e-12
+            ), name
 
     def teardown(self):
         if hasattr(self, "patch"):

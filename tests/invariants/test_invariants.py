@@ -15,19 +15,32 @@ import reference
 from bits import bits
 from fuzzing import cases
 from reference import METRIC_VIEWS, METRICS
-from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
+from torchrankmetrics import (
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    evaluate,
+    rank_scores,
+)
 from torchrankmetrics.definitions import WithCandidates, power_mean_rank
 from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.metrics.registry import parse_name
 
-# user-defined f that a metric of the package has too; the one of AUC is undefined for a single candidate
+# user-defined f that a metric of the package has too; the one of AUC is undefined for a single
+# candidate
 TWINS = {
     "hits_at_3": RankDefinition("own_hits", f=lambda r: (r <= 3).double(), higher_is_better=True),
     "mrr": RankDefinition("own_mrr", f=lambda r: 1 / r),
     "mr": RankDefinition("own_mr", f=WithCandidates(lambda r, n: r + 0 * n), optimum=1.0),
-    "auc": RankDefinition("own_auc", f=WithCandidates(lambda r, n: (n - r) / (n - 1), min_candidates=2)),
+    "auc": RankDefinition(
+        "own_auc", f=WithCandidates(lambda r, n: (n - r) / (n - 1), min_candidates=2)
+    ),
 }
-every_view = pytest.mark.parametrize(("name", "view"), METRIC_VIEWS, ids=[reference.key(*one) for one in METRIC_VIEWS])
+every_view = pytest.mark.parametrize(
+    ("name", "view"), METRIC_VIEWS, ids=[reference.key(*one) for one in METRIC_VIEWS]
+)
 
 
 def random_ranks(seed, n=40, candidates=12):
@@ -52,7 +65,11 @@ def feed(collection, rows, part=slice(None)):
 def every_metric(**options):
     """All metrics in base view, and the views that have a closed form for any number of tasks."""
     closed = ["mr", "mrr", "auc", "hits_at_3", "gmr", "igmr", "imr", "hmr"]
-    derived = [reference.key(name, view) for name in closed for view in ("normalized", "adjusted_index", "z_score")]
+    derived = [
+        reference.key(name, view)
+        for name in closed
+        for view in ("normalized", "adjusted_index", "z_score")
+    ]
     own = {one.name: RankMetric(one, view="z_score") for one in TWINS.values()}
     return RankCollection([*METRICS, "count", "tie_rate", *derived, *own.values()], **options)
 
@@ -77,13 +94,19 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monkeypatch):
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)  # compaction keeps the count of different repeats
+    # compaction keeps the count of different repeats
+    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):
         collection = RankCollection(["mr", "count"], storage=storage)
         for rank in order:
             collection.update(Ranks([rank], None, 9), sample_id=[7])
-        with pytest.warns(RankMetricWarning, match="2 repeated .* least 2 ranking tasks .*not the pos") as warned:
-            assert {key: float(x) for key, x in collection.compute().items()} == {"mr": 1.0, "count": 1.0}
+        with pytest.warns(
+            RankMetricWarning, match="2 repeated .* least 2 ranking tasks .*not the pos"
+        ) as warned:
+            assert {key: float(x) for key, x in collection.compute().items()} == {
+                "mr": 1.0,
+                "count": 1.0,
+            }
         assert len(warned) == 1
 
 
@@ -158,7 +181,12 @@ def test_a_constant_scorer_has_index_zero_under_expected(name, average):
     random = np.random.default_rng(3)
     for sizes in ([14, 14, 13], [1, 2, 100_000], random.integers(2, 3000, 200)):
         N = torch.as_tensor(sizes)
-        metric = RankMetric(parse_name(name).definition, view="adjusted_index", rank_type="expected", average=average)
+        metric = RankMetric(
+            parse_name(name).definition,
+            view="adjusted_index",
+            rank_type="expected",
+            average=average,
+        )
         tasks = torch.arange(len(N))
         metric.update(Ranks(torch.ones_like(N), N, N), weight=0.1 + tasks, group=tasks % 3)
         assert metric.compute().item() == pytest.approx(0, abs=1e-12)
@@ -170,14 +198,27 @@ def test_a_user_defined_metric_has_the_values_of_its_twin(name, rank_type):
     """In every view, average and group, some tasks with too few candidates."""
     rows, twin = random_ranks(4, n=60, candidates=300), parse_name(name).definition
     ranks = Ranks(rows["low"], torch.minimum(rows["high"] * 9, rows["N"]), rows["N"])
-    views = ["base", "normalized", "adjusted_index", "z_score", *(["p_value"] if rank_type == "pessimistic" else [])]
+    views = [
+        "base",
+        "normalized",
+        "adjusted_index",
+        "z_score",
+        *(["p_value"] if rank_type == "pessimistic" else []),
+    ]
     for view, average in itertools.product(views, ("micro", "macro")):
-        pair = [RankMetric(one, view=view, rank_type=rank_type, average=average) for one in (TWINS[name], twin)]
+        pair = [
+            RankMetric(one, view=view, rank_type=rank_type, average=average)
+            for one in (TWINS[name], twin)
+        ]
         for metric in pair:
             metric.update(ranks, weight=rows["weight"], group=rows["group"])
         tolerance = 1e-3 if view == "p_value" else 1e-12
-        assert pair[0].compute().item() == pytest.approx(pair[1].compute().item(), rel=tolerance, abs=1e-13)
-    pair = RankCollection({one.name: RankMetric(one, rank_type=rank_type) for one in (TWINS[name], twin)})
+        assert pair[0].compute().item() == pytest.approx(
+            pair[1].compute().item(), rel=tolerance, abs=1e-13
+        )
+    pair = RankCollection(
+        {one.name: RankMetric(one, rank_type=rank_type) for one in (TWINS[name], twin)}
+    )
     pair.update(ranks, weight=rows["weight"], group=rows["group"])
     by_group = pair.breakdown()
     own, other = np.split(np.array([by_group[column] for column in by_group.columns[2:]]), 2)

@@ -1,8 +1,8 @@
 """Tests of the core once more inside inference mode and with the default device "meta".
 
-Lightning evaluates in inference mode on NCCL, which a test on a CPU never enters. On "meta" a tensor has no values: a
-tensor that the library creates without a device raises. The first case of every test function runs; with
-``HYPOTHESIS_PROFILE=explore`` every case.
+Lightning evaluates in inference mode on NCCL, which a test on a CPU never enters. On "meta" a
+tensor has no values: a tensor that the library creates without a device raises. The first case of
+every test function runs; with ``HYPOTHESIS_PROFILE=explore`` every case.
 """
 
 import os
@@ -15,7 +15,14 @@ from scripts import forked
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
-PLACES = ("kg", "metrics", "ranking", "table", "invariants/test_invariants.py", "invariants/test_hard_inputs.py")
+PLACES = (
+    "kg",
+    "metrics",
+    "ranking",
+    "table",
+    "invariants/test_invariants.py",
+    "invariants/test_hard_inputs.py",
+)
 # files that start processes, use NumPy only, or draw many cases
 IGNORED = (
     *("ranking/test_candidate_parallel.py", "ranking/test_exact_ranks.py"),

@@ -15,10 +15,19 @@ from torchrankmetrics.queries import QueryDefinition
 
 OWN = [
     RankDefinition("step", f=lambda r: (r <= 2).double()),
-    RankDefinition("steps", f=lambda r: (r > 1).double() + (r > 3).double(), g=lambda x: (1 + x).log()),
-    RankDefinition("top_half", f=WithCandidates(lambda r, n: (r <= n / 2).double(), min_candidates=2)),
+    RankDefinition(
+        "steps", f=lambda r: (r > 1).double() + (r > 3).double(), g=lambda x: (1 + x).log()
+    ),
+    RankDefinition(
+        "top_half", f=WithCandidates(lambda r, n: (r <= n / 2).double(), min_candidates=2)
+    ),
 ]
-NAMED = [parse_name(name.replace("<k>", k)).definition for name in all_names() for k in "13" if "<p>" not in name]
+NAMED = [
+    parse_name(name.replace("<k>", k)).definition
+    for name in all_names()
+    for k in "13"
+    if "<p>" not in name
+]
 NAMED = [definition for definition in dict.fromkeys(NAMED) if definition.has_p_value]
 OF_TASKS = [
     *(definition for definition in NAMED if isinstance(definition, RankDefinition)),
@@ -37,7 +46,9 @@ TIED = [[[1, 1, 0]], [[1, 1, 0], [2, 2, 2]], [[3, 2, 2, 1], [1, 1, 0, 0]]]  # sc
 def all_p_values(scores, metrics, relevant):
     """p-values for every choice of so many relevant items per row: under the null all choices are equally likely."""
     outcomes, found = [], {}
-    for chosen in itertools.product(*(itertools.combinations(range(len(row)), relevant) for row in scores)):
+    for chosen in itertools.product(
+        *(itertools.combinations(range(len(row)), relevant) for row in scores)
+    ):
         # candidates with equal scores are interchangeable
         pairs = zip(scores, chosen, strict=True)
         key = tuple(tuple(sorted(row[column] for column in columns)) for row, columns in pairs)
@@ -69,11 +80,17 @@ def test_p_and_its_logarithm_are_those_of_pessimistic_ranks_for_every_rank_type(
     target = torch.zeros(6, 30, dtype=torch.bool)
     target[:, :relevant] = True
     rank_types = ("pessimistic", "realistic", "optimistic", "expected")
-    tied, last = (RankCollection(metrics, views=("p_value",), rank_types=rank_types) for _ in range(2))
+    tied, last = (
+        RankCollection(metrics, views=("p_value",), rank_types=rank_types) for _ in range(2)
+    )
     tied.update(scores, target)
-    last.update(scores - 0.5 * target, target)  # no ties: each relevant item is the last of its block
+    # no ties: each relevant item is the last of its block
+    last.update(scores - 0.5 * target, target)
     of_tied, of_last = tied.compute(), last.compute()
     for key, measure in tied.measures.items():
-        want = of_last["pessimistic_" + replace(measure, rank_type="pessimistic").key.removeprefix("pessimistic_")]
+        want = of_last[
+            "pessimistic_"
+            + replace(measure, rank_type="pessimistic").key.removeprefix("pessimistic_")
+        ]
         assert of_tied[key].item() == pytest.approx(want.item(), rel=1e-9), key
         assert 0 < want < 1, key

@@ -16,8 +16,25 @@ from torchrankmetrics import RankCollection, RankTable
 
 # the task metrics are on purpose
 pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query", "ignore:.*undefined")
-OF_QUERIES = [*reference_queries.NAMES, "pessimistic_ap", "optimistic_ndcg_at_3", "adjusted_ap", "z_rr"]
-OF_TASKS = ["mr", "mrr", "hits_at_2", "gmr", "z_mrr", "amri", "tie_rate", "count", "macro_mrr", "expected_mrr"]
+OF_QUERIES = [
+    *reference_queries.NAMES,
+    "pessimistic_ap",
+    "optimistic_ndcg_at_3",
+    "adjusted_ap",
+    "z_rr",
+]
+OF_TASKS = [
+    "mr",
+    "mrr",
+    "hits_at_2",
+    "gmr",
+    "z_mrr",
+    "amri",
+    "tie_rate",
+    "count",
+    "macro_mrr",
+    "expected_mrr",
+]
 N = 6
 
 
@@ -28,8 +45,12 @@ def queries(draw, most=5):
     for _ in range(draw(st.integers(1, most))):
         row = draw(st.lists(st.integers(0, 3), min_size=N, max_size=N))
         answers = sorted(draw(st.sets(st.integers(0, N - 1), min_size=1, max_size=4)))
-        listed = draw(st.sampled_from([set(), set(answers), draw(st.sets(st.sampled_from(answers)))]))
-        others = draw(st.sets(st.sampled_from([j for j in range(N) if j not in answers]), max_size=2))
+        listed = draw(
+            st.sampled_from([set(), set(answers), draw(st.sets(st.sampled_from(answers)))])
+        )
+        others = draw(
+            st.sets(st.sampled_from([j for j in range(N) if j not in answers]), max_size=2)
+        )
         rows.append((row, answers, listed | others))
     return rows
 
@@ -79,7 +100,8 @@ def check(collection, rows, weights=None):
 def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
     collection = RankCollection(OF_QUERIES)
     preds, target, options = batch(rows, form)
-    if form == "flat":  # there the other answers are candidates, and what is no candidate is not there
+    # there the other answers are candidates, and what is no candidate is not there
+    if form == "flat":
         rows = [(row, answers, set(out) - set(answers)) for row, answers, out in rows]
     collection.update(preds, target, **options)
     check(collection, rows)
@@ -88,7 +110,9 @@ def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
 @cases(12, 1_000)
 @given(queries(), st.data())
 def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
-    weights = data.draw(st.lists(st.sampled_from([0.1, 0.7, 3.0]), min_size=len(rows), max_size=len(rows)))
+    weights = data.draw(
+        st.lists(st.sampled_from([0.1, 0.7, 3.0]), min_size=len(rows), max_size=len(rows))
+    )
     groups = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
     per_task = [(weights[i], groups[i]) for i, (_, answers, _) in enumerate(rows) for _ in answers]
     before, after = RankCollection(OF_TASKS), RankCollection([*OF_TASKS, *OF_QUERIES])
@@ -109,13 +133,20 @@ def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
 
 @cases(12, 1_000)
 @given(queries(most=8), st.booleans(), st.booleans(), st.integers(0, 2**32))
-def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_them(rows, ids, counts, seed):
+def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_them(
+    rows, ids, counts, seed
+):
     rng = random.Random(seed)
     whole = RankCollection([*OF_TASKS, *OF_QUERIES])
     first = [0, *itertools.accumulate(len(answers) for _, answers, _ in rows)]
     preds, target, options = batch(rows, "tuple")
-    whole.update(preds, target, sample_id=list(range(first[-1])) if ids else None, group=0, **options)
-    shards = [RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts" if counts else "ranks") for _ in range(3)]
+    whole.update(
+        preds, target, sample_id=list(range(first[-1])) if ids else None, group=0, **options
+    )
+    shards = [
+        RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts" if counts else "ranks")
+        for _ in range(3)
+    ]
     order = rng.sample(range(len(rows)), len(rows))
     while order:
         taken, order = order[: (size := rng.randint(1, 3))], order[size:]
@@ -143,7 +174,9 @@ def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, see
     preds, target, options = batch(rows, "tuple")
     whole.update(preds, target, group=0, **options)
     names = rng.sample(range(2**63 - 1), len(rows))
-    tasks = [(i, row, answer, out) for i, (row, answers, out) in enumerate(rows) for answer in answers]
+    tasks = [
+        (i, row, answer, out) for i, (row, answers, out) in enumerate(rows) for answer in answers
+    ]
     rng.shuffle(tasks)
     stored = [parts, RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts")]
     while tasks:

@@ -12,8 +12,10 @@ from torchrankmetrics.ranking import flags
 
 L, R, D = 9, 11, 4
 ONE_TO_ONE = [[0, 3], [4, 1], [7, 10], [2, 2], [8, 0]]
-SEVERAL = [[0, 3], [0, 5], [4, 5], [7, 10], [2, 5], [7, 3], [0, 3]]  # answers in common, and a pair twice
-KNOWN = [[0, 1], [1, 3], [6, 6], [2, 5]]  # two of them are of test entities on both sides, one is a test pair
+# answers in common, and a pair twice
+SEVERAL = [[0, 3], [0, 5], [4, 5], [7, 10], [2, 5], [7, 3], [0, 3]]
+# two of them are of test entities on both sides, one is a test pair
+KNOWN = [[0, 1], [1, 3], [6, 6], [2, 5]]
 
 
 def embeddings(seed=0):
@@ -34,7 +36,9 @@ def brute(scores, pairs, known, candidates):
     for side, own in ((2, 1), (1, 0)):
         for a, b in pairs:
             cells = [(a, j) for j in range(R)] if own else [(j, b) for j in range(L)]
-            others = {pair[own] for pair in pairs} if candidates == "test" else set(range(len(cells)))
+            others = (
+                {pair[own] for pair in pairs} if candidates == "test" else set(range(len(cells)))
+            )
             excluded = {j for j, cell in enumerate(cells) if j not in others or cell in true}
             ranks = reference.rank([scores[i][j] for i, j in cells], (a, b)[own], excluded)
             rows.append([side, pairs.index([a, b]), *ranks[:3]])
@@ -52,7 +56,9 @@ CASES = list(itertools.product([ONE_TO_ONE, SEVERAL], [[], KNOWN], ["test", "all
 
 @pytest.mark.parametrize(("pairs", "known", "candidates"), CASES)
 @pytest.mark.parametrize("form", ["dot", "l2", "l1", torch.float16, torch.int64])
-def test_embeddings_and_similarities_rank_as_brute_force_with_the_entities_as_queries(pairs, known, candidates, form):
+def test_embeddings_and_similarities_rank_as_brute_force_with_the_entities_as_queries(
+    pairs, known, candidates, form
+):
     left, right = embeddings()
     scores = scores_of(left, right, form)
     if isinstance(form, str):
@@ -60,7 +66,9 @@ def test_embeddings_and_similarities_rank_as_brute_force_with_the_entities_as_qu
     else:
         given = {"pairs": pairs, "left": (scores := scores.to(form))}
     expected = brute(scores.tolist(), pairs, known, candidates)
-    table = rank_alignment(**given, known=torch.tensor(known) if known else None, candidates=candidates)
+    table = rank_alignment(
+        **given, known=torch.tensor(known) if known else None, candidates=candidates
+    )
     assert rows_of(table) == expected
     assert not table.has_groups()
     assert len({tuple(row[2:]) for row in expected}) > 3  # a test of something
@@ -79,7 +87,9 @@ def test_batches_and_ways_of_counting_change_nothing(candidates, monkeypatch):
     monkeypatch.setattr("torchrankmetrics.kg.loop.FIRST", 1)
     for arguments in ((left, right), (left @ right.T,)):
         for backend in ("torch", "auto"):
-            assert torch.equal(rank_alignment(SEVERAL, *arguments, backend=backend, **options).rows, whole)
+            assert torch.equal(
+                rank_alignment(SEVERAL, *arguments, backend=backend, **options).rows, whole
+            )
         with pytest.raises(ValueError, match="backend must be one of"):
             rank_alignment(SEVERAL, *arguments, backend="fast")
 

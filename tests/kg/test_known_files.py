@@ -52,7 +52,9 @@ def same(one, two):
     st.booleans(),
     st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9)), max_size=6),
 )
-def test_a_saved_index_has_the_same_look_ups(tmp_path_factory, parts, num_entities, relations, requested):
+def test_a_saved_index_has_the_same_look_ups(
+    tmp_path_factory, parts, num_entities, relations, requested
+):
     folder = tmp_path_factory.mktemp("known")
     parts = [*map(as_tensor, parts)]
     known = KnownTriples(*parts, num_entities=num_entities)
@@ -66,7 +68,9 @@ def test_a_saved_index_has_the_same_look_ups(tmp_path_factory, parts, num_entiti
         for side in ("tails", "heads", "relations"):
             assert same(getattr(opened, side)(first, second), getattr(known, side)(first, second))
         for side in ("tail", "head"):
-            assert torch.equal(opened.num_candidates(triples, side), known.num_candidates(triples, side))
+            assert torch.equal(
+                opened.num_candidates(triples, side), known.num_candidates(triples, side)
+            )
             pairs = zip(opened.queries(triples, side), known.queries(triples, side), strict=True)
             assert all(torch.equal(one, two) for one, two in pairs)
     assert sorted(os.listdir(folder)) == ["saved.bin"]
@@ -87,15 +91,23 @@ FOREIGN = {
     "no sides": (lambda c: changed(c, b'"sides"', b'"edges"'), "its header is inconsistent"),
     "no sizes": (lambda c: changed(c, b'"sizes"', b'"dizes"'), "its header is inconsistent"),
     "four arrays": (lambda c: changed(c, b'"lengths": [', b'"lengths": [0, '), "too many values"),
-    "newer": (lambda c: changed(c, b"triples 2\n", b"triples 3\n"), "it has version 3; this library reads 1, 2"),
-    "other order": (lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()), f"its numbers are {OTHER}-endian"),
+    "newer": (
+        lambda c: changed(c, b"triples 2\n", b"triples 3\n"),
+        "it has version 3; this library reads 1, 2",
+    ),
+    "other order": (
+        lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()),
+        f"its numbers are {OTHER}-endian",
+    ),
 }
 
 
 @pytest.mark.parametrize(("change", "message"), FOREIGN.values(), ids=FOREIGN)
 def test_a_damaged_file_raises_when_it_is_opened(change, message, path):
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match=rf"known.bin is not a whole file of known triples: .*{message}"):
+    with pytest.raises(
+        ValueError, match=rf"known.bin is not a whole file of known triples: .*{message}"
+    ):
         KnownTriples.open(path)
 
 
@@ -109,7 +121,9 @@ def test_every_damaged_byte_of_the_header_is_seen_when_opened_and_of_the_rest_by
             continue
         opened = KnownTriples.open(path)
         for read, arguments in ((opened.verify, ()), (opened.save, (path.with_name("again.bin"),))):
-            with pytest.raises(ValueError, match=r"known.bin is damaged: a checksum of the (tail|head) side"):
+            with pytest.raises(
+                ValueError, match=r"known.bin is damaged: a checksum of the (tail|head) side"
+            ):
                 read(*arguments)
 
 
@@ -169,7 +183,8 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "value"), [("key", -1, 10), ("start", 0, 1), ("start", 1, 1), ("answers", 0, 4), ("answers", 1, 1)]
+    ("name", "at", "value"),
+    [("key", -1, 10), ("start", 0, 1), ("start", 1, 1), ("answers", 0, 4), ("answers", 1, 1)],
 )
 def test_verify_checks_the_order_of_look_ups(name, at, value):
     known = KnownTriples(TRIPLES)
@@ -179,7 +194,10 @@ def test_verify_checks_the_order_of_look_ups(name, at, value):
     with pytest.raises(ValueError, match="the head side is not sorted, or has ids out of range"):
         known.verify()
     getattr(known._sides["tail"].index, name)[at] = value
-    with pytest.raises(ValueError, match="the index is not a valid index: the tail side is not sorted, or has ids out"):
+    with pytest.raises(
+        ValueError,
+        match="the index is not a valid index: the tail side is not sorted, or has ids out",
+    ):
         known.verify()
 
 
@@ -187,11 +205,15 @@ def test_a_pickle_is_a_path_and_knows_its_file(path):
     opened = KnownTriples.open(path)
     content = pickle.dumps(opened)
     assert len(content) < 500
-    assert pickle.loads(pickle.dumps(KnownTriples(TRIPLES))).num_entities == 5  # of one in memory: what it holds
+    # of one in memory: what it holds
+    assert pickle.loads(pickle.dumps(KnownTriples(TRIPLES))).num_entities == 5
     KnownTriples(TRIPLES, num_entities=8).save(path)
-    with pytest.raises(ValueError, match="is another file of known triples than the one that was pickled"):
+    with pytest.raises(
+        ValueError, match="is another file of known triples than the one that was pickled"
+    ):
         pickle.loads(content)
-    assert opened.num_candidates(TRIPLES, "tail").tolist() == [6, 6, 7, 6, 7, 7]  # what is open stays as it was
+    # what is open stays as it was
+    assert opened.num_candidates(TRIPLES, "tail").tolist() == [6, 6, 7, 6, 7, 7]
 
 
 def _look_up(known):
@@ -199,10 +221,15 @@ def _look_up(known):
     known.verify()
     answers = known.tails(torch.tensor([0]), torch.tensor([0])).pairs()[1].tolist()
     with open("/proc/self/smaps", encoding="ascii") as file:
-        maps = re.findall(r"^\w+-\w+ (\S+) .*large\.bin\n((?:\w+: .*\n)+)", file.read(), re.MULTILINE)
+        maps = re.findall(
+            r"^\w+-\w+ (\S+) .*large\.bin\n((?:\w+: .*\n)+)", file.read(), re.MULTILINE
+        )
     assert maps
     assert all(rights.startswith("r--") for rights, _ in maps)  # nobody can write to it
-    sizes = {name: [re.search(rf"^{name}: +(\d+)", text, re.MULTILINE)[1] for _, text in maps] for name in PAGES}
+    sizes = {
+        name: [re.search(rf"^{name}: +(\d+)", text, re.MULTILINE)[1] for _, text in maps]
+        for name in PAGES
+    }
     return answers, {name: sum(map(int, found)) for name, found in sizes.items()}
 
 
@@ -239,22 +266,32 @@ def test_lookups_are_those_of_a_dictionary(train, test, queries):
     graph = reference.Graph([*train, *test])
     known = KnownTriples(as_tensor(train), as_tensor(test))
     first, second = torch.tensor(queries, dtype=torch.int64).reshape(-1, 2).T
-    assert rows_of(known.tails(first, second)) == [sorted(graph.answers("tail", query)) for query in queries]
-    assert rows_of(known.heads(first, second)) == [sorted(graph.answers("head", query)) for query in queries]
+    assert rows_of(known.tails(first, second)) == [
+        sorted(graph.answers("tail", query)) for query in queries
+    ]
+    assert rows_of(known.heads(first, second)) == [
+        sorted(graph.answers("head", query)) for query in queries
+    ]
 
 
 @cases(50, 1500)
 @given(LISTS, LISTS, st.sampled_from(["tail", "head"]), st.sets(st.integers(0, 6)), st.booleans())
 def test_filtered_candidates_are_counted(train, test, side, outside, as_mask):
-    allowed = sorted(set(range(7)) - outside | {reference.split(triple, side)[1] for triple in test})
+    allowed = sorted(
+        set(range(7)) - outside | {reference.split(triple, side)[1] for triple in test}
+    )
     some = torch.tensor(allowed, dtype=torch.int64)
     if as_mask:
         some = torch.zeros(7, dtype=torch.bool).index_fill_(0, some, True)
-    for triples in (train, [*train, *test]):  # a task may be unknown to the index: it counts itself all the same
+    # a task may be unknown to the index: it counts itself all the same
+    for triples in (train, [*train, *test]):
         graph, known = reference.Graph(triples), KnownTriples(as_tensor(triples), num_entities=7)
         for candidates, listed in ((None, range(7)), (some, allowed)):
             expected = [graph.num_candidates(triple, side, listed) for triple in test]
-            assert known.num_candidates(as_tensor(test), side, candidates=candidates).tolist() == expected
+            assert (
+                known.num_candidates(as_tensor(test), side, candidates=candidates).tolist()
+                == expected
+            )
 
 
 @cases(25, 600)
@@ -286,7 +323,9 @@ def test_an_empty_index_excludes_nothing():
         assert rows_of(exclusion) == [[], []]
         assert exclusion.longest == exclusion.num_columns == 0
     assert known.num_candidates(as_tensor([(0, 0, 4)]), "head").tolist() == [5]
-    assert len(known.tails(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))) == 0
+    assert (
+        len(known.tails(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))) == 0
+    )
 
 
 def test_ids_up_to_the_width_of_a_key_are_distinguished_and_larger_ones_raise():
@@ -295,7 +334,10 @@ def test_ids_up_to_the_width_of_a_key_are_distinguished_and_larger_ones_raise():
     largest = 2**31 - 1
     known = KnownAnswers(torch.tensor([largest - 1]), torch.tensor([largest]))
     assert rows_of(known(torch.tensor([largest - 1, largest - 2]))) == [[largest], []]
-    for queries, answer in ((torch.tensor([largest]), largest), (torch.tensor([[2**40, 5]]), 2**30)):
+    for queries, answer in (
+        (torch.tensor([largest]), largest),
+        (torch.tensor([[2**40, 5]]), 2**30),
+    ):
         with pytest.raises(ValueError, match=r"too large.*63-bit"):
             KnownAnswers(queries, torch.tensor([answer]))
 
@@ -304,8 +346,11 @@ def test_copies_for_devices_are_made_once():
     known = KnownAnswers([0], [1])
     assert known.to("cpu") is known
     assert known.to("meta") is known.to("meta")
-    exclusion = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)])).tails(*torch.tensor([[1], [0]]))
-    assert (exclusion.longest, exclusion.num_columns) == (2, 6)  # of the whole index: no look-up waits for its own
+    exclusion = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)])).tails(
+        *torch.tensor([[1], [0]])
+    )
+    # of the whole index: no look-up waits for its own
+    assert (exclusion.longest, exclusion.num_columns) == (2, 6)
 
 
 def categories(triples, threshold):

@@ -13,7 +13,13 @@ from pykeen_lookup import Lookup, evaluated, splits_of
 from random_graphs import graph, integers
 from reference_ranks import lines, rank
 from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_scores, rank_triples
-from torchrankmetrics.kg import KnownFacts, rank_complex_queries, rank_facts, rank_long_table, rank_long_tables
+from torchrankmetrics.kg import (
+    KnownFacts,
+    rank_complex_queries,
+    rank_facts,
+    rank_long_table,
+    rank_long_tables,
+)
 from torchrankmetrics.ranking import flags
 
 E, R, T = 7, 3, 3
@@ -44,7 +50,10 @@ def test_restrictions_are_those_of_pykeen(nations):
         assert known.num_candidates(triples, side, candidates=entities).tolist() == counts.tolist()
 
 
-ANSWERS = st.lists(st.tuples(st.sets(st.integers(0, E - 1), min_size=1), st.sets(st.integers(0, E - 1))), max_size=6)
+ANSWERS = st.lists(
+    st.tuples(st.sets(st.integers(0, E - 1), min_size=1), st.sets(st.integers(0, E - 1))),
+    max_size=6,
+)
 
 
 @cases(25, 600)
@@ -55,7 +64,8 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
     easy = [e - h for h, e in queries]
     pattern = data.draw(st.lists(st.integers(0, 2), min_size=len(queries), max_size=len(queries)))
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 9)))
-    scores = torch.rand(len(queries), E, generator=generator)  # no ties: they have no rule of theirs
+    # no ties: they have no rule of theirs
+    scores = torch.rand(len(queries), E, generator=generator)
     logs = {}
     for i in range(len(queries)):
         order, true = scores[i].argsort(descending=True).tolist(), hard[i] | easy[i]
@@ -66,7 +76,9 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
         pairs = [(i, a) for i, part in enumerate(sets) for a in sorted(part)]
         return sets if form == "sets" else torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
 
-    table = rank_complex_queries(lambda q: scores[q], given_as(hard), given_as(easy), pattern=pattern, progress=False)
+    table = rank_complex_queries(
+        lambda q: scores[q], given_as(hard), given_as(easy), pattern=pattern, progress=False
+    )
     assert len(table) == sum(map(len, hard))
     if not queries:
         return
@@ -74,7 +86,9 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
         mrr = evaluate(table.select(group=one), metrics=["mrr"])["mrr"]
         assert mrr == pytest.approx(np.mean(values), rel=1e-12)
     over_patterns = evaluate(table, metrics=["mrr"], average="macro")["macro_mrr"]
-    assert over_patterns == pytest.approx(np.mean([np.mean(values) for values in logs.values()]), rel=1e-12)
+    assert over_patterns == pytest.approx(
+        np.mean([np.mean(values) for values in logs.values()]), rel=1e-12
+    )
     over_queries = evaluate(table, metrics=["mrr"])["mrr"]
     assert over_queries == pytest.approx(np.mean(np.concatenate(list(logs.values()))), rel=1e-12)
 
@@ -89,7 +103,9 @@ def test_facts_with_a_time_by_brute_force(time_aware):
         return scores[0, h, r, time]
 
     known = None if time_aware is None else KnownFacts(train, test, time_aware=time_aware)
-    table = rank_facts(tails, lambda r, t, time: scores[1, t, r, time].numpy(), test, known, progress=False)
+    table = rank_facts(
+        tails, lambda r, t, time: scores[1, t, r, time].numpy(), test, known, progress=False
+    )
     true = {tuple(x) for x in [*train.tolist(), *test.tolist()]}
     expected = []
     for side in (0, 1):
@@ -117,12 +133,22 @@ def long_tables(draw):
     for query in draw(st.lists(st.integers(0, 9), unique=True, max_size=4)):
         candidates = draw(st.lists(st.integers(0, 9), unique=True, min_size=1, max_size=6))
         true = draw(st.sampled_from(candidates))
-        rows += [(query, c, draw(SCORES), c == true or draw(st.booleans()), *draw(rest)) for c in candidates]
+        rows += [
+            (query, c, draw(SCORES), c == true or draw(st.booleans()), *draw(rest))
+            for c in candidates
+        ]
     return draw(st.permutations(rows))
 
 
 def arrays(rows):
-    dtypes = {"query": "i4", "candidate": "i8", "score": "f4", "true": "?", "excluded": "?", "group": "i8"}
+    dtypes = {
+        "query": "i4",
+        "candidate": "i8",
+        "score": "f4",
+        "true": "?",
+        "excluded": "?",
+        "group": "i8",
+    }
     records = np.array(rows, dtype=[*dtypes.items()])
     return {name: np.ascontiguousarray(records[name]) for name in dtypes}
 
@@ -149,7 +175,9 @@ def test_true_rows_rank_as_loops_say(rows):
     assert ((table.ranks.flags & flags.FILTERED) > 0).tolist() == marks
     assert ((table.ranks.flags & flags.RAW) > 0).tolist() == [not mark for mark in marks]
     distances = {**arrays(rows), "score": -arrays(rows)["score"]}
-    assert torch.equal(rank_long_table(distances, side="tail", higher_is_better=False).rows, table.rows)
+    assert torch.equal(
+        rank_long_table(distances, side="tail", higher_is_better=False).rows, table.rows
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -162,14 +190,24 @@ def test_batches_of_a_sorted_table_give_its_ranks(rows, size):
 
 
 def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
-    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+    pd, pa = (
+        pytest.importorskip("pandas"),
+        pytest.importorskip("pyarrow", reason="needs the extra 'parquet'"),
+    )
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 6, (20, 15), generator=generator).float()
     target = torch.randint(0, 15, (20,), generator=generator)
     exclude = torch.rand(20, 15, generator=generator) < 0.3
     query, candidate = torch.meshgrid(torch.arange(20), torch.arange(15), indexing="ij")
-    columns = {"query": query, "candidate": candidate, "score": scores, "true": candidate == target[:, None]}
-    columns = {name: part.flatten().numpy() for name, part in (columns | {"excluded": exclude}).items()}
+    columns = {
+        "query": query,
+        "candidate": candidate,
+        "score": scores,
+        "true": candidate == target[:, None],
+    }
+    columns = {
+        name: part.flatten().numpy() for name, part in (columns | {"excluded": exclude}).items()
+    }
     expected = rank_scores(scores, target, exclude=exclude).columns
     assert torch.equal(rank_long_table(columns, num_rows=15).ranks.columns, expected)
     columns["candidate"] = np.array([f"doc{i}" for i in columns["candidate"]])
@@ -181,26 +219,46 @@ def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
     for table in (pd.DataFrame(columns), arrow, whole):
         assert torch.equal(rank_long_table(table).rows, expected.rows)
     parts = (part for _, part in pd.DataFrame(columns).groupby(columns["query"] % 3))
-    assert torch.equal(RankTable.concatenate([*rank_long_tables(parts)]).compact().rows, expected.compact().rows)
+    assert torch.equal(
+        RankTable.concatenate([*rank_long_tables(parts)]).compact().rows, expected.compact().rows
+    )
     with pytest.raises(ValueError, match="weight has 300 nulls"):
         rank_long_table(arrow.append_column("weight", pa.array([None] * len(arrow), pa.float64())))
 
 
 def test_rows_without_queries_merge():
-    columns = {**TABLE, "query": [7, 7, 7, 3, 3], "score": [0.1, 0.2, 0.9, 0.3, 0.1], "excluded": [1, 0, 0, 0, 0]}
+    columns = {
+        **TABLE,
+        "query": [7, 7, 7, 3, 3],
+        "score": [0.1, 0.2, 0.9, 0.3, 0.1],
+        "excluded": [1, 0, 0, 0, 0],
+    }
     assert len(rank_long_table(columns).compact()) == 2
     compact = rank_long_table(columns, with_queries=False).compact()
-    assert compact.to_numpy() == {"optimistic": [1], "pessimistic": [1], "num_candidates": [2], "count": [2]}
-    assert evaluate(rank_long_table(TABLE), metrics=["mrr"]) == {"mrr": pytest.approx((1 / 2 + 2 / 3) / 2)}
+    assert compact.to_numpy() == {
+        "optimistic": [1],
+        "pessimistic": [1],
+        "num_candidates": [2],
+        "count": [2],
+    }
+    assert evaluate(rank_long_table(TABLE), metrics=["mrr"]) == {
+        "mrr": pytest.approx((1 / 2 + 2 / 3) / 2)
+    }
 
 
 def test_a_query_that_is_split_is_rejected_where_it_can_be_seen():
-    first, second = ({name: column[part] for name, column in TABLE.items()} for part in (slice(0, 2), slice(2, 5)))
+    first, second = (
+        {name: column[part] for name, column in TABLE.items()}
+        for part in (slice(0, 2), slice(2, 5))
+    )
     with pytest.raises(ValueError, match="query 7 has 2 rows here, 0 of them true"):
         rank_long_table(first)
-    assert rank_long_table(second).ranks.num_candidates.tolist() == [1, 2]  # an answer alone: nothing to see
+    # an answer alone: nothing to see
+    assert rank_long_table(second).ranks.num_candidates.tolist() == [1, 2]
     both = {**first, "true": [False, True]}
-    with pytest.raises(ValueError, match="partition 1 has query 7 of an earlier one: partition or sort"):
+    with pytest.raises(
+        ValueError, match="partition 1 has query 7 of an earlier one: partition or sort"
+    ):
         list(rank_long_tables([both, second]))
     with pytest.raises(ValueError, match="partition 2 has query 7 of an earlier one"):
         list(rank_long_tables([TABLE, {**TABLE, "query": [4] * 3 + [5] * 2}, both], continued=True))

@@ -12,7 +12,9 @@ from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_tri
 from torchrankmetrics.kg import loop
 
 E, R = 7, 2
-TRIPLES = st.lists(st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1)), max_size=14)
+TRIPLES = st.lists(
+    st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1)), max_size=14
+)
 
 
 def made_up():
@@ -24,21 +26,33 @@ def tensor(triples):
 
 
 @cases(40, 1000)
-@given(TRIPLES, TRIPLES, st.sampled_from([None, 1, 3]), st.sampled_from(["all", "ids", "bool"]), st.booleans())
-def test_both_sides_of_every_triple_are_those_of_plain_loops(train, test, batch_size, form, filtered):
+@given(
+    TRIPLES,
+    TRIPLES,
+    st.sampled_from([None, 1, 3]),
+    st.sampled_from(["all", "ids", "bool"]),
+    st.booleans(),
+)
+def test_both_sides_of_every_triple_are_those_of_plain_loops(
+    train, test, batch_size, form, filtered
+):
     model, graph = made_up(), reference.Graph([*train, *test] if filtered else [])
     known = KnownTriples(tensor(train), tensor(test)) if filtered else None
     allowed = set(range(E)) if form == "all" else {0, 2, *(e for h, _, t in test for e in (h, t))}
     candidates = None if form == "all" else torch.tensor(sorted(allowed))
     if form == "bool":
         candidates = torch.zeros(E, dtype=torch.bool).index_fill_(0, candidates, True)
-    table = rank_triples(model.tails, model.heads, tensor(test), known, candidates=candidates, batch_size=batch_size)
+    table = rank_triples(
+        model.tails, model.heads, tensor(test), known, candidates=candidates, batch_size=batch_size
+    )
     assert reference.lines(table.ranks) == graph.lines(test, model.row, allowed)
     assert table.group.tolist() == [r for _, r, _ in test] * 2
     assert table.sample_id.tolist() == list(range(len(test))) * 2
     assert len(table.select(side="tail")) == len(table.select(side="head")) == len(test)
     # each query is scored once, however many answers it has
-    queries = {(side, *reference.split(triple, side)[0]) for side in ("tail", "head") for triple in test}
+    queries = {
+        (side, *reference.split(triple, side)[0]) for side in ("tail", "head") for triple in test
+    }
     assert sorted(model.requested) == sorted(queries)
 
 
@@ -107,21 +121,27 @@ def test_distances_are_ranked_from_the_smallest(dtype):
         scores[0, 0] = torch.iinfo(dtype).min
     given = scores.clone()
     table = rank_triples(lambda h, r: scores[h], None, TEST, None, higher_is_better=False)
-    expected = [reference.rank([-float(x) for x in scores[h].tolist()], t)[:3] for h, _, t in TEST.tolist()]
+    expected = [
+        reference.rank([-float(x) for x in scores[h].tolist()], t)[:3] for h, _, t in TEST.tolist()
+    ]
     assert reference.lines(table.ranks) == expected
     assert torch.equal(scores, given)
 
 
 def ring(n=40):
     """Entities on a circle, each linked to the next; a model that is right scores by distance."""
-    triples = torch.stack([torch.arange(n), torch.zeros(n, dtype=torch.int64), (torch.arange(n) + 1) % n], 1)
+    triples = torch.stack(
+        [torch.arange(n), torch.zeros(n, dtype=torch.int64), (torch.arange(n) + 1) % n], 1
+    )
     apart = (torch.arange(n)[:, None] + 1 - torch.arange(n)) % n
     return triples, torch.minimum(apart, n - apart).float()
 
 
 def test_ranks_far_worse_than_random_are_a_warning_with_the_values_of_the_metrics():
     triples, distances = ring()
-    with pytest.warns(RankMetricWarning, match=r"AMRI -1.00, its z-score -10.* pass higher_is_better=False"):
+    with pytest.warns(
+        RankMetricWarning, match=r"AMRI -1.00, its z-score -10.* pass higher_is_better=False"
+    ):
         rank_triples(lambda h, r: distances[h], None, triples, None)
     right = rank_triples(lambda h, r: distances[h], None, triples, None, higher_is_better=False)
     assert evaluate(right, metrics=["mr"]) == {"mr": 1.0}
@@ -139,7 +159,11 @@ def test_ranks_far_worse_than_random_are_a_warning_with_the_values_of_the_metric
 
 
 def test_progress_is_shown_on_terminals_only(capsys, monkeypatch):
-    for on_terminal, options, shown in ((False, {}, 0), (True, {"progress": False}, 0), (True, {}, 1)):
+    for on_terminal, options, shown in (
+        (False, {}, 0),
+        (True, {"progress": False}, 0),
+        (True, {}, 1),
+    ):
         monkeypatch.setattr("sys.stderr.isatty", lambda on=on_terminal: on, raising=False)
         rank_triples(made_up().tails, None, TEST, None, **options)
         text = capsys.readouterr().err
@@ -171,7 +195,11 @@ def sizes_of_batches(monkeypatch, cost, **options):
         (lambda n: 100.0 + n, [16, 32, 64, 128, 256, 104]),  # a call has a price: it grows
         (lambda n: 4000.0 + n * n, [16, 32, 64, 128] + 5 * [64] + [40]),  # 64 is the best
         (lambda n: 4e-5 * n, [16, 32, 64, 128, 256, 104]),  # short batches grow without a gain
-        (lambda n, once=[9.0]: (once.pop() if once else 0.0) + 1e-3 * n, [16, 32, 64] + 15 * [32] + [8]),  # warm-up
+        # warm-up
+        (
+            lambda n, once=[9.0]: (once.pop() if once else 0.0) + 1e-3 * n,
+            [16, 32, 64] + 15 * [32] + [8],
+        ),
     ],
 )
 def test_the_size_follows_the_time_per_query(monkeypatch, cost, expected):

@@ -10,7 +10,13 @@ import torch
 import reference_ranks as reference
 from random_graphs import graph
 from torchrankmetrics import KnownTriples, RankTable, rank_triples
-from torchrankmetrics.kg import EmbeddingScorer, KnownFacts, rank_alignment, rank_complex_queries, rank_facts
+from torchrankmetrics.kg import (
+    EmbeddingScorer,
+    KnownFacts,
+    rank_alignment,
+    rank_complex_queries,
+    rank_facts,
+)
 from torchrankmetrics.ranking import Candidates
 
 N, R, D = 23, 3, 6
@@ -23,7 +29,8 @@ KNOWN = KnownTriples(TRIPLES, num_entities=N)
 
 
 def scorer(kind, side):
-    table = torch.randint(-3, 4, (2, N, N, N), generator=torch.Generator().manual_seed(1))  # ties everywhere
+    # ties everywhere
+    table = torch.randint(-3, 4, (2, N, N, N), generator=torch.Generator().manual_seed(1))
     if kind == "int":
         return lambda a, b: table[side, a % N, b % N]
     scores = table.double()
@@ -48,10 +55,20 @@ def by_hand(kind, side, query, k, test, higher=True, known=True, candidates=None
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize(
     ("k", "batch_size", "known", "candidates"),
-    [(1, None, True, None), (4, 7, True, None), (N + 5, None, False, None), (5, None, True, list(range(1, N)))],
+    [
+        (1, None, True, None),
+        (4, 7, True, None),
+        (N + 5, None, False, None),
+        (5, None, True, list(range(1, N))),
+    ],
 )
 def test_the_best_are_those_of_plain_sorting(kind, higher, k, batch_size, known, candidates):
-    options = {"batch_size": batch_size, "higher_is_better": higher, "candidates": candidates, "progress": False}
+    options = {
+        "batch_size": batch_size,
+        "higher_is_better": higher,
+        "candidates": candidates,
+        "progress": False,
+    }
     test = TEST if candidates is None else TEST[(TEST[:, [0, 2]] > 0).all(1)]
     given = scorer(kind, 0), scorer(kind, 1), test, KNOWN if known else None
     plain = rank_triples(*given, **options)
@@ -63,18 +80,32 @@ def test_the_best_are_those_of_plain_sorting(kind, higher, k, batch_size, known,
         found = table.answers.sides[name]
         wanted = test[:, :2] if side == 0 else test[:, 1:]
         assert torch.equal(found.queries, torch.unique(wanted, dim=0))  # each query once
-        assert found.ids.shape == found.scores.shape == found.correct.shape == (len(found.queries), k)
+        assert (
+            found.ids.shape == found.scores.shape == found.correct.shape == (len(found.queries), k)
+        )
         for i, query in enumerate(found.queries.tolist()):
             expected = by_hand(kind, side, query, k, test.tolist(), higher, known, candidates)
             expected += [(-1, math.nan, False)] * (k - len(expected))
             columns = (part[i].tolist() for part in (found.ids, found.scores, found.correct))
-            assert str([*zip(*columns, strict=True)]) == str([(one, float(s), is_true) for one, s, is_true in expected])
+            assert str([*zip(*columns, strict=True)]) == str(
+                [(one, float(s), is_true) for one, s, is_true in expected]
+            )
 
 
 def test_names_stand_in_every_table_and_file_and_scores_are_not_modified(tmp_path):
-    answers = rank_triples(scorer("float", 0), scorer("float", 1), TEST, KNOWN, top_k=3, progress=False).answers
+    answers = rank_triples(
+        scorer("float", 0), scorer("float", 1), TEST, KNOWN, top_k=3, progress=False
+    ).answers
     frame = answers.to_pandas()
-    assert list(frame.columns) == ["side", "head", "relation", "tail", "position", "score", "correct"]
+    assert list(frame.columns) == [
+        "side",
+        "head",
+        "relation",
+        "tail",
+        "position",
+        "score",
+        "correct",
+    ]
     assert len(frame) == int(sum((side.ids >= 0).sum() for side in answers.sides.values()))
     first = frame.iloc[0]
     query = answers.sides["tail"].queries[0].tolist()
@@ -87,7 +118,9 @@ def test_names_stand_in_every_table_and_file_and_scores_are_not_modified(tmp_pat
     assert [row["relation"] for row in rows] == [relations[i] for i in frame["relation"]]
     assert {row["correct"] for row in rows} == {"0", "1"}
     assert repr(answers) == f"TopAnswers({len(answers)} queries, sides: tail, head)"
-    with pytest.raises(ValueError, match="relations must have a name for every id that occurs; id 2 has none"):
+    with pytest.raises(
+        ValueError, match="relations must have a name for every id that occurs; id 2 has none"
+    ):
         answers.named(entities, ["a", "b"]).to_csv()
     with pytest.raises(TypeError, match="entities must be a dict of id -> name"):
         answers.named("abc").to_csv()
@@ -102,8 +135,18 @@ def test_names_stand_in_every_table_and_file_and_scores_are_not_modified(tmp_pat
 
 L2 = {"similarity": "l2"}
 MODELS = {
-    "DistMult": ({}, None, lambda h, r: ENTITIES[h] * RELATIONS[r], lambda r, t: RELATIONS[r] * ENTITIES[t]),
-    "TransE": (L2, BIAS, lambda h, r: ENTITIES[h] + RELATIONS[r], lambda r, t: ENTITIES[t] - RELATIONS[r]),
+    "DistMult": (
+        {},
+        None,
+        lambda h, r: ENTITIES[h] * RELATIONS[r],
+        lambda r, t: RELATIONS[r] * ENTITIES[t],
+    ),
+    "TransE": (
+        L2,
+        BIAS,
+        lambda h, r: ENTITIES[h] + RELATIONS[r],
+        lambda r, t: ENTITIES[t] - RELATIONS[r],
+    ),
 }
 
 
@@ -114,13 +157,21 @@ def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
     options, bias, tails, heads = MODELS[name]
     stored = Candidates(ENTITIES, bias)
     scorers = [EmbeddingScorer(queries, stored, **options) for queries in (tails, heads)]
-    allowed = set(range(N)) if candidates is None else {*TRIPLES[:, 0].tolist(), *TRIPLES[:, 2].tolist()} - {N}
+    allowed = (
+        set(range(N))
+        if candidates is None
+        else {*TRIPLES[:, 0].tolist(), *TRIPLES[:, 2].tolist()} - {N}
+    )
     given = None if candidates is None else torch.tensor(sorted(allowed))
-    table = rank_triples(*scorers, TRIPLES, KNOWN, candidates=given, batch_size=batch_size, progress=False)
+    table = rank_triples(
+        *scorers, TRIPLES, KNOWN, candidates=given, batch_size=batch_size, progress=False
+    )
 
     def row_of(side, query):
         requested = {"tail": tails, "head": heads}[side](*torch.tensor([query]).T)
-        return reference.exact_matrix(requested, ENTITIES, stored.bias, options.get("similarity", "dot"))[0]
+        return reference.exact_matrix(
+            requested, ENTITIES, stored.bias, options.get("similarity", "dot")
+        )[0]
 
     expected = reference.Graph(TRIPLES.tolist()).lines(TRIPLES.tolist(), row_of, allowed)
     assert reference.lines(table.ranks) == expected
@@ -129,7 +180,9 @@ def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
 def test_functions_facts_and_complex_queries_take_it():
     translated = EmbeddingScorer(MODELS["TransE"][2], ENTITIES, bias=BIAS, similarity="l1")
     by_scores = rank_triples(lambda h, r: translated(h, r), None, TRIPLES, KNOWN, progress=False)
-    assert torch.equal(rank_triples(translated, None, TRIPLES, KNOWN, progress=False).rows, by_scores.rows)
+    assert torch.equal(
+        rank_triples(translated, None, TRIPLES, KNOWN, progress=False).rows, by_scores.rows
+    )
     assert not translated.is_exact
     facts = torch.cat([TRIPLES, TRIPLES[:, :1] % 4], 1)
     score = EmbeddingScorer(lambda h, r, time: ENTITIES[h] * RELATIONS[r] + time[:, None], ENTITIES)

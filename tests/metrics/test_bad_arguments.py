@@ -11,7 +11,16 @@ from torchmetrics import MeanMetric
 
 import torchrankmetrics as trm
 from bits import bits
-from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetric, Ranks, RankTable, compare, evaluate
+from torchrankmetrics import (
+    MeanRank,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
 from torchrankmetrics.definitions import power_mean_rank
 from torchrankmetrics.definitions.sample import integers
 from torchrankmetrics.null import ExactExpectation
@@ -26,15 +35,24 @@ TABLE = RankTable.from_ranks(RANKS, side="tail")
 EYE = torch.eye(2)
 
 TYPE_ERRORS = [
-    (lambda: RankCollection(["mr", MeanMetric()]), "got MeanMetric; a MetricCollection contains it"),
+    (
+        lambda: RankCollection(["mr", MeanMetric()]),
+        "got MeanMetric; a MetricCollection contains it",
+    ),
     (lambda: RankCollection(expectation=torch.ones(2)), "expectation needs moments"),
     (lambda: RankAccumulator(torch.ones(2), [0, 1], 3), r"shape must be \(B, N\), two ints, got 3"),
     (lambda: TABLE.select(group=torch.ones(3)), "group must be an int"),
     (lambda: RankCollection(3), "metrics must be names, RankMetric instances or a dict, got int"),
-    (lambda: RankCollection([trm.HitsAtK]), r"a metric must be an instance, such as HitsAtK\(...\), got the class"),
+    (
+        lambda: RankCollection([trm.HitsAtK]),
+        r"a metric must be an instance, such as HitsAtK\(...\), got the class",
+    ),
     (lambda: compare(RANKS, RANKS, 3), "^a metric must be a RankDefinition.*, got int"),
     (lambda: TABLE.confidence_intervals(["mrr"], seed="1"), "seed must be an int, got '1'"),
-    (lambda: RankCollection({"own": lambda r: 1 / r}), r"write RankDefinition\('my_metric', f=function\)"),
+    (
+        lambda: RankCollection({"own": lambda r: 1 / r}),
+        r"write RankDefinition\('my_metric', f=function\)",
+    ),
     (lambda: RankDefinition("x", f=lambda r: 1 / math.log2(r + 1)), r"torch\.log2"),
     (lambda: RankDefinition("x", f=lambda r: 1 / r if r <= 10 else 0), r"torch\.where\(r <= 10"),
     (lambda: RankDefinition("x", optimum="1"), "^optimum must be a number or None, got '1'"),
@@ -42,13 +60,22 @@ TYPE_ERRORS = [
     (lambda: evaluate([1, 2], 4, wheels=4), "wheels"),
     (lambda: evaluate(), "takes ranks .*or scores"),
     (lambda: evaluate(["a"]), "ranks must hold numbers, got list of <U1"),
-    (lambda: trm.rank_triples(None, "x", [[0, 0, 1]], None), "^score_heads must be a function.*got 'x'"),
-    (lambda: trm.rank_triples(None, max, [[0, 0, 1]], torch.ones(2)), "^known must be .*got Tensor"),
+    (
+        lambda: trm.rank_triples(None, "x", [[0, 0, 1]], None),
+        "^score_heads must be a function.*got 'x'",
+    ),
+    (
+        lambda: trm.rank_triples(None, max, [[0, 0, 1]], torch.ones(2)),
+        "^known must be .*got Tensor",
+    ),
     (lambda: RankTable.concatenate(3), "^tables must be a sequence of RankTables, got 3"),
     (lambda: RankTable.from_numpy(3), "^arrays must be a dict of arrays by name, got int"),
     (lambda: MeanRank().moments([4, 4], weight="zzz"), "^weight must hold numbers, got str"),
     (lambda: RankCollection(["mrr"]).merge_state(MeanRank()), "other must be a RankCollection"),
-    (lambda: trm.HitsAtK(top_k=3), r"^HitsAtK.__init__\(\) missing a required argument: 'k'; did you mean 'k'"),
+    (
+        lambda: trm.HitsAtK(top_k=3),
+        r"^HitsAtK.__init__\(\) missing a required argument: 'k'; did you mean 'k'",
+    ),
     (lambda: MeanRank("mrr"), r"^MeanRank.__init__\(\) too many positional arguments$"),
     (
         lambda: trm.adjust("0.3", "mrr", "fb15k237", side="tail"),
@@ -62,8 +89,14 @@ VALUE_ERRORS = [
     (lambda: RankCollection({"a": "mrr"}, "mr"), "a dict of metrics must be the only argument"),
     (lambda: MeanRank(view="index"), "view must be one of 'base'.*got 'index'"),
     (lambda: MeanRank(rank_type="random"), "rank_type must be one of .*got 'random'"),
-    (lambda: MeanRank(side="left"), "side must be one of 'both', 'head', 'tail', 'relation'; got 'left'"),
-    (lambda: RankCollection(sides=("i2t", "head")), "sides must be one of 'both', 'head'.*got 'i2t'"),
+    (
+        lambda: MeanRank(side="left"),
+        "side must be one of 'both', 'head', 'tail', 'relation'; got 'left'",
+    ),
+    (
+        lambda: RankCollection(sides=("i2t", "head")),
+        "sides must be one of 'both', 'head'.*got 'i2t'",
+    ),
     (lambda: MeanRank(average="weighted"), "average must be one of 'micro', 'macro'"),
     (lambda: MeanRank(storage="sums"), "storage must be one of 'ranks', 'counts'; got 'sums'"),
     (lambda: MeanRank(k=3), "Unexpected keyword arguments: `k`"),
@@ -80,27 +113,42 @@ VALUE_ERRORS = [
     (lambda: evaluate([1, 2], metrics=["amri"]), "num_candidates is needed for 'amri'"),
     (lambda: evaluate([1, 2], [4]), "num_candidates must have the shape"),
     (lambda: evaluate(RANKS, 4), "num_candidates must not be given with a Ranks"),
-    (lambda: evaluate([1.5], 4, ["optimistic_mr"]), "'optimistic_mr' needs optimistic and pessimistic"),
+    (
+        lambda: evaluate([1.5], 4, ["optimistic_mr"]),
+        "'optimistic_mr' needs optimistic and pessimistic",
+    ),
     (lambda: evaluate(torch.eye(3), [[0], [1, 2, 1], [2]]), "got 1 twice in entry 1"),
     (lambda: evaluate([1, 2], 4, ["tail_mr"]), r"sides \['tail'\] need the side of every task"),
     (lambda: evaluate([[1], [2]], 4), r"target must be .*got 4; ranks would be \(tasks,\)"),
     (lambda: evaluate([1, 2], 4, exclude=EYE), "target and exclude belong to scores"),
     (lambda: evaluate(EYE, 4, target=[0, 1]), "num_candidates must not be given with scores"),
-    (lambda: evaluate(torch.rand(3, 8), torch.rand(9, 8)), r"rank_embeddings\(queries, candidates, tar"),
+    (
+        lambda: evaluate(torch.rand(3, 8), torch.rand(9, 8)),
+        r"rank_embeddings\(queries, candidates, tar",
+    ),
     (lambda: trm.rank_embeddings(EYE, EYE, [0]), "target must"),
-    (lambda: evaluate(torch.eye(9), [*range(9)], exclude=torch.ones(9, 5).long()), r"exclude\.tolist\(\)"),
+    (
+        lambda: evaluate(torch.eye(9), [*range(9)], exclude=torch.ones(9, 5).long()),
+        r"exclude\.tolist\(\)",
+    ),
     (lambda: evaluate(TABLE, weight=[1, 1]), "weight must not be given with a RankTable"),
     (lambda: evaluate(TABLE, metrics=[MeanRank(average="macro")]), "needs a group for every task"),
     (lambda: evaluate(3, 5), r"^ranks must be \(tasks,\)"),
     (lambda: evaluate(RANKS, side=[]), "^side must be one of"),
-    (lambda: MeanRank().moments([3, 2**63]), "num_candidates must fit in int64, got 9223372036854775808"),
+    (
+        lambda: MeanRank().moments([3, 2**63]),
+        "num_candidates must fit in int64, got 9223372036854775808",
+    ),
     (lambda: MeanRank().merge_state(3), "Expected incoming state"),
 ]
 
 
 @pytest.mark.parametrize(
     ("error", "call", "message"),
-    [*((TypeError, *case) for case in TYPE_ERRORS), *((ValueError, *case) for case in VALUE_ERRORS)],
+    [
+        *((TypeError, *case) for case in TYPE_ERRORS),
+        *((ValueError, *case) for case in VALUE_ERRORS),
+    ],
 )
 def test_errors_name_the_argument_as_the_caller_writes_it(error, call, message):
     with pytest.raises(error, match=message):
@@ -146,7 +194,9 @@ def test_a_metric_without_exact_moments_raises_with_the_remedy():
     # a weighted MAD of many tasks: no algorithm known
     metric = RankMetric(RankDefinition("mad", aggregation="mad", optimum=None), view="normalized")
     metric.update(Ranks(torch.ones(30).long(), None, 14), weight=torch.arange(30) % 3)
-    with pytest.raises(ValueError, match=r"'mad' has no exact expectation.*MonteCarloExpectation\(samples="):
+    with pytest.raises(
+        ValueError, match=r"'mad' has no exact expectation.*MonteCarloExpectation\(samples="
+    ):
         metric.compute()
 
     class Never(ExactExpectation):
@@ -185,30 +235,76 @@ THIRD = torch.tensor([False, False, True, False])
 NO_LIST = "preds must be a torch.Tensor or an array of scores .* got list: pass torch.tensor"
 OUTSIDE = "target must be a candidate.* column 2"
 BAD_UPDATES = {
-    "target beyond N": (IndexError, "target must lie in .*4", lambda m: m.update(SCORES, torch.tensor([1, 4]))),
+    "target beyond N": (
+        IndexError,
+        "target must lie in .*4",
+        lambda m: m.update(SCORES, torch.tensor([1, 4])),
+    ),
     "target missing": (ValueError, "target is missing", lambda m: m.update(SCORES)),
     "scores of another type": (TypeError, NO_LIST, lambda m: m.update(SCORES.tolist(), TARGET)),
-    "excluded column beyond N": (IndexError, "exclude must", lambda m: m.update(SCORES, TARGET, exclude=([0], [4]))),
+    "excluded column beyond N": (
+        IndexError,
+        "exclude must",
+        lambda m: m.update(SCORES, TARGET, exclude=([0], [4])),
+    ),
     "target outside": (ValueError, OUTSIDE, lambda m: m.update(SCORES, TARGET, exclude=THIRD)),
-    "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
-    "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
-    "side unknown": (ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'", {"side": "both"}),
-    "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
-    "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),
+    "target beside ranks": (
+        ValueError,
+        "target must not be given",
+        lambda m: m.update(RANKS, TARGET),
+    ),
+    "exclude beside ranks": (
+        ValueError,
+        "exclude must not be given",
+        lambda m: m.update(RANKS, exclude=TARGET),
+    ),
+    "side unknown": (
+        ValueError,
+        "side must be one of None, 'head', 'tail', 'relation'; got 'both'",
+        {"side": "both"},
+    ),
+    "group of floats": (
+        TypeError,
+        "group must hold integers, got torch.float",
+        {"group": [0.5, 1.0]},
+    ),
+    "group too long": (
+        ValueError,
+        r"group must be .*\(2,\).*\(3,\)",
+        {"group": torch.tensor([1, 2, 3])},
+    ),
     "group of bools": (TypeError, "group must hold integers", {"group": [True, False]}),
-    "group on another device": (ValueError, "group must be on", {"group": torch.zeros(2, device="meta").long()}),
-    "sample id of floats": (TypeError, "sample_id must hold integers", {"sample_id": torch.tensor([0.0, 1.0])}),
+    "group on another device": (
+        ValueError,
+        "group must be on",
+        {"group": torch.zeros(2, device="meta").long()},
+    ),
+    "sample id of floats": (
+        TypeError,
+        "sample_id must hold integers",
+        {"sample_id": torch.tensor([0.0, 1.0])},
+    ),
     "one sample id for all": (ValueError, "sample_id must be", {"sample_id": 3}),
     "weight negative": (ValueError, r"weight must be .*-0\.5 for task 1", {"weight": [1.0, -0.5]}),
-    "weight NaN": (ValueError, "weight must be finite.*nan for task 0", {"weight": [math.nan, 1.0]}),
-    "weight infinite": (ValueError, "weight must be finite.*inf for task 1", {"weight": torch.tensor([1.0, math.inf])}),
+    "weight NaN": (
+        ValueError,
+        "weight must be finite.*nan for task 0",
+        {"weight": [math.nan, 1.0]},
+    ),
+    "weight infinite": (
+        ValueError,
+        "weight must be finite.*inf for task 1",
+        {"weight": torch.tensor([1.0, math.inf])},
+    ),
     "weight of bools": (TypeError, "weight must hold real numbers", {"weight": [True, False]}),
     "weight too long": (ValueError, r"weight must be .*\(3,\)", {"weight": [1.0, 1.0, 1.0]}),
 }
 
 
 def state(metric):
-    members = list(metric.values(copy_state=False)) if isinstance(metric, RankCollection) else [metric]
+    members = (
+        list(metric.values(copy_state=False)) if isinstance(metric, RankCollection) else [metric]
+    )
     return [(member.update_count, [block.tolist() for block in member.rows]) for member in members]
 
 
@@ -217,7 +313,12 @@ def test_a_bad_update_raises_and_changes_nothing(case):
     error, message, call = BAD_UPDATES[case]
     dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
     collection = RankCollection(["mrr", "mr", "z_mrr"])
-    for metric in (MeanRank(), MeanRank(storage="counts"), RankMetric(dcg, view="z_score"), collection):
+    for metric in (
+        MeanRank(),
+        MeanRank(storage="counts"),
+        RankMetric(dcg, view="z_score"),
+        collection,
+    ):
         calls = [call]
         if isinstance(call, dict):
             calls = [lambda m: m.update(RANKS, **call), lambda m: m(RANKS, **call)]
@@ -236,7 +337,10 @@ def test_a_bad_update_raises_and_changes_nothing(case):
 
 def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
     for name, metric in (
-        *(("side", MeanRank(side="tail")), ("side", RankCollection(["mr"], sides=["both", "tail"]))),
+        *(
+            ("side", MeanRank(side="tail")),
+            ("side", RankCollection(["mr"], sides=["both", "tail"])),
+        ),
         *(("side", RankCollection(["head_mr"])), ("group", MeanRank(average="macro"))),
         ("group", RankCollection([MeanRank(average="macro"), "mrr"])),
     ):
@@ -245,7 +349,9 @@ def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
         assert all(count == 0 and not rows for count, rows in state(metric))
 
 
-@pytest.mark.parametrize("kind", list(fault.ERRORS), ids=lambda kind: fault.ERRORS[kind][1].split()[0] + str(kind))
+@pytest.mark.parametrize(
+    "kind", list(fault.ERRORS), ids=lambda kind: fault.ERRORS[kind][1].split()[0] + str(kind)
+)
 def test_flags_of_an_accelerator_raise_at_compute(kind):
     error, text = fault.ERRORS[kind]
     flagged = trusted(torch.tensor([[1, 1, 4]] * 3).T, torch.tensor([0, kind | fault.NAN, kind]))

@@ -20,7 +20,15 @@ import torchrankmetrics as trm
 from bits import bits
 from public_metrics import scores
 from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
-from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, RankCount, Ranks, RankTable
+from torchrankmetrics import (
+    HitsAtK,
+    MeanRank,
+    MeanReciprocalRank,
+    RankCollection,
+    RankCount,
+    Ranks,
+    RankTable,
+)
 from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.columns import Columns
@@ -43,8 +51,12 @@ def test_members_that_compute_or_synchronise_otherwise_go_their_own_way():
             return super().compute() / 2
 
     members = {"halved": Halved(), "mrr": MeanReciprocalRank(), "count": RankCount()}
-    doubled = RankCount(dist_sync_fn=lambda x, group=None: [x, x], distributed_available_fn=lambda: True)
-    collection = RankCollection(members | {"doubled": doubled, "alone": RankCount(sync_on_compute=False)})
+    doubled = RankCount(
+        dist_sync_fn=lambda x, group=None: [x, x], distributed_available_fn=lambda: True
+    )
+    collection = RankCollection(
+        members | {"doubled": doubled, "alone": RankCount(sync_on_compute=False)}
+    )
     collection.update(*scores(0))
     values = collection.compute()
     assert values["halved"] == values["mrr"] / 2
@@ -56,7 +68,10 @@ def test_a_table_is_taken_with_all_that_its_rows_say():
     about = {"side": "head", "group": torch.arange(7) % 2, "sample_id": torch.arange(7)}
     about["weight"] = [1.0, 2, 3, 1, 1, 0, 1]
     metrics = ["mrr", "tail_mr", MeanRank(average="macro", side="head")]
-    one, two = RankCollection(metrics), RankCollection([*metrics[:2], MeanRank(average="macro", side="head")])
+    one, two = (
+        RankCollection(metrics),
+        RankCollection([*metrics[:2], MeanRank(average="macro", side="head")]),
+    )
     one.update(ranks, **about)
     one.update(later, side="tail", group=1)
     whole = RankTable.from_ranks(ranks, **about)
@@ -91,7 +106,10 @@ def test_members_share_one_list_which_items_and_indexing_do_not_copy():
 def test_a_member_reset_alone_resets_its_collection_whatever_its_place(place):
     collection, copied = filled(0, 1), filled(0, 1).clone()
     list(collection.values(copy_state=False))[place].reset()
-    assert all(not member.rows and member.update_count == 0 for member in collection.values(copy_state=False))
+    assert all(
+        not member.rows and member.update_count == 0
+        for member in collection.values(copy_state=False)
+    )
     collection.update(*scores(2))
     collection.update(*scores(3))
     assert bits(collection) == bits(filled(2, 3))
@@ -103,7 +121,11 @@ def test_a_member_reset_alone_resets_its_collection_whatever_its_place(place):
 def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way():
     one = trm.RankMetric("mrr", storage="counts")
     collection = RankCollection([one, "mr"])
-    assert (one.storage, collection.storage, collection["mr"].storage) == ("counts", "ranks", "ranks")
+    assert (one.storage, collection.storage, collection["mr"].storage) == (
+        "counts",
+        "ranks",
+        "ranks",
+    )
     collection.update(Ranks([1, 1, 4], None, 9))
     collection.update(Ranks([1, 1, 4], None, 9))
     assert len(collection.local_table()) == 6
@@ -114,7 +136,9 @@ def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way()
 
 
 BLOCK = rows_of(Ranks([9], None, 9), TaskFacts())
-CHANGES = {  # of a list, as a metric of a user's own may write them: arguments, and mr of a block with rank 1 after it
+# of a list, as a metric of a user's own may write them: arguments, and mr of a block with rank 1
+# after it
+CHANGES = {
     "append": ((BLOCK,), "5.0"),
     "insert": ((0, BLOCK), "5.0"),
     "__setitem__": ((0, BLOCK), "9.0"),
@@ -136,11 +160,17 @@ HELD = "is in a RankCollection.* update the collection"
 THREE = ["mrr", "mr", "count"]
 
 
-@pytest.mark.parametrize("copied", [lambda c: c, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+@pytest.mark.parametrize(
+    "copied", [lambda c: c, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))]
+)
 def test_an_update_of_a_member_raises_and_changes_nothing(copied):
     metrics = copied(filled(1, metrics=THREE))
     member = metrics["mr"]
-    for refused in (member.update, member, lambda *_: member.merge_state({"rows": MeanRank().rows})):
+    for refused in (
+        member.update,
+        member,
+        lambda *_: member.merge_state({"rows": MeanRank().rows}),
+    ):
         with pytest.raises(TorchMetricsUserError, match=HELD):
             refused(*scores(2))
     assert bits(metrics) == bits(filled(1, metrics=THREE))
@@ -159,7 +189,8 @@ def test_a_plain_collection_that_takes_the_metrics_over_updates_them(compute_gro
     plain.update(*scores(1))
     plain(*scores(2))
     plain.update(*scores(3))
-    assert bits(plain) == bits(metrics) == bits(filled(1, 2, 3, metrics=THREE))  # they are the same metrics
+    # they are the same metrics
+    assert bits(plain) == bits(metrics) == bits(filled(1, 2, 3, metrics=THREE))
 
 
 @every_group
@@ -167,12 +198,17 @@ def test_a_collection_that_was_taken_over_rejects_updates_and_the_other_goes_on(
     metrics, inner = filled(metrics=THREE), filled(metrics=THREE)
     plain = MetricCollection([metrics], compute_groups=compute_groups)
     named = MetricCollection({"in": inner})
-    outer, taken = RankCollection([second := filled(metrics=THREE), "hits_at_1"]), filled(metrics=THREE)
+    outer, taken = (
+        RankCollection([second := filled(metrics=THREE), "hits_at_1"]),
+        filled(metrics=THREE),
+    )
     for other, those in ((plain, metrics), (named, inner), (outer, second)):
         for _ in range(2):  # before and after a reset
             other.update(*scores(1))
             for refused in (those.update, those, lambda *_, those=those: those.merge_state(taken)):
-                with pytest.raises(TorchMetricsUserError, match="taken over by another collection: update that one"):
+                with pytest.raises(
+                    TorchMetricsUserError, match="taken over by another collection: update that one"
+                ):
                     refused(*scores(2))
             with pytest.raises(TorchMetricsUserError, match="taken over by another collection"):
                 those.add_metrics(["amri"])
@@ -180,7 +216,10 @@ def test_a_collection_that_was_taken_over_rejects_updates_and_the_other_goes_on(
             other(*scores(3))
             other.update(*scores(4))
             found = bits(other)
-            assert found["in_mr" if other is named else "mr"] == bits(filled(1, 3, 4, metrics=THREE))["mr"]
+            assert (
+                found["in_mr" if other is named else "mr"]
+                == bits(filled(1, 3, 4, metrics=THREE))["mr"]
+            )
             those.reset()
 
 
@@ -214,7 +253,8 @@ def _often_merged_and_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     [
         RankCount,
         lambda **kw: RankCollection(["count", "mr"], **kw),
-        # explicit groups: several first updates at once fail inside torchmetrics, which then looks for groups
+        # explicit groups: several first updates at once fail inside torchmetrics, which then looks
+        # for groups
         lambda **kw: MetricCollection(
             {"count": RankCount(**kw), "mr": MeanRank(**kw)}, compute_groups=[["count", "mr"]]
         ),
@@ -246,7 +286,8 @@ def test_threads_lose_no_task(make: Callable[..., Any], storage: str, used: bool
 
 
 ROWS = rows_of(Ranks([1, 4], None, 9), TaskFacts("head"))
-OLD = Path(__file__).parents[1] / "data"  # make_old_files.py wrote them there, with the sources of 0.1.0
+# make_old_files.py wrote them there, with the sources of 0.1.0
+OLD = Path(__file__).parents[1] / "data"
 
 
 def changed(column: str, value: int) -> torch.Tensor:
@@ -272,9 +313,13 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("make", [MeanRank, lambda: RankCollection(["mr", "amri"])], ids=["metric", "collection"])
+@pytest.mark.parametrize(
+    "make", [MeanRank, lambda: RankCollection(["mr", "amri"])], ids=["metric", "collection"]
+)
 @pytest.mark.parametrize(("rows", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_rows_that_no_update_keeps_are_rejected_before_anything_changes(make: Any, rows: Any, message: str) -> None:
+def test_rows_that_no_update_keeps_are_rejected_before_anything_changes(
+    make: Any, rows: Any, message: str
+) -> None:
     metric = make()
     metric.update(Ranks([2], None, 9))
     before = bits(metric)
@@ -291,7 +336,9 @@ def test_rows_that_no_update_keeps_are_rejected_before_anything_changes(make: An
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
 @pytest.mark.parametrize("make", [trm.AveragePrecision, lambda: RankCollection(["mr", "ap"])])
 @pytest.mark.parametrize("query", [-5, -6])
-def test_queries_that_no_update_names_are_rejected_where_they_are_counted(make: Any, query: int) -> None:
+def test_queries_that_no_update_names_are_rejected_where_they_are_counted(
+    make: Any, query: int
+) -> None:
     """A negative query is a hash of the answers of one row of scores, of which none may be missing."""
     metric = make()
     with pytest.raises(RuntimeError, match="1 queries lack answers that came in the same update"):
@@ -310,15 +357,26 @@ def test_queries_that_no_update_names_are_rejected_where_they_are_counted(make: 
         (HitsAtK(1), HitsAtK(3), "same metric, 'hits_at_1'; got 'hits_at_3'"),
         (MeanRank(), MeanRank(view="z_score"), "same metric, 'mr'; got 'z_mr'"),
         (MeanRank(), MeanRank(average="macro"), "same metric, 'mr'; got 'macro_mr'"),
-        (MeanRank(side="tail"), {"rows": rows_of(Ranks([1], None, 9), TaskFacts())}, "side must be passed"),
+        (
+            MeanRank(side="tail"),
+            {"rows": rows_of(Ranks([1], None, 9), TaskFacts())},
+            "side must be passed",
+        ),
         (MeanRank(average="macro"), {"rows": [ROWS]}, "group must be passed"),
         (RankCollection(["tail_mr"]), RankCollection(["mr"]), "side must be passed"),
-        (RankCollection([MeanRank(average="macro")]), RankCollection(["mr"]), "group must be passed"),
+        (
+            RankCollection([MeanRank(average="macro")]),
+            RankCollection(["mr"]),
+            "group must be passed",
+        ),
     ],
 )
 def test_merge_state_raises_where_update_raises(metric: Any, incoming: Any, message: str) -> None:
     if not isinstance(incoming, dict):
-        incoming.update(Ranks([1], None, 9), **({"group": 0} if getattr(incoming, "average", "") == "macro" else {}))
+        incoming.update(
+            Ranks([1], None, 9),
+            **({"group": 0} if getattr(incoming, "average", "") == "macro" else {}),
+        )
     with pytest.raises(ValueError, match=message):
         metric.merge_state(incoming)
     assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._first).rows
@@ -334,7 +392,9 @@ def job_restore(rank: int, storage: str) -> dict[str, dict[str, str]]:
     found = {}
     for name, state in {"own": states[rank], "first": states[0], "second": states[1]}.items():
         back = collection(storage)
-        nn.ModuleDict({"metric": back}).load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
+        nn.ModuleDict({"metric": back}).load_state_dict(
+            torch.load(io.BytesIO(state), weights_only=True)
+        )
         found[name] = bits(back)
         update(back, [MORE, EMPTY][rank])
         found[name + " and more"] = bits(back)
@@ -345,7 +405,9 @@ def job_restore(rank: int, storage: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-def test_rows_of_a_checkpoint_come_back_once_on_several_processes(pool: WorkerPool, storage: str) -> None:
+def test_rows_of_a_checkpoint_come_back_once_on_several_processes(
+    pool: WorkerPool, storage: str
+) -> None:
     """Every process loads: its own checkpoint, that of the first, that of the second, and one that nobody signed."""
     alone = MeanReciprocalRank()
     alone.load_state_dict({"rows": ROWS})
@@ -367,17 +429,26 @@ def test_checkpoints_and_files_of_older_versions_load_with_their_values(
     state = torch.load(OLD / f"checkpoint_{version}.pt", weights_only=True)
     assert state["collection.rows"].shape == shape
     single = MeanReciprocalRank(view="z_score", average="macro")
-    metrics: Any = nn.ModuleDict({"collection": RankCollection(names, prefix="val/"), "single": single})
+    metrics: Any = nn.ModuleDict(
+        {"collection": RankCollection(names, prefix="val/"), "single": single}
+    )
     metrics.load_state_dict(state)
-    for metric, values in ((metrics["collection"], known["collection"]), (single, {"": known["single"]})):
+    for metric, values in (
+        (metrics["collection"], known["collection"]),
+        (single, {"": known["single"]}),
+    ):
         with pytest.warns(trm.RankMetricWarning, match=f"2 of {nan} ranking tasks have NaN scores"):
             found = bits(metric)
-        assert {key: float.fromhex(value) for key, value in found.items()} == pytest.approx(values, rel=1e-12)
+        assert {key: float.fromhex(value) for key, value in found.items()} == pytest.approx(
+            values, rel=1e-12
+        )
         metric.update(Ranks([1], None, 9), side="tail", group=0, sample_id=[10**6])
         with pytest.warns(trm.RankMetricWarning, match=f"2 of {nan + 1} ranking tasks"):
             assert bits(metric) != found
     table = RankTable.load(OLD / f"ranks_{version}.npz")
     with pytest.warns(trm.RankMetricWarning, match=f"2 of {nan} ranking tasks have NaN scores"):
         values = trm.evaluate(table, metrics=names)
-    assert {f"val/{key}": value for key, value in values.items()} == pytest.approx(known["collection"], rel=1e-12)
+    assert {f"val/{key}": value for key, value in values.items()} == pytest.approx(
+        known["collection"], rel=1e-12
+    )
     assert torch.equal(RankTable(state["collection.rows"]).compact().rows, table.compact().rows)

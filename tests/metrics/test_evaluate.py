@@ -8,7 +8,15 @@ import pytest
 import torch
 
 import torchrankmetrics as trm
-from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetricWarning, Ranks, compare, evaluate
+from torchrankmetrics import (
+    MeanRank,
+    RankCollection,
+    RankDefinition,
+    RankMetricWarning,
+    Ranks,
+    compare,
+    evaluate,
+)
 from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.metrics.breakdown import Runs
 from torchrankmetrics.metrics.measure import Analysis
@@ -22,10 +30,13 @@ def test_arrays_in_numbers_out():
     assert evaluate(torch.tensor([1, 3]), torch.tensor([9, 9])) == evaluate([1, 3], 9)
     assert list(evaluate([1, 3])) == ["mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10"]
     assert list(evaluate([1, 3], 9, ["mrr"], views=["base", "z_score"])) == ["mrr", "z_mrr"]
-    both = evaluate(Ranks([1], [3], 9), metrics=["optimistic_mr", "mr", "pessimistic_mr", "tie_rate"])
+    both = evaluate(
+        Ranks([1], [3], 9), metrics=["optimistic_mr", "mr", "pessimistic_mr", "tie_rate"]
+    )
     assert both == {"optimistic_mr": 1, "mr": 2, "pessimistic_mr": 3, "tie_rate": 1}
     assert evaluate([1, 3, 5], 9, [MeanRank(average="macro")], group=[0, 0, 1]) == {"macro_mr": 3.5}
-    assert evaluate([1, 3], 9, ["mr"], weight=[0.1, 0.3])["mr"] == pytest.approx(2.5, abs=1e-15)  # not float32
+    # not float32
+    assert evaluate([1, 3], 9, ["mr"], weight=[0.1, 0.3])["mr"] == pytest.approx(2.5, abs=1e-15)
     assert evaluate([33554432.5], 10**9, ["mr"]) == {"mr": 33554432.5}
     values = evaluate([], 9, ["mr", "count"])
     assert math.isnan(values["mr"])
@@ -33,13 +44,17 @@ def test_arrays_in_numbers_out():
 
 
 def test_summary_has_the_values_of_compute_by_side():
-    collection = RankCollection(["mrr", "amri", "rank_std", "expected_mr"], sides=["both", "head", "tail"])
+    collection = RankCollection(
+        ["mrr", "amri", "rank_std", "expected_mr"], sides=["both", "head", "tail"]
+    )
     assert str(collection.summary()).endswith("no ranking tasks yet")
     collection.update(Ranks([1, 2], [1, 4], 9), side="head")
     collection.update(Ranks([1, 1, 3], None, 5), side="tail")
     summary = collection.summary()
     rows = {(row.side, row.metric): row for row in summary.rows}
-    assert list(rows)[:5] == [("head", name) for name in ("mrr", "mr", "rank_std", "expected_mr")] + [("tail", "mrr")]
+    assert list(rows)[:5] == [
+        ("head", name) for name in ("mrr", "mr", "rank_std", "expected_mr")
+    ] + [("tail", "mrr")]
     values = collection.compute()
     assert rows["both", "mrr"].base == values["mrr"]
     assert rows["tail", "mr"].index == values["tail_amri"]
@@ -54,7 +69,11 @@ def test_summary_has_the_values_of_compute_by_side():
 
 def test_summary_takes_each_metric_with_its_own_rank_type_and_average():
     collection = RankCollection(
-        {"a": trm.RankMetric(RankDefinition("x"), rank_type="expected"), "b": "hmr", "c": MeanRank(average="macro")}
+        {
+            "a": trm.RankMetric(RankDefinition("x"), rank_type="expected"),
+            "b": "hmr",
+            "c": MeanRank(average="macro"),
+        }
     )
     collection.update(Ranks([1, 2, 3], [1, 2, 9], 9), group=[0, 0, 1])
     values = collection.compute()
@@ -79,7 +98,9 @@ def test_an_inverted_mask_is_a_warning_once():
     inverted = torch.ones(6, 9, dtype=torch.bool)
     collection = RankCollection(["mrr", "hits@1", "mr"])
     collection.update(scores, target, exclude=inverted)
-    with pytest.warns(RankMetricWarning, match=r"has one candidate.*True marks candidates to skip") as warned:
+    with pytest.warns(
+        RankMetricWarning, match=r"has one candidate.*True marks candidates to skip"
+    ) as warned:
         assert collection.compute()["mrr"] == 1
     assert len(warned) == 1
     with pytest.warns(RankMetricWarning, match="has one candidate"):
@@ -87,12 +108,16 @@ def test_an_inverted_mask_is_a_warning_once():
 
 
 def test_scores_that_are_distances_are_a_warning_of_compute():
-    distances = torch.cdist(points := torch.rand(60, 4, generator=torch.Generator().manual_seed(0)), points)
+    distances = torch.cdist(
+        points := torch.rand(60, 4, generator=torch.Generator().manual_seed(0)), points
+    )
     texts = set()
     for epoch in range(2):
         metric = MeanRank()
         metric.update(distances[epoch:], torch.arange(epoch, 60))
-        with pytest.warns(RankMetricWarning, match=r"far worse than chance: .*pass -distances") as warned:
+        with pytest.warns(
+            RankMetricWarning, match=r"far worse than chance: .*pass -distances"
+        ) as warned:
             metric.compute()
         texts.add(str(warned[0].message))
     assert len(texts) == 1  # Python shows it once, not in every epoch
@@ -100,7 +125,9 @@ def test_scores_that_are_distances_are_a_warning_of_compute():
 
 def test_weights_of_zero_are_a_warning():
     for zero in ({"weight": 0}, {"gain": 0}):
-        with pytest.warns(RankMetricWarning, match="every ranking task has the weight 0 or the gain 0"):
+        with pytest.warns(
+            RankMetricWarning, match="every ranking task has the weight 0 or the gain 0"
+        ):
             assert math.isnan(evaluate([1, 2], 9, ["mrr"], **zero)["mrr"])
 
 
@@ -115,7 +142,9 @@ def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():
 def collected(shift=0):
     collection = RankCollection(["mrr", "mr", "hits@3"])
     ids = torch.arange(40)
-    collection.update(Ranks((ids * 7 + shift) % 11 + 1, None, 30), side="tail", group=ids % 3, sample_id=ids)
+    collection.update(
+        Ranks((ids * 7 + shift) % 11 + 1, None, 30), side="tail", group=ids % 3, sample_id=ids
+    )
     return collection
 
 
@@ -124,7 +153,9 @@ RESULTS = {
     "breakdown": lambda: collected().breakdown(),
     "intervals": lambda: collected().confidence_intervals(),
     "comparison": lambda: compare(collected(), collected(2), "mrr"),
-    "pairs": lambda: compare({"x": collected(), "y": collected(2), "z": collected(5)}, ["mrr", "hits@3"]),
+    "pairs": lambda: compare(
+        {"x": collected(), "y": collected(2), "z": collected(5)}, ["mrr", "hits@3"]
+    ),
     "one pair": lambda: compare({"x": collected(), "y": collected(2)}, "mrr")["mrr", "y", "x"],
     "comparisons": lambda: compare(collected(), collected(2), ["mrr", "hits@3"]),
 }
@@ -149,7 +180,9 @@ def test_a_table_answers_like_a_collection_of_it():
     table = collection.table()
     names = ["mrr", "mr", "hits@3"]
     assert table.summary(names) == collection.summary()
-    assert str(table.breakdown(names, {0: "a", 1: "b", 2: "c"})) == str(collection.breakdown({0: "a", 1: "b", 2: "c"}))
+    assert str(table.breakdown(names, {0: "a", 1: "b", 2: "c"})) == str(
+        collection.breakdown({0: "a", 1: "b", 2: "c"})
+    )
     intervals = table.confidence_intervals(names, 0.9, cluster="sample_id")
     assert intervals == collection.confidence_intervals(0.9, cluster="sample_id")
     assert [row.metric for row in table.confidence_intervals().rows][:2] == ["mrr", "mr"]
@@ -157,7 +190,9 @@ def test_a_table_answers_like_a_collection_of_it():
         table.summary("mmr")
 
 
-SQUARE = RankDefinition("square_share", f=WithCandidates(lambda r, n: ((n - r) / (n - 1)) ** 2, min_candidates=2))
+SQUARE = RankDefinition(
+    "square_share", f=WithCandidates(lambda r, n: ((n - r) / (n - 1)) ** 2, min_candidates=2)
+)
 CUBES = RankDefinition("cube", f=lambda r: r**-3.0)
 METRICS = ["mrr", "mr", "hits@3", "gmr"]
 
@@ -169,7 +204,9 @@ def filled(metrics=METRICS, weights="any", **options):
     group = np.repeat(random.permutation(len(sizes)) * 5 - 7, sizes)
     N = random.integers(2, 3000, len(group))
     low = np.ceil(random.random(len(group)) ** 2 * N).astype(int).clip(1)
-    high = np.minimum(low + random.integers(0, 3, len(group)) * (random.random(len(group)) < 0.3), N)
+    high = np.minimum(
+        low + random.integers(0, 3, len(group)) * (random.random(len(group)) < 0.3), N
+    )
     weight = {"equal": np.ones(len(group)), "any": random.random(len(group)) + 0.1}
     weight |= {"tiny": weight["any"] * 1e-200, "by group": (group % 3 + 0.7).astype(float)}
     collection = RankCollection(metrics, **options)
@@ -180,24 +217,40 @@ def filled(metrics=METRICS, weights="any", **options):
     return collection
 
 
-OF_TYPES = [("equal", ["realistic", "pessimistic"]), ("by group", ["optimistic"]), ("tiny", ["realistic"])]
+OF_TYPES = [
+    ("equal", ["realistic", "pessimistic"]),
+    ("by group", ["optimistic"]),
+    ("tiny", ["realistic"]),
+]
 
 
 @pytest.mark.parametrize(("weights", "rank_types"), [*OF_TYPES, ("any", ["expected"])])
 def test_a_row_has_the_bits_of_the_group_alone(weights, rank_types):
     options = {"rank_types": rank_types, "sides": ["both", "head"]}
-    names = ["mrr", "mr", "auc", "gmr", *(["hits@1", "hits@10", "imr"] if rank_types != ["expected"] else [])]
+    names = [
+        "mrr",
+        "mr",
+        "auc",
+        "gmr",
+        *(["hits@1", "hits@10", "imr"] if rank_types != ["expected"] else []),
+    ]
     own = [trm.RankMetric(one, rank_type=rank_types[0]) for one in (SQUARE, CUBES)]
     collection = filled([*names, *own], weights, **options)
     breakdown, table = collection.breakdown(), collection.table()
     assert breakdown["group"] == [*range(-7, 39, 5), 70]
     views = ["base", "adjusted_index", "z_score"]
-    in_views = [trm.RankMetric(one, view=view, rank_type=rank_types[0]) for one in (SQUARE, CUBES) for view in views]
+    in_views = [
+        trm.RankMetric(one, view=view, rank_type=rank_types[0])
+        for one in (SQUARE, CUBES)
+        for view in views
+    ]
     members = {f"m{i}": one for i, one in enumerate(in_views)}
     for i, group in enumerate(breakdown["group"][:-1]):
         alone = table.select(group=group)
         expected = evaluate(alone, metrics=names, views=views, **options)
-        for member, value in zip(members.values(), evaluate(alone, metrics=members).values(), strict=True):
+        for member, value in zip(
+            members.values(), evaluate(alone, metrics=members).values(), strict=True
+        ):
             expected[member.key] = value
         assert breakdown["count"][i] == alone.num_tasks
         assert sorted(expected) == sorted(breakdown.columns[2:])
@@ -211,7 +264,8 @@ def test_means_are_broken_down_without_a_call_per_group(monkeypatch):
     monkeypatch.setattr(Analysis, "by_group", lambda self: pytest.fail("group by group"))
     assert str(collection.breakdown()) == str(expected)
     estimated = filled(["mrr"], expectation=MonteCarloExpectation(100, seed=0))
-    with pytest.raises(pytest.fail.Exception, match="group by group"):  # its moments have no other way
+    # its moments have no other way
+    with pytest.raises(pytest.fail.Exception, match="group by group"):
         estimated.breakdown()
 
 
@@ -241,7 +295,10 @@ def test_columns_are_the_base_metrics_with_their_index_and_z():
     def columns(metrics, **options):
         return " ".join(filled(metrics, **options).breakdown().columns)
 
-    assert columns(["mrr", "z_mrr", "count", "tie_rate"]) == "group count mrr adjusted_mrr z_mrr tie_rate"
+    assert (
+        columns(["mrr", "z_mrr", "count", "tie_rate"])
+        == "group count mrr adjusted_mrr z_mrr tie_rate"
+    )
     assert columns(["amri"]) == "group count mr amri z_mr"
     assert columns({"mine": trm.HitsAtK(3, side="tail")}) == (
         "group count tail_hits_at_3 tail_adjusted_hits_at_3 tail_z_hits_at_3"
@@ -263,7 +320,9 @@ def test_sort_puts_nan_last_and_changes_no_original():
     for descending in (False, True):
         assert breakdown.sort("z_mrr", descending=descending)["group"][-1] == 70  # NaN
     assert breakdown["group"] == groups == sorted(groups)
-    with pytest.raises(ValueError, match=r"column must be one of 'group', 'count', 'mrr', .*; got 'mrrr'"):
+    with pytest.raises(
+        ValueError, match=r"column must be one of 'group', 'count', 'mrr', .*; got 'mrrr'"
+    ):
         breakdown.sort("mrrr")
 
 
@@ -271,9 +330,14 @@ def test_names_replace_the_ids_of_groups():
     collection = RankCollection(["mrr"])
     collection.update(Ranks([1, 2], None, 3), group=torch.tensor([2, 0]))
     assert collection.breakdown(names=["a", "b", "c"])["group"] == ["a", "c"]
-    assert collection.breakdown(names={2: "treaties", 0: "aidenemy", 8: "unused"})["group"] == ["aidenemy", "treaties"]
+    assert collection.breakdown(names={2: "treaties", 0: "aidenemy", 8: "unused"})["group"] == [
+        "aidenemy",
+        "treaties",
+    ]
     for names in (["a", "b"], {0: "a"}):
-        with pytest.raises(ValueError, match="names must have a name for every group that occurs; group 2 has none"):
+        with pytest.raises(
+            ValueError, match="names must have a name for every group that occurs; group 2 has none"
+        ):
             collection.breakdown(names=names)
     with pytest.raises(ValueError, match="group -7 has none"):
         filled().breakdown(names=["a"] * 100)
@@ -289,7 +353,10 @@ def test_groups_that_a_process_never_saw():
     """A replaced gather stands for the other processes: one with another group, one without data."""
     other = trm.RankTable.from_ranks(Ranks([2, 2], None, 4), group=torch.tensor([1, 9]))
     parts = [other.rows, torch.empty(0, 10, dtype=torch.int64)]
-    options = {"dist_sync_fn": lambda x, group=None: [x, *parts], "distributed_available_fn": lambda: True}
+    options = {
+        "dist_sync_fn": lambda x, group=None: [x, *parts],
+        "distributed_available_fn": lambda: True,
+    }
     collection = RankCollection(["mrr"], **options)
     collection.update(Ranks([1, 1, 4], None, 4), group=torch.tensor([1, 1, 3]))
     breakdown = collection.breakdown()

@@ -15,7 +15,15 @@ from torchmetrics.wrappers import BootStrapper, MetricTracker, MinMaxMetric, Run
 import torchrankmetrics as trm
 from bits import bits
 from public_metrics import METRIC_CLASSES, every_kind, every_metric, expected, scores
-from torchrankmetrics import HitsAtK, MeanRank, RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
+from torchrankmetrics import (
+    HitsAtK,
+    MeanRank,
+    RankCollection,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    evaluate,
+)
 from torchrankmetrics.metrics import state
 
 
@@ -24,7 +32,9 @@ def test_before_any_update_the_value_is_nan_with_a_warning(make: Callable[..., A
     metric = make()
     with pytest.warns(UserWarning, match="before the ``update`` method"):
         result = metric.compute()
-    assert all(value.isnan() for value in (result.values() if isinstance(result, dict) else [result]))
+    assert all(
+        value.isnan() for value in (result.values() if isinstance(result, dict) else [result])
+    )
 
 
 @every_kind
@@ -34,7 +44,9 @@ def test_forward_is_update_and_compute_of_the_batch(make: Callable[..., Any]) ->
         assert list(bits(metric(*scores(seed))).items()) == list(expected(make, seed).items())
     assert bits(metric) == expected(make, 1, 2)
     members = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
-    assert [bits(member._forward_cache)[""] for member in members] == list(expected(make, 2).values())
+    assert [bits(member._forward_cache)[""] for member in members] == list(
+        expected(make, 2).values()
+    )
     assert all(member.update_count == 2 for member in members)
     metric.reset()
     assert all(member.update_count == 0 and not member.rows for member in members)
@@ -80,7 +92,9 @@ def test_added_metrics_see_the_rows_so_far() -> None:
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-def test_rows_that_inference_mode_stores_are_ordinary_tensors(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_inference_mode_stores_are_ordinary_tensors(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lightning evaluates under it on NCCL; values inside and outside are drawn in test_fuzz_state.py."""
     monkeypatch.setattr(state, "_COMPACT_FROM", 3)  # counts are merged often
     metric = RankCollection(["mrr", "z_mrr", "median_rank"], storage=storage, compute_on_cpu=True)
@@ -158,7 +172,12 @@ def test_a_tracker_finds_the_best_steps() -> None:
 def test_a_plain_collection_passes_each_metric_its_keywords(compute_groups: bool) -> None:
     """Next to foreign metrics; other calls are in test_host_scripts.py."""
     accuracy = MulticlassAccuracy(12)
-    members = {"h10": HitsAtK(10), "mr": MeanRank(side="head"), "set": RankCollection(["mrr"]), "acc": accuracy.clone()}
+    members = {
+        "h10": HitsAtK(10),
+        "mr": MeanRank(side="head"),
+        "set": RankCollection(["mrr"]),
+        "acc": accuracy.clone(),
+    }
     plain = MetricCollection(members, compute_groups=compute_groups)
     for seed in (1, 2, 3):
         preds, target = scores(seed)
@@ -166,7 +185,9 @@ def test_a_plain_collection_passes_each_metric_its_keywords(compute_groups: bool
         accuracy.update(preds, target)
     found = plain.compute()
     assert found.pop("acc") == accuracy.compute()
-    assert bits(found) == expected(lambda: RankCollection({"h10": "hits@10", "mr": "mr", "set_mrr": "mrr"}), 1, 2, 3)
+    assert bits(found) == expected(
+        lambda: RankCollection({"h10": "hits@10", "mr": "mr", "set_mrr": "mrr"}), 1, 2, 3
+    )
 
 
 PREDS, TARGET = scores(1)
@@ -193,7 +214,9 @@ def test_keywords_that_do_not_fit_name_the_right_one(make: Callable[..., Any]) -
             with pytest.raises(TypeError) as raised:
                 call(PREDS, TARGET, **{keywords: PREDS})
             assert str(raised.value).startswith(f"{name}.update() got an {message}")
-        with pytest.raises(TypeError, match=rf"^{name}.update\(\) missing a required .*'preds'; it takes preds"):
+        with pytest.raises(
+            TypeError, match=rf"^{name}.update\(\) missing a required .*'preds'; it takes preds"
+        ):
             call(target=TARGET)
         with pytest.raises(TypeError, match=rf"^{name}.update\(\) too many positional arguments"):
             call(PREDS, TARGET, None)
@@ -202,9 +225,13 @@ def test_keywords_that_do_not_fit_name_the_right_one(make: Callable[..., Any]) -
 
 
 def test_a_collection_is_made_like_one_of_the_host() -> None:
-    several = RankCollection(MeanRank(), HitsAtK(1), HitsAtK(10), "mrr", prefix="val/", compute_groups=False)
+    several = RankCollection(
+        MeanRank(), HitsAtK(1), HitsAtK(10), "mrr", prefix="val/", compute_groups=False
+    )
     assert list(several.keys()) == ["val/mr", "val/hits_at_1", "val/hits_at_10", "val/mrr"]
-    grouped = RankCollection([MeanRank(), RankCollection(["mrr", "amri"])], compute_groups=[["mr"], ["mrr"]])
+    grouped = RankCollection(
+        [MeanRank(), RankCollection(["mrr", "amri"])], compute_groups=[["mr"], ["mrr"]]
+    )
     grouped.update(PREDS, TARGET)
     assert bits(grouped) == expected(lambda: RankCollection(["mr", "mrr", "amri"]), 1)
     assert grouped.compute_groups == {0: ["mr", "mrr", "amri"]}
@@ -212,7 +239,11 @@ def test_a_collection_is_made_like_one_of_the_host() -> None:
 
 @pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)
 def test_constants_on_the_class_are_those_of_its_metrics(kind: type[RankMetric]) -> None:
-    required = {name: 3 for name, one in inspect.signature(kind).parameters.items() if one.default is one.empty}
+    required = {
+        name: 3
+        for name, one in inspect.signature(kind).parameters.items()
+        if one.default is one.empty
+    }
     metric = kind(**required)
     for name in ("higher_is_better", "plot_lower_bound", "plot_upper_bound"):
         on_class = getattr(kind, name)
@@ -226,13 +257,18 @@ BOUNDS = {
     "normalized_mrr dcg": (0, None),
     "amri": (-1, 1),
     "adjusted_gmr": (None, 1),
-    "amr z_mrr rank_std tie_rate": (None, None),  # plots would call a bound of rank_std the best value
+    # plots would call a bound of rank_std the best value
+    "amr z_mrr rank_std tie_rate": (None, None),
 }
 
 
 @pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")
-@pytest.mark.parametrize(("name", "bounds"), [(name, two) for names, two in BOUNDS.items() for name in names.split()])
-def test_bounds_hold_and_are_reached_or_approached(name: str, bounds: tuple[float | None, float | None]) -> None:
+@pytest.mark.parametrize(
+    ("name", "bounds"), [(name, two) for names, two in BOUNDS.items() for name in names.split()]
+)
+def test_bounds_hold_and_are_reached_or_approached(
+    name: str, bounds: tuple[float | None, float | None]
+) -> None:
     metric = RankMetric(name)
     low, high = metric.plot_lower_bound, metric.plot_upper_bound
     assert (low, high) == bounds
@@ -246,7 +282,11 @@ def test_bounds_hold_and_are_reached_or_approached(name: str, bounds: tuple[floa
 
 def test_a_share_of_the_expectation_is_at_least_zero_in_both_directions() -> None:
     gap = trm.RankDefinition("gap", f=lambda r: r - 1)
-    assert [gap.higher_is_better, *RankMetric(gap, view="normalized").measure.bounds] == [False, 0, None]
+    assert [gap.higher_is_better, *RankMetric(gap, view="normalized").measure.bounds] == [
+        False,
+        0,
+        None,
+    ]
 
 
 def test_evaluate_of_scores_is_the_metric_without_state() -> None:
@@ -257,16 +297,28 @@ def test_evaluate_of_scores_is_the_metric_without_state() -> None:
     metrics.update(PREDS, TARGET, exclude=exclude, **about)
     expected = {key: value.item() for key, value in metrics.compute().items()}
     for form in (Tensor.clone, Tensor.numpy, Tensor.tolist):
-        assert evaluate(form(PREDS), form(TARGET), names, exclude=exclude.numpy(), **about) == expected
-        assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(PREDS, TARGET, ["mr"])
-    assert evaluate(trm.rank_scores(PREDS, TARGET, exclude=exclude), metrics=names, **about) == expected
+        assert (
+            evaluate(form(PREDS), form(TARGET), names, exclude=exclude.numpy(), **about) == expected
+        )
+        assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(
+            PREDS, TARGET, ["mr"]
+        )
+    assert (
+        evaluate(trm.rank_scores(PREDS, TARGET, exclude=exclude), metrics=names, **about)
+        == expected
+    )
 
 
-@pytest.mark.parametrize("make", [MeanRank, lambda: MeanRank(storage="counts"), lambda: RankCollection(["mr"])])
-def test_an_id_that_repeats_within_an_update_warns_once_and_counts_once(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize(
+    "make", [MeanRank, lambda: MeanRank(storage="counts"), lambda: RankCollection(["mr"])]
+)
+def test_an_id_that_repeats_within_an_update_warns_once_and_counts_once(
+    make: Callable[[], Any],
+) -> None:
     metric = make()
     metric.update(Ranks([1, 2, 9], None, 9), sample_id=[4, 3, 5])
-    metric.update(Ranks([1], None, 9), sample_id=[4])  # another update may repeat: a padded sampler does
+    # another update may repeat: a padded sampler does
+    metric.update(Ranks([1], None, 9), sample_id=[4])
     for _ in range(2):
         bits(metric)
     metric.update(Ranks([3, 3, 3], None, 9), sample_id=[7, 6, 7])
@@ -292,13 +344,26 @@ PAIRS = torch.tensor([[0, 1], [1, 0]])  # any two drawn rows of it are pairs aga
 @pytest.mark.parametrize(
     "keywords",
     [
-        *({"exclude": PAIRS}, {"exclude": torch.tensor([False, True, False])}, {"target": PAIRS}, {"group": [0, 1]}),
-        *({"weight": np.array([1.0, 2.0])}, {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)}),
+        *(
+            {"exclude": PAIRS},
+            {"exclude": torch.tensor([False, True, False])},
+            {"target": PAIRS},
+            {"group": [0, 1]},
+        ),
+        *(
+            {"weight": np.array([1.0, 2.0])},
+            {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)},
+        ),
     ],
 )
-def test_a_boot_strapper_raises_for_states_it_cannot_resample(keywords: dict[str, Any], strategy: str) -> None:
+def test_a_boot_strapper_raises_for_states_it_cannot_resample(
+    keywords: dict[str, Any], strategy: str
+) -> None:
     torch.manual_seed(0)
-    two = {"preds": torch.tensor([[0.1, 0.5, 0.2], [0.3, 0.2, 0.9]]), "target": torch.tensor([2, 2])}
+    two = {
+        "preds": torch.tensor([[0.1, 0.5, 0.2], [0.3, 0.2, 0.9]]),
+        "target": torch.tensor([2, 2]),
+    }
     two = {} if "preds" in keywords else two
     for make in (MeanRank, lambda: MeanRank() - 1.0):
         wrapped = BootStrapper(make(), num_bootstraps=8, sampling_strategy=strategy)

@@ -11,7 +11,14 @@ import torch
 from torchmetrics import Metric, MetricCollection
 
 from scripts import ROOT, forked
-from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, RankCount, RankMetric
+from torchrankmetrics import (
+    HitsAtK,
+    MeanRank,
+    MeanReciprocalRank,
+    RankCollection,
+    RankCount,
+    RankMetric,
+)
 from torchrankmetrics.metrics import state as state_module
 
 
@@ -32,8 +39,16 @@ class HostRanks(Metric):
 
 
 # the first by name is ours: a refused batch then changes none of the others
-MEMBERS = {"a_mrr": MeanReciprocalRank, "count": RankCount, "host_ranks": lambda storage: HostRanks(), "mr": MeanRank}
-NESTED = {"set_hits_at_2": lambda **kw: HitsAtK(2, **kw), "set_z_mr": lambda **kw: MeanRank(view="z_score", **kw)}
+MEMBERS = {
+    "a_mrr": MeanReciprocalRank,
+    "count": RankCount,
+    "host_ranks": lambda storage: HostRanks(),
+    "mr": MeanRank,
+}
+NESTED = {
+    "set_hits_at_2": lambda **kw: HitsAtK(2, **kw),
+    "set_z_mr": lambda **kw: MeanRank(view="z_score", **kw),
+}
 GROUPS = [["a_mrr", "count", "mr"], ["set_hits_at_2", "set_z_mr"], ["host_ranks"]]
 COPIES = [MetricCollection.clone, copy.deepcopy, lambda plain: pickle.loads(pickle.dumps(plain))]
 READ = {
@@ -46,7 +61,9 @@ READ = {
 
 def batch(rng):
     generator = torch.Generator().manual_seed(rng.randrange(10**9))
-    scores = torch.stack([torch.randperm(7, generator=generator) for _ in range(rng.randint(1, 5))]).float()
+    scores = torch.stack(
+        [torch.randperm(7, generator=generator) for _ in range(rng.randint(1, 5))]
+    ).float()
     return scores, torch.randint(0, 7, (len(scores),), generator=generator)
 
 
@@ -57,7 +74,9 @@ def check(values, metrics):
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric")
 @pytest.mark.filterwarnings("ignore:.*is undefined")
-@pytest.mark.parametrize("groups", [True, False, GROUPS], ids=["groups", "no groups", "explicit groups"])
+@pytest.mark.parametrize(
+    "groups", [True, False, GROUPS], ids=["groups", "no groups", "explicit groups"]
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_any_program_gives_each_metric_the_bits_it_has_alone(seed, groups, monkeypatch):
     monkeypatch.setattr(state_module, "_COMPACT_FROM", 8)
@@ -68,7 +87,9 @@ def test_any_program_gives_each_metric_the_bits_it_has_alone(seed, groups, monke
     nested = {"set": RankCollection(["hits_at_2", "z_mr"], storage=storage)}
     plain = MetricCollection(members | nested, compute_groups=groups)
     for _ in range(20):
-        step = rng.choice(["update", "forward", "refused", "compute", "reset", "copy", "read", "add"])
+        step = rng.choice(
+            ["update", "forward", "refused", "compute", "reset", "copy", "read", "add"]
+        )
         scores, target = batch(rng)
         if step in ("update", "forward"):
             is_updated, of_batch = True, {key: metric.clone() for key, metric in alone.items()}
@@ -95,17 +116,30 @@ def test_any_program_gives_each_metric_the_bits_it_has_alone(seed, groups, monke
             other(scores, target)  # what happens to one is not seen by the other
             other.reset()
         elif step == "read" and is_updated:
-            check({key: member.compute() for key, member in rng.choice([*READ.values()])(plain).items()}, alone)
+            check(
+                {
+                    key: member.compute()
+                    for key, member in rng.choice([*READ.values()])(plain).items()
+                },
+                alone,
+            )
         elif step == "add" and "z_mrr" not in alone:
             late = MeanReciprocalRank(view="z_score", storage=storage)
             plain.add_metrics({"z_mrr": late.clone()})
             alone["z_mrr"] = late
         for metric in plain._modules.values() if storage == "counts" else ():  # which ties nothing
-            if isinstance(metric, RankMetric):  # 7 distinct rows, as many again before they are merged, one update
+            # 7 distinct rows, as many again before they are merged, one update
+            if isinstance(metric, RankMetric):
                 assert sum(map(len, metric.rows)) <= 7 + 8 + 5
 
 
-SLOW = ["compile.modules", "compile.functions", "compile.lightning", "script.lightning", "cast.lightning"]
+SLOW = [
+    "compile.modules",
+    "compile.functions",
+    "compile.lightning",
+    "script.lightning",
+    "cast.lightning",
+]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a fork")
@@ -120,7 +154,12 @@ SLOW = ["compile.modules", "compile.functions", "compile.lightning", "script.lig
 )
 def test_a_host_changes_no_value(arguments: list[str]) -> None:
     """Compiled, scripted and cast by a host, in processes that have computed nothing else."""
-    ended = forked(ROOT / "tests" / "helpers" / "fresh_programs.py", *arguments, cwd=ROOT, anew=["torchrankmetrics"])
+    ended = forked(
+        ROOT / "tests" / "helpers" / "fresh_programs.py",
+        *arguments,
+        cwd=ROOT,
+        anew=["torchrankmetrics"],
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "recompile_limit" not in ended.stderr  # Dynamo gives up on such a function and warns
     results = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]

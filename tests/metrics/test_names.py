@@ -76,7 +76,8 @@ def test_every_name_is_its_own_key_and_every_key_of_pykeen_is_known():
     metrics = pytest.importorskip("pykeen.metrics.ranking", reason="PyKEEN 1.11.1 is not installed")
     for cls in metrics.rank_based_metric_resolver:
         for name in (cls().key, *cls.synonyms):
-            if "adjusted_" not in name and not name.startswith(("ah", "z")):  # keys of these do not contain k
+            # keys of these do not contain k
+            if "adjusted_" not in name and not name.startswith(("ah", "z")):
                 name = re.sub("(@|at_)k$", r"\g<1>10", name)
             name = re.sub("(@|at_)$", r"\g<1>10", name)
             for prefix in ("", "both.realistic.", "head.best."):
@@ -100,7 +101,10 @@ def test_every_name_is_its_own_key_and_every_key_of_pykeen_is_known():
         ("hits@k", "needs a number of first places, for example hits_at_10"),
         ("hits@0", "k must be an int of at least 1"),
         ("R@10", "two meanings: recall_at_10.*success_at_10"),
-        *((word, f"unknown metric '{re.escape(word)}'") for word in ("", "nonsense", "tail.tail.mrr", "hits@-1", ".")),
+        *(
+            (word, f"unknown metric '{re.escape(word)}'")
+            for word in ("", "nonsense", "tail.tail.mrr", "hits@-1", ".")
+        ),
         *(("adjusted_adjusted_mrr", "unknown metric"), ("tail_", "unknown metric")),
     ],
 )
@@ -127,8 +131,15 @@ def test_suggestions_have_the_same_view_and_cut_and_are_defined(wrong, meant):
 
 
 def test_repeats_count_once_in_the_order_of_the_names():
-    assert keys(["z_mrr", "mrr", "ihmr", "MRR", "zmrr", "power_mean_rank_1", "mr"]) == ["z_mrr", "mrr", "mr"]
-    assert keys(["adjusted_mrr", "mrr"], views=["base", "adjusted_index"]) == ["adjusted_mrr", "mrr"]
+    assert keys(["z_mrr", "mrr", "ihmr", "MRR", "zmrr", "power_mean_rank_1", "mr"]) == [
+        "z_mrr",
+        "mrr",
+        "mr",
+    ]
+    assert keys(["adjusted_mrr", "mrr"], views=["base", "adjusted_index"]) == [
+        "adjusted_mrr",
+        "mrr",
+    ]
     assert keys(["mr"], views=["base", "base"], sides=["tail", "tail"]) == ["tail_mr"]
     with pytest.raises(ValueError, match="metric key 'half' is an attribute of every collection"):
         RankCollection({"half": "mrr"})
@@ -137,16 +148,25 @@ def test_repeats_count_once_in_the_order_of_the_names():
 
 
 def test_products_of_views_rank_types_and_sides_skip_undefined_combinations():
-    options = {"views": ["base", "z_score"], "rank_types": ["realistic", "pessimistic"], "sides": ["both", "head"]}
+    options = {
+        "views": ["base", "z_score"],
+        "rank_types": ["realistic", "pessimistic"],
+        "sides": ["both", "head"],
+    }
     assert keys(["mrr", "amri", "tail.best.mr"], **options) == [
         *("mrr", "z_mrr", "pessimistic_mrr", "pessimistic_z_mrr"),
         *("head_mrr", "head_z_mrr", "head_pessimistic_mrr", "head_pessimistic_z_mrr"),
-        *("amri", "pessimistic_amri", "head_amri", "head_pessimistic_amri"),  # a name with a view keeps it
+        # a name with a view keeps it
+        *("amri", "pessimistic_amri", "head_amri", "head_pessimistic_amri"),
         *("tail_optimistic_mr", "tail_optimistic_z_mr"),  # and its side and rank type
     ]
     views = ["base", "normalized", "adjusted_index", "z_score", "p_value"]
     assert keys(["count", "rank_std"], views=views) == ["count", "rank_std", "normalized_rank_std"]
-    assert keys(["hmr", "gmr"], rank_types=["realistic", "expected"]) == ["hmr", "gmr", "expected_gmr"]
+    assert keys(["hmr", "gmr"], rank_types=["realistic", "expected"]) == [
+        "hmr",
+        "gmr",
+        "expected_gmr",
+    ]
     assert "p_median_rank" not in keys(["median_rank"], views=views)
 
 
@@ -159,7 +179,9 @@ def test_options_are_checked_even_if_no_name_uses_them(option):
 
 def test_dict_entries_and_instances_are_taken_as_they_are():
     options = {"views": ["z_score"], "rank_types": ["pessimistic"], "sides": ["tail"]}
-    collection = RankCollection({"second": "mrr", "first": HitsAtK(3), "third": "head.amri"}, **options)
+    collection = RankCollection(
+        {"second": "mrr", "first": HitsAtK(3), "third": "head.amri"}, **options
+    )
     assert list(collection.keys()) == ["second", "first", "third"]
     assert [member.key for member in collection.values()] == ["mrr", "hits_at_3", "head_amri"]
     assert keys([HitsAtK(7), "mrr"], **options) == ["hits_at_7", "tail_pessimistic_z_mrr"]
@@ -186,15 +208,27 @@ def test_monitor_is_the_key_and_the_direction_of_any_name():
     collection = RankCollection(names.split(), prefix="val/")
     collection.add_metrics({"mine": MeanRank()})
     for name, key, mode in (
-        *(("mrr", "mrr", "max"), ("val/mrr", "mrr", "max"), ("zmr", "z_mr", "max"), ("val/hits@3", "hits_at_3", "max")),
-        *(("tail.worst.gmr", "tail_pessimistic_gmr", "min"), ("p_mrr", "p_mrr", "min"), ("mine", "mine", "min")),
+        *(
+            ("mrr", "mrr", "max"),
+            ("val/mrr", "mrr", "max"),
+            ("zmr", "z_mr", "max"),
+            ("val/hits@3", "hits_at_3", "max"),
+        ),
+        *(
+            ("tail.worst.gmr", "tail_pessimistic_gmr", "min"),
+            ("p_mrr", "p_mrr", "min"),
+            ("mine", "mine", "min"),
+        ),
     ):
         assert collection.monitor(name) == {"monitor": f"val/{key}", "mode": mode}
         assert collection[name] is collection[key]
     for name in ("rank_std", "std", "tie_rate"):
         with pytest.raises(ValueError, match="no direction"):
             collection.monitor(name)
-    for name, message in {"z_mrr": "'z_mrr' is not in the collection; it has", "nonsense": "unknown metric"}.items():
+    for name, message in {
+        "z_mrr": "'z_mrr' is not in the collection; it has",
+        "nonsense": "unknown metric",
+    }.items():
         with pytest.raises(ValueError, match=message):
             collection.monitor(name)
         with pytest.raises(KeyError, match=message):

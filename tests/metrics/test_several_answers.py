@@ -18,7 +18,15 @@ import torchrankmetrics as trm
 from bits import bits
 from fuzzing import cases
 from query_metrics import sample_of
-from torchrankmetrics import AveragePrecision, RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
+from torchrankmetrics import (
+    AveragePrecision,
+    RankCollection,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
 from torchrankmetrics.metrics.measure import query_counterpart
 from torchrankmetrics.metrics.registry import parse_name
@@ -27,7 +35,8 @@ from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.table.columns import Columns
 
-pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
+# the task metrics are on purpose
+pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")
 SCORES = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
 ANSWERS = [[0, 2], [1, 2], [0, 1, 3]]
 RELEVANT = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 1]]).bool()
@@ -41,16 +50,25 @@ def test_the_error_of_a_simulated_p_value_is_returned():
     collection.update((torch.rand(40, 30, generator=generator) * 20).round(), relevant)
     p = collection.compute()["p_ap"].item()
     assert 0.05 < p < 1
-    expected = {"p_recall_at_3": 0.0, "p_ap": pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-9)}
+    expected = {
+        "p_recall_at_3": 0.0,
+        "p_ap": pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-9),
+    }
     assert collection.p_value_errors() == expected
-    printed = [note.split(" is ")[0] for note in collection.summary().notes if "p_value_errors" in note]
+    printed = [
+        note.split(" is ")[0] for note in collection.summary().notes if "p_value_errors" in note
+    ]
     assert printed == (["p_ap"] if collection.p_value_errors()["p_ap"] > 0.01 * p else [])
 
 
 def test_filtered_ranks_become_places():
     """Ranks 1, 1, 1 that exclude the other relevant items are the places 1, 2, 3."""
     table = RankTable.from_ranks(Ranks([1, 1, 1], None, 5, filtered=True), query=4)
-    assert evaluate(table, metrics=["ap", "mrr", "precision@3"]) == {"ap": 1.0, "mrr": 1.0, "precision_at_3": 1.0}
+    assert evaluate(table, metrics=["ap", "mrr", "precision@3"]) == {
+        "ap": 1.0,
+        "mrr": 1.0,
+        "precision_at_3": 1.0,
+    }
     places = Ranks([1, 3, 7], None, 9, filtered=False)
     assert evaluate(places, query=0, metrics=["ap"])["ap"] == pytest.approx((1 + 2 / 3 + 3 / 7) / 3)
 
@@ -91,7 +109,11 @@ BAD_UPDATES = [  # arguments, keywords and the message
     ((SCORES, [[[0]], [[1]], [[2]]]), {}, r"target\[0\] must be"),
     ((SCORES[0], RELEVANT[0]), {}, "need indexes"),
     ((SCORES[0], RELEVANT[0]), {"indexes": [0, 1]}, r"indexes must be \(T,\)"),
-    ((SCORES[0], RELEVANT[0]), {"indexes": [0] * 4, "exclude": RELEVANT[0]}, "must not contain relevant items"),
+    (
+        (SCORES[0], RELEVANT[0]),
+        {"indexes": [0] * 4, "exclude": RELEVANT[0]},
+        "must not contain relevant items",
+    ),
     ((Ranks([1, 3], None, 4),), {"query": 0}, "filtered=True"),
     ((Ranks([2, 2], None, 4, filtered=False),), {"query": 0}, "more answers than"),
     ((Ranks([1, 2], [3, 2], 4, filtered=False),), {"query": 0}, "tied with each other"),
@@ -126,8 +148,15 @@ def test_a_query_without_relevant_items_warns_and_is_not_counted():
     relevant = RELEVANT.clone()
     relevant[1] = False
     expected = evaluate(SCORES[[0, 2]], RELEVANT[[0, 2]], metrics=["ap"])
-    flat = {"scores": SCORES.flatten(), "target": relevant.flatten(), "indexes": np.repeat(range(3), 4)}
-    for known in (flat, *({"scores": SCORES, "target": target} for target in (relevant, [[0, 2], [], {0, 1, 3}]))):
+    flat = {
+        "scores": SCORES.flatten(),
+        "target": relevant.flatten(),
+        "indexes": np.repeat(range(3), 4),
+    }
+    for known in (
+        flat,
+        *({"scores": SCORES, "target": target} for target in (relevant, [[0, 2], [], {0, 1, 3}])),
+    ):
         with pytest.warns(RankMetricWarning, match="without a relevant item"):
             assert evaluate(**known, metrics=["ap"]) == expected
 
@@ -139,10 +168,14 @@ def test_flat_scores_take_group_weight_and_ids_of_each_score():
     flat = RankCollection(["ap", "macro_mrr"])
     known = {"group": group[order], "weight": weight[order]}
     known |= {"query": owner[order], "sample_id": torch.arange(12)[order]}
-    flat.update(SCORES.flatten()[order], RELEVANT.flatten()[order], indexes=owner[order] + 7, **known)
+    flat.update(
+        SCORES.flatten()[order], RELEVANT.flatten()[order], indexes=owner[order] + 7, **known
+    )
     whole = RankCollection(["ap", "macro_mrr"])
     ids = RELEVANT.flatten().nonzero()[:, 0]
-    whole.update(SCORES, RELEVANT, group=[0, 10, 20], weight=[1.0, 2.0, 3.0], query=[0, 1, 2], sample_id=ids)
+    whole.update(
+        SCORES, RELEVANT, group=[0, 10, 20], weight=[1.0, 2.0, 3.0], query=[0, 1, 2], sample_id=ids
+    )
     assert bits(flat) == bits(whole)
     assert (flat.table().rows == whole.table().rows).all()
 
@@ -172,16 +205,25 @@ def drawn(boost):
 def filled(boost, *known):
     collection = RankCollection(["ap", "success@3", "mrr", "z_ndcg@10"])
     for part, (scores, relevant) in enumerate(drawn(boost)):
-        about = {"sample_id": torch.arange(int(relevant.sum())) + 1000 * part, "query": torch.arange(20) + 20 * part}
+        about = {
+            "sample_id": torch.arange(int(relevant.sum())) + 1000 * part,
+            "query": torch.arange(20) + 20 * part,
+        }
         about = {name: about[name] for name in known}
         collection.update(scores, relevant, group=torch.arange(20) % 4, **about)
     return collection
 
 
 def per_query(boost):
-    pairs = [pair for scores, relevant in drawn(boost) for pair in zip(scores.tolist(), relevant, strict=True)]
+    pairs = [
+        pair
+        for scores, relevant in drawn(boost)
+        for pair in zip(scores.tolist(), relevant, strict=True)
+    ]
     ap = reference_queries.ap
-    return np.array([reference_queries.value(ap, None, row, own.nonzero()[:, 0].tolist()) for row, own in pairs])
+    return np.array(
+        [reference_queries.value(ap, None, row, own.nonzero()[:, 0].tolist()) for row, own in pairs]
+    )
 
 
 def test_the_unit_of_intervals_is_the_query():
@@ -220,8 +262,14 @@ def test_both_directions_of_one_matrix_are_sides():
     collection.update(scores.T, owner, side="head")
     values = collection.compute()
     assert list(values) == ["tail_success_at_1", "head_success_at_1", "ap", "tail_rr"]
-    assert values["tail_success_at_1"].item() == evaluate(scores, own, metrics=["success@1"])["success_at_1"]
-    assert values["head_success_at_1"].item() == evaluate(scores.T, owner, metrics=["hits@1"])["hits_at_1"]
+    assert (
+        values["tail_success_at_1"].item()
+        == evaluate(scores, own, metrics=["success@1"])["success_at_1"]
+    )
+    assert (
+        values["head_success_at_1"].item()
+        == evaluate(scores.T, owner, metrics=["hits@1"])["hits_at_1"]
+    )
     assert {row.side for row in collection.summary().rows} == {"tail", "head", "both"}
     assert set(Columns(collection.table().rows).side.tolist()) == {1, 2}
 
@@ -234,8 +282,22 @@ def test_base_values_need_no_numbers_of_candidates(filtered):
     ranks = trm.rank_scores(scores, relevant, exclude=relevant if filtered else None)
     query = relevant.nonzero()[:, 0]
     unknown = Ranks(ranks.optimistic, ranks.pessimistic, None, filtered=filtered)
-    names = ["recall@3", "ap", "ap@3", "ndcg", "ndcg@3", "rr", "precision@3", "r_precision", "first_mr", "success@2"]
-    options = {"metrics": [*names, "first_median_rank"], "rank_types": ("realistic", "optimistic", "pessimistic")}
+    names = [
+        "recall@3",
+        "ap",
+        "ap@3",
+        "ndcg",
+        "ndcg@3",
+        "rr",
+        "precision@3",
+        "r_precision",
+        "first_mr",
+        "success@2",
+    ]
+    options = {
+        "metrics": [*names, "first_median_rank"],
+        "rank_types": ("realistic", "optimistic", "pessimistic"),
+    }
     values = evaluate(unknown, query=query, **options)
     known = Ranks(ranks.optimistic, ranks.pessimistic, ranks.num_candidates, filtered=filtered)
     assert values == evaluate(known, query=query, **options)
@@ -244,7 +306,11 @@ def test_base_values_need_no_numbers_of_candidates(filtered):
             evaluate(unknown, query=query, metrics=[name])
 
 
-SHAPES = st.lists(st.integers(1, 8).flatmap(lambda N: st.tuples(st.just(N), st.integers(1, N))), min_size=1, max_size=4)
+SHAPES = st.lists(
+    st.integers(1, 8).flatmap(lambda N: st.tuples(st.just(N), st.integers(1, N))),
+    min_size=1,
+    max_size=4,
+)
 
 
 @cases(25, 1000)
@@ -288,20 +354,39 @@ def test_with_one_relevant_item_they_are_the_task_metrics(name):
         scores = torch.randint(0, 9, (size, 30), generator=generator).float()  # with ties
         target = torch.randint(0, 30, (size,), generator=generator)
         exclude = torch.rand(size, 30, generator=generator) < 0.3
-        views = ["base", "normalized", "adjusted_index", "z_score", *(["p_value"] if name == "mr" else [])]
+        views = [
+            "base",
+            "normalized",
+            "adjusted_index",
+            "z_score",
+            *(["p_value"] if name == "mr" else []),
+        ]
         for rank_type in ("realistic", "optimistic", "pessimistic"):
-            options = {"views": views[:-1] if rank_type == "optimistic" else views, "rank_types": rank_type}
-            both = (evaluate(scores, target, one, exclude=exclude, **options) for one in (name, f"first_{name}"))
+            options = {
+                "views": views[:-1] if rank_type == "optimistic" else views,
+                "rank_types": rank_type,
+            }
+            both = (
+                evaluate(scores, target, one, exclude=exclude, **options)
+                for one in (name, f"first_{name}")
+            )
             of_tasks, of_queries = (list(values.values()) for values in both)
             assert of_queries == pytest.approx(of_tasks, rel=1e-12, nan_ok=True)
     N = np.array([3, 8, 8, 100, 1])
-    definition, task = (d.FIRST_MEAN_RANK, MEAN_RANK) if name == "mr" else (d.FIRST_MEDIAN_RANK, MEDIAN_RANK)
-    got, want = definition.null_moments(QuerySample.of_counts(N, 1)), DEFAULT_EXPECTATION.moments(task, N)
+    definition, task = (
+        (d.FIRST_MEAN_RANK, MEAN_RANK) if name == "mr" else (d.FIRST_MEDIAN_RANK, MEDIAN_RANK)
+    )
+    got, want = (
+        definition.null_moments(QuerySample.of_counts(N, 1)),
+        DEFAULT_EXPECTATION.moments(task, N),
+    )
     assert (got.mean, got.variance) == pytest.approx((want.mean, want.variance), rel=1e-13)
 
 
 CAPTIONS, IMAGE_OF = torch.arange(200).view(40, 5).tolist(), torch.arange(200) // 5
-SIMILARITY = torch.eye(40)[IMAGE_OF].T + torch.randn(40, 200, generator=torch.Generator().manual_seed(0))
+SIMILARITY = torch.eye(40)[IMAGE_OF].T + torch.randn(
+    40, 200, generator=torch.Generator().manual_seed(0)
+)
 
 
 def warnings_of(call):
@@ -312,14 +397,21 @@ def warnings_of(call):
 
 
 def test_task_metrics_name_the_query_metric_where_relevant_items_compete():
-    counterparts = {"mr": "first_mr", "hits@10": "success_at_10", "median_rank": "first_median_rank"}
+    counterparts = {
+        "mr": "first_mr",
+        "hits@10": "success_at_10",
+        "median_rank": "first_median_rank",
+    }
     counterparts |= {"auc": "query_auc", "adjusted_mrr": "rr", "pessimistic_mr": "first_mr"}
     for name, instead in counterparts.items():
         metric = RankCollection([name])
         assert warnings_of(lambda metric=metric: metric.update(SIMILARITY, CAPTIONS)) == []
         for call in (metric.compute, lambda name=name: evaluate(SIMILARITY, CAPTIONS, [name])):
             (message,) = warnings_of(call)
-            assert "relevant items of one query are candidates of each other (number of such queries: 40)" in message
+            assert (
+                "relevant items of one query are candidates of each other (number of such queries: "
+                "40)" in message
+            )
             assert f"use {instead!r}" in message
         assert query_counterpart(parse_name(name).definition.name) == instead
     metric = RankCollection(["mrr"])  # an excluded relevant item competes with one that is not
@@ -353,4 +445,7 @@ def test_parts_of_a_query_are_found_after_merge_and_files(tmp_path):
     first.merge_state(second)
     assert len(warnings_of(first.compute)) == 1
     first.table().save(tmp_path / "ranks.npz")
-    assert len(warnings_of(lambda: evaluate(RankTable.load(tmp_path / "ranks.npz"), metrics=["mrr"]))) == 1
+    assert (
+        len(warnings_of(lambda: evaluate(RankTable.load(tmp_path / "ranks.npz"), metrics=["mrr"])))
+        == 1
+    )

@@ -18,16 +18,44 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 import sharding
 import torchrankmetrics as trm
 from bits import bits
-from sharding import EMPTY, HEAD, MORE, STORAGES, TAIL, Shard, batch, collection, of_one_process, update
-from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankDefinition, RankMetric, Ranks
+from sharding import (
+    EMPTY,
+    HEAD,
+    MORE,
+    STORAGES,
+    TAIL,
+    Shard,
+    batch,
+    collection,
+    of_one_process,
+    update,
+)
+from torchrankmetrics import (
+    MeanRank,
+    MeanReciprocalRank,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    Ranks,
+)
 from worker_pool import WorkerPool
 
-COLLECTIVES = ("barrier", "all_gather", "all_reduce", "all_gather_into_tensor", "all_gather_object", "broadcast")
+COLLECTIVES = (
+    "barrier",
+    "all_gather",
+    "all_reduce",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "broadcast",
+)
 
 
 def job_values(shard: Shard, storage: str, taken: bool) -> list[dict[str, str]]:
     """Values of the collection, of its members one by one, and of a plain collection, on this process."""
-    metrics, plain = collection(storage), MetricCollection({"mr": MeanRank(), "mrr": MeanReciprocalRank()})
+    metrics, plain = (
+        collection(storage),
+        MetricCollection({"mr": MeanRank(), "mrr": MeanReciprocalRank()}),
+    )
     with sharding.quiet():
         update(metrics, *shard)
         update(plain, *shard)
@@ -43,7 +71,12 @@ def job_values(shard: Shard, storage: str, taken: bool) -> list[dict[str, str]]:
 def test_any_sharding_has_the_bits_of_one_process(pool: WorkerPool, storage: str) -> None:
     """Processes without data gather as often; drawn shardings have a replaced gather below."""
     some = [[TAIL], [], [HEAD]]
-    for shards, taken in (([[HEAD], [TAIL]], False), (some, False), (some, True), ([[], [], [], [HEAD, TAIL]], False)):
+    for shards, taken in (
+        ([[HEAD], [TAIL]], False),
+        (some, False),
+        (some, True),
+        ([[], [], [], [HEAD, TAIL]], False),
+    ):
         expected = of_one_process([HEAD, TAIL])
         for found in pool.run(job_values, [(shard, storage, taken) for shard in shards]):
             assert found == [expected] * 3
@@ -70,14 +103,19 @@ def test_any_sharding_has_the_bits_of_one_process_with_a_gather_of_ones_own(
         with sharding.quiet():
             update(single, *shard)
         everybody.append(single["mr"].rows.as_one(torch.device("cpu")))
-    metrics = collection(storage, macro=macro, dist_sync_fn=handed, distributed_available_fn=lambda: True)
+    metrics = collection(
+        storage, macro=macro, dist_sync_fn=handed, distributed_available_fn=lambda: True
+    )
     with sharding.quiet():
         update(metrics, *shards[-1])
         assert bits(metrics.compute()) == of_one_process(whole, macro=macro)
         assert len(handed) == 1
         for member in metrics.values(copy_state=False):
             member.compute()
-    assert all(rows.dtype == torch.int64 and rows.ndim == 2 and rows.shape[1] == 10 for rows in handed)  # no votes
+    # no votes
+    assert all(
+        rows.dtype == torch.int64 and rows.ndim == 2 and rows.shape[1] == 10 for rows in handed
+    )
 
 
 @contextmanager
@@ -108,7 +146,8 @@ def job_calls(shard: Shard, storage: str) -> dict[str, dict[str, int]]:
         count(name, one.compute)
     count("table and summary", metrics.table, metrics.summary)
     update(metrics, *shard, EMPTY)
-    count("one by one", *(member.compute for member in metrics.values(copy_state=False)))  # as Lightning computes them
+    # as Lightning computes them
+    count("one by one", *(member.compute for member in metrics.values(copy_state=False)))
     update(metrics, EMPTY)
     metrics.table()
     count("after table", metrics.compute)
@@ -119,7 +158,8 @@ def job_calls(shard: Shard, storage: str) -> dict[str, dict[str, int]]:
 def test_one_gather_for_any_number_of_metrics(pool: WorkerPool, storage: str) -> None:
     one_gather = {"barrier": 1, "all_gather": 2}
     expected = dict.fromkeys(("forty", "metric", "one by one"), one_gather)
-    expected |= {"table and summary": {}, "after table": {}}  # the rows have not changed on any process
+    # the rows have not changed on any process
+    expected |= {"table and summary": {}, "after table": {}}
     assert pool.run(job_calls, [([HEAD, TAIL], storage), ([], storage)]) == [expected] * 2
 
 
@@ -135,7 +175,9 @@ def job_of_a_sampler(samples: int, named: bool, epochs: int) -> tuple[list[float
             metric.update(ranks, sample_id=share if named else None)
             values.append(metric.compute().item())
             metric.reset()
-    return values, [str(one.message) for one in caught if issubclass(one.category, trm.RankMetricWarning)]
+    return values, [
+        str(one.message) for one in caught if issubclass(one.category, trm.RankMetricWarning)
+    ]
 
 
 @pytest.mark.parametrize("samples", [11, 12])
@@ -144,8 +186,11 @@ def test_tasks_without_ids_are_warned_of_once(pool: WorkerPool, samples: int) ->
     for values, reported in pool.run(job_of_a_sampler, [(samples, True, 2)] * 2):
         assert values == pytest.approx([right] * 2)
         assert not reported
-    (values, reported), (_, reported_by_the_second) = pool.run(job_of_a_sampler, [(samples, False, 2)] * 2)
-    assert (values == pytest.approx([right] * 2)) == (samples == 12)  # 11 samples are padded: the hit counts twice
+    (values, reported), (_, reported_by_the_second) = pool.run(
+        job_of_a_sampler, [(samples, False, 2)] * 2
+    )
+    # 11 samples are padded: the hit counts twice
+    assert (values == pytest.approx([right] * 2)) == (samples == 12)
     assert len(reported) == 1
     assert "ranking tasks from 2 processes have no sample_id" in reported[0]
     assert not reported_by_the_second
@@ -155,7 +200,9 @@ def test_tasks_without_ids_are_warned_of_once(pool: WorkerPool, samples: int) ->
 def test_an_error_in_compute_restores_the_rows_of_the_process() -> None:
     """torchmetrics leaves the rows of all processes; f is not finite at rank 3."""
     broken = RankDefinition("broken", f=lambda r: 1 / (r - 3), higher_is_better=True, optimum=-0.5)
-    metric = RankMetric(broken, distributed_available_fn=lambda: True, dist_sync_fn=lambda x, group=None: [x, x])
+    metric = RankMetric(
+        broken, distributed_available_fn=lambda: True, dist_sync_fn=lambda x, group=None: [x, x]
+    )
     metric.update(Ranks([1, 3], None, 9), sample_id=[0, 1])
     with pytest.raises(ValueError, match="finite"):
         metric.compute()
@@ -212,7 +259,9 @@ def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process
     pool: WorkerPool, storage: str, later: tuple[Shard, Shard], inside: bool
 ) -> None:
     first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
-    for found in pool.run(job_life, [([HEAD], later[0], storage, inside), ([TAIL], later[1], storage, inside)]):
+    for found in pool.run(
+        job_life, [([HEAD], later[0], storage, inside), ([TAIL], later[1], storage, inside)]
+    ):
         for name in ("first", "first members", "again", "reset", "before merge"):
             assert found.pop(name) == first, name
         assert found == dict.fromkeys(found, then)
@@ -224,7 +273,11 @@ def job_sync_unsync(shard: Shard) -> dict[str, Any]:
     own = metric.rows
     metric.sync()
     synced = int(sum(len(block) for block in metric.rows))
-    for call in (metric.sync, lambda: update(metric, MORE), lambda: metric.forward(Ranks([1], None, 3))):
+    for call in (
+        metric.sync,
+        lambda: update(metric, MORE),
+        lambda: metric.forward(Ranks([1], None, 3)),
+    ):
         with pytest.raises(TorchMetricsUserError):
             call()
     metric.unsync()
@@ -243,7 +296,9 @@ def job_sync_unsync(shard: Shard) -> dict[str, Any]:
     return {"synced": synced, "others": values, "after": bits(metrics.compute())}
 
 
-def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(pool: WorkerPool) -> None:
+def test_a_synced_metric_rejects_updates_and_unsync_gives_its_own_rows_back(
+    pool: WorkerPool,
+) -> None:
     expected = of_one_process([HEAD, TAIL])
     for found in pool.run(job_sync_unsync, [([HEAD],), ([TAIL],), ([],)]):
         assert found["synced"] == 5
@@ -258,7 +313,11 @@ PROCESSES = [(0,), (1,), (2,)]
 def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
     """Values computed together and one by one, of collections within a pair of the processes, beside it, and both."""
     pair = dist.new_group([0, 2])
-    within, beside, world = collection(process_group=pair), RankCollection([MeanRank(process_group=pair)]), MeanRank()
+    within, beside, world = (
+        collection(process_group=pair),
+        RankCollection([MeanRank(process_group=pair)]),
+        MeanRank(),
+    )
     beside.add_metrics(MeanReciprocalRank(sync_on_compute=False))
     both = RankCollection([world])
     if rank != 1:
@@ -266,7 +325,10 @@ def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
     requested = {"both": both} if rank == 1 else {"within": within, "beside": beside, "both": both}
     for metrics in requested.values():
         update(metrics, BATCHES[rank])
-    return {name: [bits(metrics.compute()), sharding.one_by_one(metrics)] for name, metrics in requested.items()}
+    return {
+        name: [bits(metrics.compute()), sharding.one_by_one(metrics)]
+        for name, metrics in requested.items()
+    }
 
 
 def test_each_member_gathers_from_its_own_process_group(pool: WorkerPool) -> None:

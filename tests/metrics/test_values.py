@@ -11,7 +11,14 @@ from hypothesis import given, settings, strategies as st
 import reference
 from reference import METRIC_VIEWS, METRICS, Task
 from scripts import ROOT
-from torchrankmetrics import RankCollection, RankDefinition, RankMetricWarning, Ranks, adjust, evaluate
+from torchrankmetrics import (
+    RankCollection,
+    RankDefinition,
+    RankMetricWarning,
+    Ranks,
+    adjust,
+    evaluate,
+)
 from torchrankmetrics.definitions.sample import Moments, RankSample
 from torchrankmetrics.metrics import registry
 from torchrankmetrics.metrics.registry import parse_name
@@ -74,7 +81,9 @@ def test_views(average, tasks):
     values = computed(list(METRICS), tasks, average, views=reference.VIEWS)
     moments = {name: reference.moments(name, tasks, average) for name in METRICS}
     for name, view in METRIC_VIEWS:
-        want = reference.view(name, view, reference.value(name, tasks, "realistic", average), moments[name])
+        want = reference.view(
+            name, view, reference.value(name, tasks, "realistic", average), moments[name]
+        )
         got = values[reference.key(name, view)]
         assert got == pytest.approx(want, rel=1e-8, abs=1e-10, nan_ok=True), (name, view)
 
@@ -82,7 +91,9 @@ def test_views(average, tasks):
 def test_every_metric_has_a_reference_and_a_row_in_the_docs():
     names = {entry.name for entry in registry.METRICS if isinstance(entry.made, RankDefinition)}
     assert names <= {*METRICS, "count", "tie_rate"}
-    pages = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("metrics", "mathematics"))
+    pages = "".join(
+        (ROOT / "docs" / f"{page}.md").read_text() for page in ("metrics", "mathematics")
+    )
     assert not [name for name in registry.all_names() if f"`{name}`" not in pages]
 
 
@@ -100,7 +111,13 @@ def test_large_ranks_and_many_tasks(name):
 
 
 def test_weighted_median_splits_where_the_weight_is_exactly_half():
-    for weights, want in [([1, 1, 2], 4.0), ([1, 2, 1], 3.0), ([3, 1, 1], 1.0), ([1, 1, 3], 5.0), ([1, 0, 1], 3.0)]:
+    for weights, want in [
+        ([1, 1, 2], 4.0),
+        ([1, 2, 1], 3.0),
+        ([3, 1, 1], 1.0),
+        ([1, 1, 3], 5.0),
+        ([1, 0, 1], 3.0),
+    ]:
         tasks = [Task(r, r, 9, Fraction(w)) for r, w in zip([1, 3, 5], weights, strict=True)]
         assert reference.value("median_rank", tasks) == want
         assert computed(["median_rank"], tasks)["median_rank"] == want
@@ -124,21 +141,48 @@ def test_values_are_those_of_a_collection_of_the_ranks(name, view):
 
 # Berrendorf et al. 2020 (arXiv 2002.06914), table 1: filtered MR and AMRI in percent, as printed
 TABLE_1 = {
-    "wn18rr": [(7000, "65.8"), (4412, "78.4"), (2289, "88.8"), (2126, "89.6"), (6254, "69.4"), (2448, "88.0")],
-    "fb15k237": [(500, "93.0"), (241, "96.6"), (317, "95.6"), (219, "97.0"), (540, "92.5"), (167, "97.7")],
+    "wn18rr": [
+        (7000, "65.8"),
+        (4412, "78.4"),
+        (2289, "88.8"),
+        (2126, "89.6"),
+        (6254, "69.4"),
+        (2448, "88.0"),
+    ],
+    "fb15k237": [
+        (500, "93.0"),
+        (241, "96.6"),
+        (317, "95.6"),
+        (219, "97.0"),
+        (540, "92.5"),
+        (167, "97.7"),
+    ],
 }
 
 
 def test_amri_of_berrendorf_et_al_are_reproduced_by_filtered_candidates_and_not_by_the_number_of_entities():
     for graph, models in TABLE_1.items():
-        assert [f"{100 * adjust(rank, 'mr', graph):.1f}" for rank, _ in models] == [printed for _, printed in models]
+        assert [f"{100 * adjust(rank, 'mr', graph):.1f}" for rank, _ in models] == [
+            printed for _, printed in models
+        ]
     by_entities = [f"{100 * adjust(rank, 'mr', 14_541):.1f}" for rank, _ in TABLE_1["fb15k237"]]
-    assert sum(got != printed for got, (_, printed) in zip(by_entities, TABLE_1["fb15k237"], strict=True)) == 4
+    assert (
+        sum(
+            got != printed
+            for got, (_, printed) in zip(by_entities, TABLE_1["fb15k237"], strict=True)
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "low", "high"),
-    [("0.355", "0.3545", "0.3555"), ("0.40", "0.395", "0.405"), ("0.4", "0.35", "0.45"), ("4e-1", "0.35", "0.45")],
+    [
+        ("0.355", "0.3545", "0.3555"),
+        ("0.40", "0.395", "0.405"),
+        ("0.4", "0.35", "0.45"),
+        ("4e-1", "0.35", "0.45"),
+    ],
 )
 def test_rounding_leaves_half_a_unit_of_the_last_digit(text, low, high):
     found = adjust(text, "mrr", COUNTS)
@@ -159,7 +203,9 @@ def test_sampling_bounds_the_normal_interval_of_any_ranks_with_that_mean(name, v
         digits = f"{base:.12f}"
         f = {"mrr": 1 / ranks, "mr": ranks, "auc": (counts - ranks) / (counts - 1)}.get(name)
         f = (ranks <= int(name.rpartition("_")[2])).astype(float) if f is None else f
-        slope = (adjust(base, name, counts, view=view) - adjust(base + 1e-3, name, counts, view=view)) / 1e-3
+        slope = (
+            adjust(base, name, counts, view=view) - adjust(base + 1e-3, name, counts, view=view)
+        ) / 1e-3
         half = 1.959963984540054 * abs(slope) * f.std() / math.sqrt(100)
         found = adjust(digits, name, counts, view=view).sampling
         assert found >= half * (1 - 1e-6)
@@ -180,7 +226,9 @@ def test_own_metrics_and_expectations_are_accepted():
             exact = super().moments(definition, counts, weight)
             return Moments(exact.mean, 4 * exact.variance)
 
-    assert adjust(0.4, "mrr", COUNTS, view="z_score", expectation=Doubled()) == pytest.approx(plain / 2)
+    assert adjust(0.4, "mrr", COUNTS, view="z_score", expectation=Doubled()) == pytest.approx(
+        plain / 2
+    )
 
 
 def test_zero_variance_under_the_null_is_nan_with_a_warning():

@@ -13,7 +13,11 @@ from exact_distributions import convolved, enumerated, number
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import CandidateCounts, RankSample
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation, strategies
+from torchrankmetrics.null.expectation.exact import (
+    DEFAULT_EXPECTATION,
+    ExactExpectation,
+    strategies,
+)
 from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
 from torchrankmetrics.null.expectation.provider import (
     ExpectationProvider,
@@ -25,7 +29,9 @@ from torchrankmetrics.null.expectation.variance import rank_standard_deviation
 
 # the library's definitions of the metrics of exact_distributions
 POWERS = (-2, -1, -0.5, -0.1, 0, 0.01, 0.5, 0.99, 1, 1.01, 2, math.inf, -math.inf)
-DEFINITIONS = {("power", p): d.power_mean_rank(p) for p in POWERS} | {("inverse", 0): d.INVERSE_GEOMETRIC_MEAN_RANK}
+DEFINITIONS = {("power", p): d.power_mean_rank(p) for p in POWERS} | {
+    ("inverse", 0): d.INVERSE_GEOMETRIC_MEAN_RANK
+}
 for p in (-2, -0.7, 0.3, 1, 2):
     DEFINITIONS["inverse", p] = d.RankDefinition("inverse", f=d.Power(p), g=d.Power(-1 / p))
 DEFINITIONS |= {("variance", 1): d.RANK_VARIANCE, ("variance", 0.5): d.RANK_STANDARD_DEVIATION}
@@ -42,25 +48,38 @@ def check(result, mean, variance, tolerances=(1e-12, 1e-10)):
 @settings(deadline=None, max_examples=60)
 @given(
     kind_p=st.sampled_from(list(DEFINITIONS)),
-    tasks=st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 0.5, 1, 2, 3])), min_size=1, max_size=4),
+    tasks=st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from([0, 0.5, 1, 2, 3])), min_size=1, max_size=4
+    ),
     weighted=st.booleans(),
 )
 def test_live_enumeration(kind_p, tasks, weighted):
     N = [n for n, _ in tasks]
     weights = [w for _, w in tasks] if weighted and any(w for _, w in tasks) else None
-    check(DEFAULT_EXPECTATION.moments(DEFINITIONS[kind_p], N, weights), *enumerated(*kind_p, N, weights))
+    check(
+        DEFAULT_EXPECTATION.moments(DEFINITIONS[kind_p], N, weights),
+        *enumerated(*kind_p, N, weights),
+    )
 
 
 @pytest.mark.parametrize(
     ("N", "weights"),
-    [([8, 6, 5, 4, 8, 6, 2, 3, 8, 1], None), ([6, 5, 4, 3, 6, 5, 4, 3, 9, 9], [1, 2, 1, 2, 3, 1, 1, 1, 0.5, 2])],
+    [
+        ([8, 6, 5, 4, 8, 6, 2, 3, 8, 1], None),
+        ([6, 5, 4, 3, 6, 5, 4, 3, 9, 9], [1, 2, 1, 2, 3, 1, 1, 1, 0.5, 2]),
+    ],
 )
 def test_means_and_dispersion_of_ten_tasks_by_convolution(N, weights):
     for metric, moments_of, g, tolerances in (
         (("inverse", 1), lambda r, v: (v * r,), lambda s: 1 / number(s), (1e-12, 1e-10)),
         (("power", 2), lambda r, v: (v * r * r,), lambda s: mpmath.sqrt(number(s)), (1e-12, 1e-10)),
         (("variance", 1), lambda r, v: (v * r, v * r * r), lambda a, b: b - a * a, (1e-12, 1e-10)),
-        (("variance", 0.5), lambda r, v: (v * r, v * r * r), lambda a, b: mpmath.sqrt(number(b - a * a)), (1e-8, 1e-6)),
+        (
+            ("variance", 0.5),
+            lambda r, v: (v * r, v * r * r),
+            lambda a, b: mpmath.sqrt(number(b - a * a)),
+            (1e-8, 1e-6),
+        ),
     ):
         got = DEFAULT_EXPECTATION.moments(DEFINITIONS[metric], N, weights)
         check(got, *convolved(moments_of, g, N, weights), tolerances)
@@ -79,7 +98,12 @@ def test_invariances(kind_p):
         CandidateCounts.of(np.append(N, 4), np.append(w, 0.0)),
         CandidateCounts.of(N.astype(np.int32), w.astype(np.float32)),
     ):
-        check(ExactExpectation().moments(metric, other), expected.mean, expected.variance, (1e-13, 1e-13))
+        check(
+            ExactExpectation().moments(metric, other),
+            expected.mean,
+            expected.variance,
+            (1e-13, 1e-13),
+        )
     # the variance is exactly zero for constants alone
     assert DEFAULT_EXPECTATION.moments(metric, [1] * 49).variance == 0
     assert DEFAULT_EXPECTATION.moments(metric, [1] * 4, [1, 2, 3, 0.1]).variance == 0
@@ -91,7 +115,12 @@ def test_monte_carlo_estimates_and_repeats():
     N, weights = [12, 12, 12, 12, 9], [1, 2, 1, 1, 3.0]
     provider = MonteCarloExpectation(samples=40_000, seed=3)
     assert isinstance(provider, ExpectationProvider)
-    for metric in (d.RANK_MEDIAN_ABSOLUTE_DEVIATION, d.MEDIAN_RANK, d.INVERSE_MEAN_RANK, d.RANK_STANDARD_DEVIATION):
+    for metric in (
+        d.RANK_MEDIAN_ABSOLUTE_DEVIATION,
+        d.MEDIAN_RANK,
+        d.INVERSE_MEAN_RANK,
+        d.RANK_STANDARD_DEVIATION,
+    ):
         exact = DEFAULT_EXPECTATION.moments(metric, N, weights)
         estimate = provider.moments(metric, N, weights)
         assert abs(estimate.mean - exact.mean) < 4 * math.sqrt(exact.variance / 40_000)
@@ -108,9 +137,15 @@ def test_precomputed_ignores_the_tasks_at_hand():
     assert isinstance(stored, ExpectationProvider)
     for metric in (d.MEAN_RECIPROCAL_RANK, d.RANK_MEDIAN_ABSOLUTE_DEVIATION):
         expected = DEFAULT_EXPECTATION.moments(metric, [5, 5, 3, 9], [1, 1, 2, 1])
-        assert stored.moments(metric, [2]) == stored.moments(metric, [100] * 50, [2.0] * 50) == expected
+        assert (
+            stored.moments(metric, [2])
+            == stored.moments(metric, [100] * 50, [2.0] * 50)
+            == expected
+        )
     sampled = PrecomputedExpectation([5, 3], provider=MonteCarloExpectation(50, 1))
-    assert sampled.moments(d.MEAN_RANK, [9]) == MonteCarloExpectation(50, 1).moments(d.MEAN_RANK, [5, 3])
+    assert sampled.moments(d.MEAN_RANK, [9]) == MonteCarloExpectation(50, 1).moments(
+        d.MEAN_RANK, [5, 3]
+    )
     with pytest.raises(ValueError, match="num_candidates"):
         PrecomputedExpectation([0])
 
@@ -125,7 +160,11 @@ def test_no_null():
 
 @pytest.mark.parametrize(
     ("metric", "weights"),
-    [(d.RANK_MEDIAN_ABSOLUTE_DEVIATION, None), (d.MEDIAN_RANK, [1.0, 2.0] * 10), (d.power_mean_rank(-40), None)],
+    [
+        (d.RANK_MEDIAN_ABSOLUTE_DEVIATION, None),
+        (d.MEDIAN_RANK, [1.0, 2.0] * 10),
+        (d.power_mean_rank(-40), None),
+    ],
 )
 def test_an_unavailable_expectation_raises_with_the_remedy(metric, weights):
     with pytest.raises(ExpectationUnavailableError, match=r"2,000,000.*MonteCarloExpectation"):
@@ -147,25 +186,56 @@ def test_bad_counts(counts, weights, error):
 SETS = [([2] * 16, None), ([6] * 6, None), ([90, 70], None)]
 
 
-@pytest.mark.parametrize(("N", "weights"), [*SETS, ([3, 5, 2, 7, 8, 9, 4], None), ([4, 9, 5, 5], [1, 2, 0.5, 0.5])])
+@pytest.mark.parametrize(
+    ("N", "weights"), [*SETS, ([3, 5, 2, 7, 8, 9, 4], None), ([4, 9, 5, 5], [1, 2, 0.5, 0.5])]
+)
 def test_quadrature_of_powers(N, weights):
     """Products small enough for exact distributions, but computed by quadrature: strategies without enumeration."""
-    powers = (-3, -2, -1, -0.7, -0.5, -0.1, -0.01, 0.01, 0.1, 0.3, 0.4, 0.5, 0.9, 0.99, 1.01, 1.1, 1.5, 2, 3)
+    powers = (
+        -3,
+        -2,
+        -1,
+        -0.7,
+        -0.5,
+        -0.1,
+        -0.01,
+        0.01,
+        0.1,
+        0.3,
+        0.4,
+        0.5,
+        0.9,
+        0.99,
+        1.01,
+        1.1,
+        1.5,
+        2,
+        3,
+    )
     for p, sign in itertools.product(powers, (1, -1)):
-        metric, counts = d.RankDefinition("m", f=d.Power(p), g=d.Power(sign / p)), CandidateCounts.of(N, weights)
+        metric, counts = (
+            d.RankDefinition("m", f=d.Power(p), g=d.Power(sign / p)),
+            CandidateCounts.of(N, weights),
+        )
         expected = enumeration(metric, counts)
         try:
-            result = next(one for one in strategies(metric) if one is not enumeration)(metric, counts)
+            result = next(one for one in strategies(metric) if one is not enumeration)(
+                metric, counts
+            )
         except ExpectationUnavailableError:
             assert abs(p) < 0.4  # the Gauss rule raises for a few wide distributions of few tasks
             continue
         check(result, expected.mean, expected.variance, (2e-13 if abs(p) > 0.09 else 1e-12, 1e-10))
 
 
-@pytest.mark.parametrize(("N", "weights"), [*SETS, ([30, 20, 9], None), ([2] * 12 + [1] * 5, [1] * 8 + [3] * 9)])
+@pytest.mark.parametrize(
+    ("N", "weights"), [*SETS, ([30, 20, 9], None), ([2] * 12 + [1] * 5, [1] * 8 + [3] * 9)]
+)
 def test_integral_of_the_standard_deviation(N, weights):
     counts = CandidateCounts.of(N, weights)
-    result, expected = (f(d.RANK_STANDARD_DEVIATION, counts) for f in (rank_standard_deviation, enumeration))
+    result, expected = (
+        f(d.RANK_STANDARD_DEVIATION, counts) for f in (rank_standard_deviation, enumeration)
+    )
     check(result, expected.mean, expected.variance, (1e-8, 1e-6))
 
 
@@ -199,7 +269,9 @@ def test_half_power_is_a_polynomial():
     first, second = (np.array([sums[int(n)][k] for n in counts.num_candidates]) for k in (0, 1))
     share = counts.count * counts.weight
     mean = (share * first).sum() ** 2 + (share * counts.weight * (second - first**2)).sum()
-    assert DEFAULT_EXPECTATION.moments(d.power_mean_rank(0.5), counts).mean == pytest.approx(float(mean), rel=1e-13)
+    assert DEFAULT_EXPECTATION.moments(d.power_mean_rank(0.5), counts).mean == pytest.approx(
+        float(mean), rel=1e-13
+    )
 
 
 @pytest.mark.parametrize(("n", "N"), [(41, 1000), (801, 14541), (6267, 40943)])
@@ -231,7 +303,9 @@ def test_even_median_of_equal_counts(n, N):
         variances.append(((2 * (np.arange(N) - tail.sum()) + 1) * tail).sum() + tail.sum() ** 2)
     assert means[1] - means[0] == pytest.approx(gap, rel=1e-9)
     variance = sum(variances) / 2 - (square - gap**2) / 4
-    check(DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, [N] * n), sum(means) / 2, variance, (1e-11, 1e-9))
+    check(
+        DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, [N] * n), sum(means) / 2, variance, (1e-11, 1e-9)
+    )
 
 
 def test_standard_deviation_routes_meet(monkeypatch):
@@ -255,11 +329,21 @@ def test_weights_with_many_values():
     weights = np.where(np.arange(2000) % 2, 1.0, 1.0 + 1e-13)
     N = np.random.default_rng(0).choice([900, 950, 1000], 2000)
     for metric in (
-        *(d.INVERSE_MEAN_RANK, d.HARMONIC_MEAN_RANK, d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK),
+        *(
+            d.INVERSE_MEAN_RANK,
+            d.HARMONIC_MEAN_RANK,
+            d.GEOMETRIC_MEAN_RANK,
+            d.INVERSE_GEOMETRIC_MEAN_RANK,
+        ),
         *(d.power_mean_rank(2), d.power_mean_rank(0.5), d.RANK_STANDARD_DEVIATION),
     ):
         equal = DEFAULT_EXPECTATION.moments(metric, N)
-        check(DEFAULT_EXPECTATION.moments(metric, N, weights), equal.mean, equal.variance, (1e-11, 1e-9))
+        check(
+            DEFAULT_EXPECTATION.moments(metric, N, weights),
+            equal.mean,
+            equal.variance,
+            (1e-11, 1e-9),
+        )
 
 
 def rank_moments(N):
@@ -280,7 +364,12 @@ def mean_power(N, s):
     N = mpmath.mpf(N)
     total = mpmath.zeta(-s) + N ** (s + 1) / (s + 1) + N**s / 2
     for k in range(1, 25):
-        total += mpmath.bernoulli(2 * k) / mpmath.factorial(2 * k) * mpmath.ff(s, 2 * k - 1) * N ** (s - 2 * k + 1)
+        total += (
+            mpmath.bernoulli(2 * k)
+            / mpmath.factorial(2 * k)
+            * mpmath.ff(s, 2 * k - 1)
+            * N ** (s - 2 * k + 1)
+        )
     return total / N
 
 
@@ -290,13 +379,24 @@ def check_digits(got, mean, variance):
 
 
 OF_THE_RANK = [d.MEAN_RANK, d.HARMONIC_MEAN_RANK, d.GEOMETRIC_MEAN_RANK, d.MEDIAN_RANK]
-OF_THE_RANK += [d.power_mean_rank(p) for p in (-3, -2, -1.5, -0.5, 0.5, 0.9, 1.01, 1.5, 2, 3, math.inf, -math.inf)]
-OF_ITS_INVERSE = [d.MEAN_RECIPROCAL_RANK, d.INVERSE_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK, d.INVERSE_MEDIAN_RANK]
+OF_THE_RANK += [
+    d.power_mean_rank(p)
+    for p in (-3, -2, -1.5, -0.5, 0.5, 0.9, 1.01, 1.5, 2, 3, math.inf, -math.inf)
+]
+OF_ITS_INVERSE = [
+    d.MEAN_RECIPROCAL_RANK,
+    d.INVERSE_MEAN_RANK,
+    d.INVERSE_GEOMETRIC_MEAN_RANK,
+    d.INVERSE_MEDIAN_RANK,
+]
 
 
 @pytest.mark.parametrize(
     ("metric", "exact"),
-    [*((one, rank_moments) for one in OF_THE_RANK), *((one, inverse_moments) for one in OF_ITS_INVERSE)],
+    [
+        *((one, rank_moments) for one in OF_THE_RANK),
+        *((one, inverse_moments) for one in OF_ITS_INVERSE),
+    ],
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_one_task_has_the_moments_of_its_rank_or_its_inverse(metric, exact):
@@ -310,14 +410,20 @@ def test_geometric_means_of_few_tasks_with_many_candidates(counts, n):
     share = mpmath.mpf(1) / (n * len(counts))
     for metric, s in ((d.GEOMETRIC_MEAN_RANK, share), (d.INVERSE_GEOMETRIC_MEAN_RANK, -share)):
         mean, square = (mpmath.fprod(mean_power(N, k * s) ** n for N in counts) for k in (1, 2))
-        got = DEFAULT_EXPECTATION.moments(metric, CandidateCounts.of(counts, count=np.full(len(counts), n)))
+        got = DEFAULT_EXPECTATION.moments(
+            metric, CandidateCounts.of(counts, count=np.full(len(counts), n))
+        )
         check_digits(got, mean, square - mean**2)
 
 
 @pytest.mark.parametrize("n", [1, 3, 1000])
-@pytest.mark.parametrize("metric", [d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "metric", [d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK], ids=lambda one: one.name
+)
 def test_a_constant_scorer_has_the_null_mean_at_any_number_of_candidates(metric, n):
     for N in (10, 10**6, 10**9, 2**61):
         counts = np.full(n, N)
         constant = metric.value(RankSample(np.ones_like(counts), counts, counts), "expected")
-        assert constant == pytest.approx(DEFAULT_EXPECTATION.moments(metric, counts).mean, rel=3e-14)
+        assert constant == pytest.approx(
+            DEFAULT_EXPECTATION.moments(metric, counts).mean, rel=3e-14
+        )

@@ -45,7 +45,12 @@ def values(definition, ranks, weights):
     return definition.g(torch.from_numpy(mean)).numpy()
 
 
-SMALL = [([1, 4, 1, 2], None), ([5, 5, 5], None), ([2, 3, 4], [1.0, 2.0, 0.5]), ([4, 3, 2, 4], [0.3, 0.0, 0.9, 0.7])]
+SMALL = [
+    ([1, 4, 1, 2], None),
+    ([5, 5, 5], None),
+    ([2, 3, 4], [1.0, 2.0, 0.5]),
+    ([4, 3, 2, 4], [0.3, 0.0, 0.9, 0.7]),
+]
 SMALL += [([3, 3, 2, 2, 2], [1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])]
 
 
@@ -61,14 +66,22 @@ def test_every_attained_value_by_enumeration(definition, N, weights):
         near = 1e-10 * abs(x) + 1e-14
         good = all_values >= x - near if definition.higher_is_better else all_values <= x + near
         assert p_value(definition, x, N, weights) == pytest.approx(good.mean(), rel=1e-8)
-    worst, best = sorted((all_values.min(), all_values.max()), reverse=not definition.higher_is_better)
+    worst, best = sorted(
+        (all_values.min(), all_values.max()), reverse=not definition.higher_is_better
+    )
     step = 0.01 if definition.higher_is_better else -0.01
     assert log_p_value(definition, best + step, N, weights) == -math.inf
-    assert p_value(definition, worst, N, weights) == p_value(definition, worst - step, N, weights) == 1
+    assert (
+        p_value(definition, worst, N, weights) == p_value(definition, worst - step, N, weights) == 1
+    )
 
 
 def logarithm(ways, total):
-    return math.log(ways) - math.log(total) if 2 * ways < total else math.log1p(-float(Fraction(total - ways, total)))
+    return (
+        math.log(ways) - math.log(total)
+        if 2 * ways < total
+        else math.log1p(-float(Fraction(total - ways, total)))
+    )
 
 
 @pytest.mark.parametrize("N", [[14] * 398, [3, 14, 1, 7] * 15, [2] * 60, [9, 1000]], ids=str)
@@ -78,15 +91,23 @@ def test_mean_rank_by_integer_convolution(N):
         padded = list(itertools.accumulate(ways + [0] * (n - 1)))
         ways = [padded[j] - (padded[j - n] if j >= n else 0) for j in range(len(padded))]
     at_most, total = list(itertools.accumulate(ways)), math.prod(N)
-    for j in np.unique(np.r_[0, 1, 2, np.linspace(0, len(ways) - 1, 20).astype(int), len(ways) - 2]).tolist():
+    for j in np.unique(
+        np.r_[0, 1, 2, np.linspace(0, len(ways) - 1, 20).astype(int), len(ways) - 2]
+    ).tolist():
         exact = logarithm(at_most[j], total)
-        assert log_p_value(d.MEAN_RANK, (j + len(N)) / len(N), N) == pytest.approx(exact, rel=1e-8, abs=1e-8)
+        assert log_p_value(d.MEAN_RANK, (j + len(N)) / len(N), N) == pytest.approx(
+            exact, rel=1e-8, abs=1e-8
+        )
         # a half-integer sum (ties) is as good as the next worse integer, no better
         half = log_p_value(d.MEAN_RANK, (j + len(N) - 0.5) / len(N), N)
-        assert half == (pytest.approx(logarithm(at_most[j - 1], total), rel=1e-8, abs=1e-8) if j else -math.inf)
+        assert half == (
+            pytest.approx(logarithm(at_most[j - 1], total), rel=1e-8, abs=1e-8) if j else -math.inf
+        )
 
 
-@pytest.mark.parametrize(("N", "k"), [([40943] * 60, 1), ([3, 14, 1, 7, 20] * 12, 3), ([10**6] * 50, 10)], ids=str)
+@pytest.mark.parametrize(
+    ("N", "k"), [([40943] * 60, 1), ([3, 14, 1, 7, 20] * 12, 3), ([10**6] * 50, 10)], ids=str
+)
 @pytest.mark.filterwarnings("error")
 def test_hits_by_poisson_binomial(N, k):
     ways = [1]
@@ -96,11 +117,16 @@ def test_hits_by_poisson_binomial(N, k):
     at_least, total = list(itertools.accumulate(ways[::-1]))[::-1], math.prod(N)
     for j, count in enumerate(at_least):
         got = log_p_value(d.hits_at(k), j / len(N), N)
-        assert got == pytest.approx(logarithm(count, total), rel=1e-8, abs=1e-8) if count else got == -math.inf
+        assert (
+            got == pytest.approx(logarithm(count, total), rel=1e-8, abs=1e-8)
+            if count
+            else got == -math.inf
+        )
 
 
 def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
-    # the distribution of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
+    # the distribution of 6268 x 1/r on a grid, each atom split between two neighbours so that its
+    # mean stays
     N, n, size, span = 40943, 6268, 1 << 20, 64.0
     x = size / span / np.arange(1, N + 1)
     left = np.floor(x).astype(int)
@@ -119,10 +145,14 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
 
 @pytest.mark.parametrize("power", [2, 3, 4])
 def test_hits_of_two_weights(power):
-    rng = np.random.default_rng(1)  # the Fourier transform of these sums returns to nearly 1 at high frequencies
+    # the Fourier transform of these sums returns to nearly 1 at high frequencies
+    rng = np.random.default_rng(1)
     N, weight = rng.integers(20, 13000, 200), np.where(rng.random(200) < 0.3, 0.7310585, 1.0)
     value = weight[np.ceil(N * rng.random(200) ** power) <= 3].sum()
-    masses = [reduce(np.convolve, [[1 - 3 / n, 3 / n] for n in N[weight == one]]) for one in (0.7310585, 1.0)]
+    masses = [
+        reduce(np.convolve, [[1 - 3 / n, 3 / n] for n in N[weight == one]])
+        for one in (0.7310585, 1.0)
+    ]
     sums = np.add.outer(0.7310585 * np.arange(len(masses[0])), np.arange(len(masses[1])))
     exact = math.log(np.multiply.outer(*masses)[sums > value - 1e-9].sum())
     low, high = p_value_bracket(d.hits_at(3), value / weight.sum(), N, weight)
@@ -131,7 +161,8 @@ def test_hits_of_two_weights(power):
 
 @pytest.mark.parametrize("z", [1.0, 3.0, 5.0])
 def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
-    # many distinct N are condensed; up to second order in 1/N, the distribution of 1/r is that for their harmonic mean
+    # many distinct N are condensed; up to second order in 1/N, the distribution of 1/r is that for
+    # their harmonic mean
     N, size, span = np.random.default_rng(0).integers(500_000, 10**6, (2, 1000)), 1 << 21, 16.0
     spectrum, mean, variance = 1.0, 0.0, 0.0
     for weight, counts in zip((1, 2), N, strict=True):
@@ -155,7 +186,9 @@ def test_order_and_splitting_of_tasks_do_not_matter(definition):
     value = float(values(definition, ranks[None], weights)[0])
     expected = log_p_value(definition, value, counts, weights)
     order = np.random.default_rng(1).permutation(len(counts))
-    assert log_p_value(definition, value, counts[order], 7 * weights[order]) == pytest.approx(expected, rel=1e-8)
+    assert log_p_value(definition, value, counts[order], 7 * weights[order]) == pytest.approx(
+        expected, rel=1e-8
+    )
     split = CandidateCounts.of(np.r_[counts, 99], np.r_[weights, 0.0])
     assert log_p_value(definition, value, split) == pytest.approx(expected, rel=1e-8)
 
@@ -187,11 +220,17 @@ def test_which_metrics_have_a_p_value():
         assert not definition.has_p_value
         with pytest.raises(ValueError, match=definition.name):
             log_p_value(definition, 1.0, [3, 4])
-    assert not d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False).has_p_value
+    assert not d.RankDefinition(
+        "bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False
+    ).has_p_value
 
 
 def test_bad_input():
-    for value, counts, message in ((math.nan, [3], "nan"), (1.0, [0], "at least 1"), (1.0, [], "empty|integers")):
+    for value, counts, message in (
+        (math.nan, [3], "nan"),
+        (1.0, [0], "at least 1"),
+        (1.0, [], "empty|integers"),
+    ):
         with pytest.raises((ValueError, TypeError), match=message):
             log_p_value(d.MEAN_RANK, value, counts)
 
@@ -207,12 +246,16 @@ def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
         assert first == second
 
 
-@pytest.mark.parametrize(("metric", "n", "top"), [(DCG, 200, 14_541), (STEPS, 2000, 1000), (d.hits_at(10), 2000, 1000)])
+@pytest.mark.parametrize(
+    ("metric", "n", "top"), [(DCG, 200, 14_541), (STEPS, 2000, 1000), (d.hits_at(10), 2000, 1000)]
+)
 def test_many_random_weights_by_simulation(metric, n, top):
     random = np.random.default_rng(n)
     N, weights = random.integers(5, top + 1, n), random.exponential(size=n)
     f = metric.f(torch.arange(1, top + 1, dtype=torch.float64)).double().numpy()
-    means = np.array([f[(random.random(n) * N).astype(int)] @ weights / weights.sum() for _ in range(2000)])
+    means = np.array(
+        [f[(random.random(n) * N).astype(int)] @ weights / weights.sum() for _ in range(2000)]
+    )
     for share in (0.7, 0.3, 0.02):
         error = math.sqrt(share * (1 - share) / len(means))
         got = p_value(metric, float(np.quantile(means, 1 - share)), N, weights)
@@ -232,17 +275,26 @@ def test_many_weights_far_in_the_tail_by_the_saddlepoint():
     K = 20 * (t * v + np.log(e.mean(axis=1))).sum()
     variance = 20 * v**2 @ ((e @ x**2) / e.sum(axis=1) - mean**2)
     want = K - t * value - math.log(t * math.sqrt(2 * math.pi * variance))
-    assert log_p_value(MRR, value, [1000] * 40_000, np.repeat(weights, 20)) == pytest.approx(want, abs=2e-2)
+    assert log_p_value(MRR, value, [1000] * 40_000, np.repeat(weights, 20)) == pytest.approx(
+        want, abs=2e-2
+    )
     assert want < -100
 
 
-@pytest.mark.parametrize(("sum_", "n", "rel"), [(8000, 2000, 0.01), (1500, 300, 0.01), (533, 6000, 0.03)])
+@pytest.mark.parametrize(
+    ("sum_", "n", "rel"), [(8000, 2000, 0.01), (1500, 300, 0.01), (533, 6000, 0.03)]
+)
 def test_hits_with_integer_weights_by_convolution(sum_, n, rel):
-    # one weight for almost every task, whose lattice is too fine to be used, or interpolated weights on a lattice
+    # one weight for almost every task, whose lattice is too fine to be used, or interpolated
+    # weights on a lattice
     random = np.random.default_rng(n)
     k, N, weights = 10, random.integers(400, 1001, n), random.integers(1, 1001, n)
     if n > 4096:
-        k, N, weights = 1, np.geomspace(150, 9000, 100).astype(int).repeat(60), np.tile(np.arange(1, 61), 100)
+        k, N, weights = (
+            1,
+            np.geomspace(150, 9000, 100).astype(int).repeat(60),
+            np.tile(np.arange(1, 61), 100),
+        )
     below = np.eye(1, sum_)[0]
     for size, w in zip(N.tolist(), weights.tolist(), strict=True):
         below = below * (1 - k / size) + np.r_[np.zeros(w), below[:-w]][:sum_] * (k / size)
@@ -252,7 +304,8 @@ def test_hits_with_integer_weights_by_convolution(sum_, n, rel):
 
 @pytest.mark.parametrize(("k", "N", "n"), [(1, [1000], 100_000), (500, np.arange(250, 900), 3000)])
 def test_hits_of_many_weights_by_the_saddlepoint(k, N, n):
-    # weights so dense that merging equal ones link by link merges all; N near k, where min(k / N, 1) has a kink
+    # weights so dense that merging equal ones link by link merges all; N near k, where min(k / N,
+    # 1) has a kink
     weights, N = 1 + np.random.default_rng(0).random(n) ** 2, np.resize(N, n)
     v, p = weights / weights.sum(), np.minimum(k / N, 1)
     low, high, value = 0.0, 1e6, v @ p + 6 * math.sqrt(v**2 @ (p * (1 - p)))
@@ -269,7 +322,8 @@ def test_hits_of_many_weights_by_the_saddlepoint(k, N, n):
     assert high - low < 1e-3
 
 
-# a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
+# a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger
+# sum is better
 EXACT = {
     "mr": (d.MEAN_RANK, lambda r: Fraction(r), False),
     "imr": (d.INVERSE_MEAN_RANK, lambda r: Fraction(r), False),
@@ -299,7 +353,9 @@ def test_any_weights_by_their_rational_distribution(key, tasks, single):
     total = sum(weights)
     tails = list(upper_tails(sum_distribution(N, weights, f), larger))
     for x, exact in tails[:: max(1, len(tails) // 6)]:
-        got = log_p_value(definition, of_mean(definition, x / total), N, [float(w) for w in weights])
+        got = log_p_value(
+            definition, of_mean(definition, x / total), N, [float(w) for w in weights]
+        )
         assert got >= math.log(exact) - 1e-9
         # what counts as tied with x is what lies within the rounding of weights
         near = Fraction(1, 2**19) * (abs(x) + total)
@@ -323,8 +379,13 @@ def integer_tails(steps, n):
 
 
 @pytest.mark.parametrize(
-    ("p", "steps", "n"),  # N = 6, in units of 1/60; N = 5, by how much r^3 falls short of 125, less one
-    [(-1, [60, 30, 20, 15, 12, 10], 90), (3, [124, 117, 98, 61, 0], 40), (-2, [144, 36, 16, 9], 40)],
+    # N = 6, in units of 1/60; N = 5, by how much r^3 falls short of 125, less one
+    ("p", "steps", "n"),
+    [
+        (-1, [60, 30, 20, 15, 12, 10], 90),
+        (3, [124, 117, 98, 61, 0], 40),
+        (-2, [144, 36, 16, 9], 40),
+    ],
 )
 def test_far_tails_by_integer_convolution(p, steps, n):
     definition, worst = MRR if p == -1 else d.power_mean_rank(p), 0.0
@@ -340,7 +401,15 @@ def test_far_tails_by_integer_convolution(p, steps, n):
 def test_a_constant_has_p_one(weighted):
     weights = np.random.default_rng(0).random(49) + 0.01 if weighted else None
     maximum = d.power_mean_rank(math.inf)
-    for definition in (d.hits_at(10), d.MEAN_RANK, MRR, GMR, d.power_mean_rank(3), maximum, d.hits_at(1)):
+    for definition in (
+        d.hits_at(10),
+        d.MEAN_RANK,
+        MRR,
+        GMR,
+        d.power_mean_rank(3),
+        maximum,
+        d.hits_at(1),
+    ):
         N = [4 if definition.name == "hits_at_10" else 1] * 49
         for value in (1.0, 1.0 if definition is maximum else 1 - 1e-15):
             assert log_p_value(definition, value, N, weights) == 0.0
@@ -367,7 +436,9 @@ def test_values_within_the_tolerance_of_the_worst_are_reached():
     assert p_value(MRR, 1 / 49990, [50000]) == pytest.approx(0.9998, rel=1e-6)
 
 
-@pytest.mark.parametrize(("N", "n", "value"), [(14505, 200, 1.5), (1000, 130, 1.2), (300, 1000, 1.2)])
+@pytest.mark.parametrize(
+    ("N", "n", "value"), [(14505, 200, 1.5), (1000, 130, 1.2), (300, 1000, 1.2)]
+)
 def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
     """The number of ways to reach a sum of n squares, among N^n outcomes."""
     most = math.floor(n * value**2 * (1 + 1e-12))
@@ -385,8 +456,12 @@ def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
     assert log_p_value(SQUARES, value, [N] * n) == pytest.approx(exact, abs=1e-6)
 
 
-@pytest.mark.parametrize("definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=name)
-@pytest.mark.parametrize("counts", [[40_000] * 500, [100, 40_000] * 50, [183_098] * 3], ids=["equal", "mixed", "few"])
+@pytest.mark.parametrize(
+    "definition", [MRR, d.MEAN_RANK, GMR, d.power_mean_rank(4), d.hits_at(10)], ids=name
+)
+@pytest.mark.parametrize(
+    "counts", [[40_000] * 500, [100, 40_000] * 50, [183_098] * 3], ids=["equal", "mixed", "few"]
+)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_perfect_model_has_the_probability_of_its_ranks(definition, counts, weighted):
     weight = np.random.default_rng(0).random(len(counts)) + 0.1 if weighted else None
@@ -407,7 +482,8 @@ SHARES = [1e-6, 0.02, 0.5, 0.9, 0.999]
 @pytest.mark.parametrize("share", SHARES)
 def test_one_task_has_the_share_of_its_rank(N, share):
     rank = max(1, round(share * N))
-    # how many ranks are as good as tied: sums of reciprocals are known to 4e-15, sums of squares to 4e-15 N^2
+    # how many ranks are as good as tied: sums of reciprocals are known to 4e-15, sums of squares to
+    # 4e-15 N^2
     ties = {MRR: 4e-15 * rank**2, GMR: 1e-7 * rank, SQUARES: 4e-15 * N**2 / rank}
     for definition, value in ((MRR, 1 / rank), (GMR, float(rank)), (SQUARES, float(rank))):
         got = p_value(definition, value, [N]) * N
@@ -417,7 +493,8 @@ def test_one_task_has_the_share_of_its_rank(N, share):
 @pytest.mark.parametrize("N", [10**6, 10**9], ids=str)
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_a_value_next_to_the_worst_has_the_probability_of_being_reached(N, n):
-    # reciprocals of the worst ranks grow by about 1 / N^2 from one to the next: distances of n ranks that add up to < k
+    # reciprocals of the worst ranks grow by about 1 / N^2 from one to the next: distances of n
+    # ranks that add up to < k
     k = N // 1000
     value = (n - 1) / n / N + 1 / n / (N - k)
     missed = math.comb(k - 1 + n, n) / N**n
@@ -428,33 +505,51 @@ def test_thousand_weights_among_a_million_candidates_by_simulation():
     rng = np.random.default_rng(0)
     N, weights = rng.integers(500_000, 1_500_000, 1000), rng.random(1000) + 0.5
     weights /= weights.sum()
-    means = np.concatenate([(1 / np.ceil(rng.random((500, 1000)) * N)) @ weights for _ in range(20)])
+    means = np.concatenate(
+        [(1 / np.ceil(rng.random((500, 1000)) * N)) @ weights for _ in range(20)]
+    )
     for share in (0.9, 0.1):
         error = math.sqrt(share * (1 - share) / len(means))
-        assert share - 4 * error <= p_value(MRR, np.quantile(means, 1 - share), N, weights) <= 1.03 * share + 4 * error
+        assert (
+            share - 4 * error
+            <= p_value(MRR, np.quantile(means, 1 - share), N, weights)
+            <= 1.03 * share + 4 * error
+        )
 
 
 @pytest.mark.parametrize(
     ("definition", "N", "tiny"),
-    [(SQUARES, (20, 10**6), 1), (d.hits_at(10), (2, 9), 1), (STEPS, (2, 90), 1e-17)],  # hits: half of N leave no choice
+    # hits: half of N leave no choice
+    [(SQUARES, (20, 10**6), 1), (d.hits_at(10), (2, 9), 1), (STEPS, (2, 90), 1e-17)],
 )
 def test_interpolated_weights_by_simulation(definition, N, tiny):
     rng = np.random.default_rng(0)
     N = np.r_[np.exp(rng.uniform(*np.log(N), 2500)), rng.integers(101, 60_000, 2000)].astype(int)
     weights = rng.lognormal(size=4500) * np.repeat([tiny, 1], [2500, 2000])
     f = definition.f(torch.arange(1, N.max() + 1, dtype=torch.float64)).double().numpy()
-    means = np.array([f[(rng.random(4500) * N).astype(int)] @ weights / weights.sum() for _ in range(2000)])
+    means = np.array(
+        [f[(rng.random(4500) * N).astype(int)] @ weights / weights.sum() for _ in range(2000)]
+    )
     for share in (0.7, 0.1):
-        value = definition.g(torch.tensor(np.quantile(means, 1 - share if definition.higher_is_better else share)))
+        value = definition.g(
+            torch.tensor(np.quantile(means, 1 - share if definition.higher_is_better else share))
+        )
         error = math.sqrt(share * (1 - share) / len(means))
-        assert share - 4 * error <= p_value(definition, float(value), N, weights) <= 1.03 * share + 4 * error
+        assert (
+            share - 4 * error
+            <= p_value(definition, float(value), N, weights)
+            <= 1.03 * share + 4 * error
+        )
 
 
 def test_values_near_the_ends_if_few_tasks_have_a_choice():
     rng = np.random.default_rng(0)
     N, weights = np.r_[[1] * 900, rng.integers(2000, 60_000, 150)], rng.lognormal(size=1050)
-    assert p_value(MRR, np.average(1 / np.maximum(N - 2, 1), weights=weights), N, weights) == pytest.approx(1)
-    N, weights = np.arange(200, 5300), np.r_[np.arange(1.0, 5081.0), [1e-17] * 20]  # the last are below the rounding
+    assert p_value(
+        MRR, np.average(1 / np.maximum(N - 2, 1), weights=weights), N, weights
+    ) == pytest.approx(1)
+    # the last are below the rounding
+    N, weights = np.arange(200, 5300), np.r_[np.arange(1.0, 5081.0), [1e-17] * 20]
     low, high = p_value_bracket(d.hits_at(100), 1.0, N, weights)
     assert np.log(100 / N).sum() - 1e-6 <= low <= high <= np.log(100 / N[:-20]).sum() + 0.02
 
@@ -463,7 +558,9 @@ def test_values_near_the_ends_if_few_tasks_have_a_choice():
 def test_reciprocal_ranks_of_three_tasks_by_counting_all_ranks(ranks):
     N = (4100, 4500, 5000)
     total = sum(1 / r for r in ranks)
-    rest = total * (1 - 1e-13) - np.add.outer(1 / np.arange(1, N[0] + 1), 1 / np.arange(1, N[1] + 1))
+    rest = total * (1 - 1e-13) - np.add.outer(
+        1 / np.arange(1, N[0] + 1), 1 / np.arange(1, N[1] + 1)
+    )
     reached = np.floor(np.minimum(1 / np.maximum(rest, 1 / N[2]), N[2]))
     exact = math.log(reached.sum()) - math.log(math.prod(N))
     low, high = p_value_bracket(MRR, total / 3, N)
@@ -471,19 +568,29 @@ def test_reciprocal_ranks_of_three_tasks_by_counting_all_ranks(ranks):
     assert high - low < 1e-3
 
 
-@pytest.mark.parametrize("f", [lambda r: torch.sin(2 * r), lambda r: -r.sqrt()], ids=["waves", "roots"])
+@pytest.mark.parametrize(
+    "f", [lambda r: torch.sin(2 * r), lambda r: -r.sqrt()], ids=["waves", "roots"]
+)
 @pytest.mark.parametrize("share", [0.5, 0.9, 1e-3])
 def test_few_values_by_counting_how_often_each_is_drawn(f, share):
     # the transform returns near 1 again and again: no number of frequencies gives all digits
     sums, masses, left = np.zeros(1), np.ones(1), np.array([50])
     for i, x in enumerate(f(torch.arange(1, 6, dtype=torch.float64)).tolist()):
-        at, k = np.nonzero(np.arange(51) <= left[:, None] if i < 4 else np.arange(51) == left[:, None])
-        left, sums, masses = left[at] - k, sums[at] + k * x, masses[at] * np.array([1 / math.factorial(j) for j in k])
+        at, k = np.nonzero(
+            np.arange(51) <= left[:, None] if i < 4 else np.arange(51) == left[:, None]
+        )
+        left, sums, masses = (
+            left[at] - k,
+            sums[at] + k * x,
+            masses[at] * np.array([1 / math.factorial(j) for j in k]),
+        )
     order = np.argsort(sums)
     sums, reached = sums[order], np.append(np.cumsum(masses[order][::-1])[::-1] / masses.sum(), 0.0)
     value = sums[np.searchsorted(-reached, -share)] + sums[len(sums) // 2]
     exact = -np.diff(reached) @ reached[np.searchsorted(sums, value - 1e-11 - sums)]
-    low, high = p_value_bracket(d.RankDefinition("x", f=f, higher_is_better=True, optimum=1.0), value / 100, [5] * 100)
+    low, high = p_value_bracket(
+        d.RankDefinition("x", f=f, higher_is_better=True, optimum=1.0), value / 100, [5] * 100
+    )
     assert low - 1e-6 <= math.log(exact) <= high + 1e-6
     assert high - low < 3e-3
 
@@ -493,7 +600,9 @@ def test_a_rounded_metric_of_many_ranks_is_a_lattice():
         return torch.round(1 - r.log() / 8, decimals=4)
 
     units = np.rint(f(torch.arange(1, 1001, dtype=torch.float64)).numpy() * 10_000).astype(int)
-    law = np.fft.irfft(np.fft.rfft(np.bincount(units, minlength=3_000_001) / 1000) ** 300, 3_000_001)
+    law = np.fft.irfft(
+        np.fft.rfft(np.bincount(units, minlength=3_000_001) / 1000) ** 300, 3_000_001
+    )
     definition = d.RankDefinition("rounded", f=f, higher_is_better=True, optimum=1.0)
     for total in (725_000, 800_000):
         low, high = p_value_bracket(definition, total / 3_000_000, [1000] * 300)
@@ -511,13 +620,18 @@ def test_steps_rounded_to_float32_are_a_lattice():
 
 @pytest.mark.parametrize("z", [0.0, 3.0, 6.0])
 def test_reciprocal_ranks_on_a_fine_lattice_by_its_whole_distribution(z):
-    # sums of 100 multiples of 1 / 27720, tilted toward s, on a circle that is longer than their range in effect
+    # sums of 100 multiples of 1 / 27720, tilted toward s, on a circle that is longer than their
+    # range in effect
     n, size, x = 100, 1 << 21, 27_720 // np.arange(1, 13)
     t = z / x.std() / math.sqrt(n)
     q = np.exp(t * (x - x.max()))
     at = np.bincount(x, q / q.sum(), size)
-    law, base = np.fft.irfft(np.fft.rfft(at) ** n, size), n * math.log(q.sum() / 12) + n * t * float(x.max())
-    s = np.arange(size) + size * (np.arange(size) < n * x.min())  # below the smallest sum: once around
+    law, base = (
+        np.fft.irfft(np.fft.rfft(at) ** n, size),
+        n * math.log(q.sum() / 12) + n * t * float(x.max()),
+    )
+    # below the smallest sum: once around
+    s = np.arange(size) + size * (np.arange(size) < n * x.min())
     target = round(n * float(q @ x / q.sum()))
     total = int(s[np.argmin(np.where(law > law.max() / 10, abs(s - target), size))])
     reached = s >= total

@@ -5,7 +5,15 @@ from functools import partial
 import pytest
 import torch
 
-from torchrankmetrics import KnownTriples, RankCollection, Ranks, evaluate, rank_embeddings, rank_scores, rank_triples
+from torchrankmetrics import (
+    KnownTriples,
+    RankCollection,
+    Ranks,
+    evaluate,
+    rank_embeddings,
+    rank_scores,
+    rank_triples,
+)
 from torchrankmetrics.integrations import ogb
 from torchrankmetrics.kg import KnownFacts, rank_alignment, rank_complex_queries, rank_facts
 from torchrankmetrics.ranking import RankAccumulator
@@ -29,7 +37,9 @@ def updated(backend):
 def of_pykeen(backend):
     pykeen = pytest.importorskip("torchrankmetrics.integrations.pykeen")
     evaluator = pykeen.RankCollectionEvaluator(["mrr"], filtered=False, backend=backend)
-    evaluator.process_scores_(FACTS[:, :3], "tail", SCORES, SCORES[torch.arange(3), TARGET][:, None])
+    evaluator.process_scores_(
+        FACTS[:, :3], "tail", SCORES, SCORES[torch.arange(3), TARGET][:, None]
+    )
     return evaluator.collection.table()
 
 
@@ -45,15 +55,35 @@ def scored(query, *_):
 # function, and its arguments before backend=
 CASES = {
     "evaluate": (evaluate, SCORES, TARGET),
-    "flat scores": (partial(evaluate, indexes=[0, 0, 0], metrics=["mrr"]), SCORES[0], torch.tensor([0, 1, 0])),
+    "flat scores": (
+        partial(evaluate, indexes=[0, 0, 0], metrics=["mrr"]),
+        SCORES[0],
+        torch.tensor([0, 1, 0]),
+    ),
     "ogb": (of_ogb,),
     "pykeen": (of_pykeen,),
     "RankMetric.update": (updated,),
     "RankAccumulator": (accumulated,),
     "rank_alignment": (rank_alignment, torch.tensor([[0, 2], [1, 0], [2, 1]]), SCORES),
-    "rank_complex_queries": (partial(rank_complex_queries, progress=False), scored, [{2}, {0}, {1}]),
-    "rank_facts": (partial(rank_facts, progress=False), scored, None, FACTS, KnownFacts(FACTS, time_aware=True)),
-    "rank_triples": (partial(rank_triples, progress=False), scored, None, FACTS[:, :3], KnownTriples(FACTS[:, :3])),
+    "rank_complex_queries": (
+        partial(rank_complex_queries, progress=False),
+        scored,
+        [{2}, {0}, {1}],
+    ),
+    "rank_facts": (
+        partial(rank_facts, progress=False),
+        scored,
+        None,
+        FACTS,
+        KnownFacts(FACTS, time_aware=True),
+    ),
+    "rank_triples": (
+        partial(rank_triples, progress=False),
+        scored,
+        None,
+        FACTS[:, :3],
+        KnownTriples(FACTS[:, :3]),
+    ),
     "rank_embeddings": (rank_embeddings, SCORES, SCORES, TARGET),
     "rank_scores": (rank_scores, SCORES, TARGET),
     "Ranks.from_negatives": (Ranks.from_negatives, SCORES[:, 0], SCORES[:, 1:]),
@@ -62,7 +92,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("function", "arguments"), [(f, rest) for f, *rest in CASES.values()], ids=CASES)
+@pytest.mark.parametrize(
+    ("function", "arguments"), [(f, rest) for f, *rest in CASES.values()], ids=CASES
+)
 def test_unknown_backends_raise_and_backends_agree(function, arguments):
     with pytest.raises(ValueError, match="backend must be"):
         function(*arguments, backend="abacus")

@@ -15,13 +15,17 @@ from torchrankmetrics.metrics.registry import Entry
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$\n\n```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```$\n\n```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL
+)
 RESULTS = ROOT / "benchmarks" / "results"
 results = load_script(DOCS / "results.py")
 
 
 @pytest.mark.parametrize(("block", "shown"), BLOCKS, ids=range(len(BLOCKS)))
-def test_blocks_of_the_readme_run_when_copied_alone(block, shown, tmp_path, monkeypatch, capsys) -> None:
+def test_blocks_of_the_readme_run_when_copied_alone(
+    block, shown, tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out == shown
@@ -32,7 +36,11 @@ def test_the_first_screen_has_one_short_block_and_its_table() -> None:
     assert len(BLOCKS) == README.count("```python") > 0
     assert len(BLOCKS[0][0].splitlines()) <= 12
     assert README.index("pip install .") < README.index(BLOCKS[0][0]) < README.index("## ")
-    assert README.index("## Contributing") < README.index("<!-- test command -->") < README.index("-m pytest")
+    assert (
+        README.index("## Contributing")
+        < README.index("<!-- test command -->")
+        < README.index("-m pytest")
+    )
 
 
 def test_the_release_has_one_version_and_date_in_every_file_and_standard_headings() -> None:
@@ -49,7 +57,9 @@ def test_the_release_has_one_version_and_date_in_every_file_and_standard_heading
 
 
 def test_the_metric_that_contributing_adds_has_every_view() -> None:
-    (block,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     made: dict[str, object] = {}
     exec(compile(block, "CONTRIBUTING.md", "exec"), made)
     definition, row = made["definition"], made["row"]
@@ -78,7 +88,9 @@ def test_desiderata_are_those_that_were_tested() -> None:
     for line in lines[start + 2 : lines.index("", start)]:
         name, *marks = cells(line)
         for view, mark in zip(views, marks, strict=True):
-            found[name.strip("`"), view] = tuple(letter != "·" for letter in mark.strip("`").split())
+            found[name.strip("`"), view] = tuple(
+                letter != "·" for letter in mark.strip("`").split()
+            )
     assert found == {pair: expected_table(*pair) for pair in DIRECTED}
 
 
@@ -96,7 +108,11 @@ def test_claims_of_the_pages_are_in_the_committed_results() -> None:
 
 def test_every_page_is_in_the_contents() -> None:
     index = (DOCS / "index.md").read_text()
-    listed = [line for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for line in block.split()]
+    listed = [
+        line
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+        for line in block.split()
+    ]
     missing = {page.stem for page in PAGES} - {"index"} - set(listed)
     assert not missing, "add these pages to a toctree of docs/index.md"
 
@@ -115,12 +131,18 @@ def test_links_lead_somewhere_and_numbers_are_shown_in_full(page: Path) -> None:
         if anchor:
             shown = path.read_text() + (results.sections() if path.name == "benchmarks.md" else "")
             headings = re.findall(r"^#+ (.*)$", shown, re.MULTILINE)
-            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            anchors = {
+                re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+            }
             assert anchor in anchors, target
 
 
 def test_numbers_of_pages_are_compared_within_a_share() -> None:
     numbers = load_script(ROOT / "conftest.py").Numbers(0.1)
     assert numbers.check_output("mrr 0.500 of 3", "mrr 0.510 of 3", 0) is True
-    for want, got in (("mrr 0.500", "mrr 0.560"), ("mrr 0.500 of 3", "mrr 0.500 of 4"), ("0.1 0.2", "0.1")):
+    for want, got in (
+        ("mrr 0.500", "mrr 0.560"),
+        ("mrr 0.500 of 3", "mrr 0.500 of 4"),
+        ("0.1 0.2", "0.1"),
+    ):
         assert numbers.check_output(want, got, 0) is False

@@ -2,7 +2,8 @@
 
 Read in each metric's own direction, so that MR can be monotone too:
 - fixed optimum: all ranks 1 give the same value whatever the numbers of candidates;
-- asymptotic pessimum: all ranks last give a value that tends to a finite limit as the numbers of candidates grow;
+- asymptotic pessimum: all ranks last give a value that tends to a finite limit as the numbers of
+  candidates grow;
 - strictly anti-monotone: any single rank getting larger makes the value strictly worse;
 - size invariant: the value expected of random ranks does not depend on the numbers of candidates.
 """
@@ -22,9 +23,12 @@ from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
 DIRECTED = [(name, view) for name, view in METRIC_VIEWS if METRICS[name].better is not None]
-ids = pytest.mark.parametrize(("name", "view"), DIRECTED, ids=[reference.key(*pair) for pair in DIRECTED])
+ids = pytest.mark.parametrize(
+    ("name", "view"), DIRECTED, ids=[reference.key(*pair) for pair in DIRECTED]
+)
 
-# what a base metric does, from its formula; f(r) for one task of many is bounded as r grows, or it is not
+# what a base metric does, from its formula; f(r) for one task of many is bounded as r grows, or it
+# is not
 BOUNDED = {"mrr", "auc", "hits_at_1", "hits_at_3", "imr", "igmr", "inverse_median_rank"}
 NOT_STRICT = {"hits_at_1", "hits_at_3", "median_rank", "inverse_median_rank"}
 NOT_STRICT |= {"power_mean_rank_inf", "power_mean_rank_minus_inf"}
@@ -45,11 +49,13 @@ def value(name, view, ranks, counts):
 def expected_table(name, view):
     """(fixed optimum, asymptotic pessimum, strictly anti-monotone, size invariant), by argument.
 
-    - The index maps the optimum to 1; M / E and z measure from or by E, which moves with the candidate counts, except
-      that of AUC, and sqrt(V), which always does.
-    - A view of an unbounded metric divides by E or sqrt(V), which grow like N as the metric does: a finite limit.
-      1 / E of a bounded metric grows beyond all bounds, but its worst value falls like its E or faster.
-    - The views are affine: they change neither strictness nor, with E as origin or unit, leave any size in it.
+    - The index maps the optimum to 1; M / E and z measure from or by E, which moves with the
+      candidate counts, except that of AUC, and sqrt(V), which always does.
+    - A view of an unbounded metric divides by E or sqrt(V), which grow like N as the metric does: a
+      finite limit. 1 / E of a bounded metric grows beyond all bounds, but its worst value falls
+      like its E or faster.
+    - The views are affine: they change neither strictness nor, with E as origin or unit, leave any
+      size in it.
     """
     free = METRICS[name].by_chance is not None
     return (
@@ -61,13 +67,16 @@ def expected_table(name, view):
 
 
 def fixed_optimum(name, view):
-    values = [value(name, view, [1, 1, 1], counts) for counts in ([2, 3, 4], [9, 2, 30], [20, 21, 22])]
+    values = [
+        value(name, view, [1, 1, 1], counts) for counts in ([2, 3, 4], [9, 2, 30], [20, 21, 22])
+    ]
     return max(values) - min(values) < 1e-12
 
 
 def asymptotic_pessimum(name, view):
     a, b, c = (value(name, view, [N] * 3, [N] * 3) for N in (20, 40, 80))
-    return abs(c - b) <= 0.97 * abs(b - a) + 1e-3 * abs(c)  # differences that shrink like a power of N add up
+    # differences that shrink like a power of N add up
+    return abs(c - b) <= 0.97 * abs(b - a) + 1e-3 * abs(c)
 
 
 def strictly_anti_monotone(name, view):
@@ -90,10 +99,17 @@ def size_invariant(name, view):
     means = []
     for counts in ([2, 3, 4], [4, 5, 3], [6, 2, 5]):
         vectors = list(itertools.product(*(range(1, n + 1) for n in counts)))
-        base = [METRICS[name].value([Fraction(r) for r in v], [Fraction(1, 3)] * 3, counts) for v in vectors]
+        base = [
+            METRICS[name].value([Fraction(r) for r in v], [Fraction(1, 3)] * 3, counts)
+            for v in vectors
+        ]
         moments = DEFAULT_EXPECTATION.moments(parse_name(name).definition, counts)
-        views = [reference.view(name, view, float(x), (moments.mean, moments.variance)) for x in base]
-        assert value(name, view, list(vectors[-1]), counts) == pytest.approx(views[-1], rel=1e-12, abs=1e-12)
+        views = [
+            reference.view(name, view, float(x), (moments.mean, moments.variance)) for x in base
+        ]
+        assert value(name, view, list(vectors[-1]), counts) == pytest.approx(
+            views[-1], rel=1e-12, abs=1e-12
+        )
         means.append(math.fsum(views) / len(views))
     return max(means) - min(means) < 1e-10
 
@@ -118,4 +134,6 @@ def test_ranges_with_the_errata_of_the_paper():
     # AH@k: tasks with N_i <= k always hit, so the end is (m / n - E) / (1 - E)
     N = [2, 3, 8, 16]
     E = (1 + 1 + 3 / 8 + 3 / 16) / 4
-    assert value("hits_at_3", "adjusted_index", N, N) == pytest.approx((2 / 4 - E) / (1 - E), rel=1e-13)
+    assert value("hits_at_3", "adjusted_index", N, N) == pytest.approx(
+        (2 / 4 - E) / (1 - E), rel=1e-13
+    )

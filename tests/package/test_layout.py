@@ -19,8 +19,19 @@ from scripts import ROOT, forked
 
 PACKAGE = ROOT / "src" / "torchrankmetrics"
 FILES = sorted(PACKAGE.rglob("*.py"))
-EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn", "pandas", "click")
-# A package imports only packages of earlier lines. The companions come last: the core never imports them.
+EXTRAS = (
+    "pytorch_lightning",
+    "lightning",
+    "pykeen",
+    "matplotlib",
+    "numba",
+    "pyarrow",
+    "sklearn",
+    "pandas",
+    "click",
+)
+# A package imports only packages of earlier lines. The companions come last: the core never imports
+# them.
 LAYERS = [
     {"validation", "version"},
     {"errors", "decorators", "files"},
@@ -65,7 +76,9 @@ def package_of(path: Path) -> str:
 
 
 def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 MODULES = {module_of(path): path for path in FILES}
@@ -80,10 +93,18 @@ def nodes_of(path: Path) -> list[ast.AST]:
 def imported(path: Path, scope: str = "anywhere") -> frozenset[str]:
     """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers), or ``on_import``."""
     nodes = nodes_of(path)
-    left_out = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    left_out = [
+        node
+        for node in nodes
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
     if scope == "on_import":
         left_out += [node for node in nodes if isinstance(node, ast.FunctionDef)]
-    skipped = {id(inner) for node in left_out for inner in ast.walk(node)} if scope != "anywhere" else set()
+    skipped = (
+        {id(inner) for node in left_out for inner in ast.walk(node)}
+        if scope != "anywhere"
+        else set()
+    )
     names: set[str] = set()
     for node in nodes:
         if id(node) in skipped:
@@ -92,7 +113,9 @@ def imported(path: Path, scope: str = "anywhere") -> frozenset[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the direction"
-            submodules = {name for alias in node.names if (name := f"{node.module}.{alias.name}") in MODULES}
+            submodules = {
+                name for alias in node.names if (name := f"{node.module}.{alias.name}") in MODULES
+            }
             names |= submodules or {f"{node.module}"}
     return frozenset(names)
 
@@ -105,17 +128,28 @@ def test_packages_import_only_packages_of_earlier_layers() -> None:
         own = package_of(path)
         for module in imported(path) & MODULES.keys() - {"torchrankmetrics"}:
             other = module.split(".")[1]
-            later = module in imported(path, "on_import") and other != own and level[other] >= level[own]
-            if later or level[own] < level["sequential"] <= level[other]:  # the core never imports companions
+            later = (
+                module in imported(path, "on_import")
+                and other != own
+                and level[other] >= level[own]
+            )
+            # the core never imports companions
+            if later or level[own] < level["sequential"] <= level[other]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {module}")
     assert not wrong
     # and no files import each other in a cycle
-    TopologicalSorter({name: imported(path, "at_runtime") & MODULES.keys() for name, path in MODULES.items()}).prepare()
+    TopologicalSorter(
+        {name: imported(path, "at_runtime") & MODULES.keys() for name, path in MODULES.items()}
+    ).prepare()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_library_is_imported_only_where_it_belongs(library: str) -> None:
-    wrong = [path for path in FILES if any(f"{name}.".startswith(f"{library}.") for name in imported(path))]
+    wrong = [
+        path
+        for path in FILES
+        if any(f"{name}.".startswith(f"{library}.") for name in imported(path))
+    ]
     assert {package_of(path) for path in wrong} <= LIBRARIES[library]
 
 
@@ -158,8 +192,12 @@ def test_no_file_imports_a_private_name_of_another() -> None:
     private = []
     for path in FILES:
         for node in nodes_of(path):
-            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("torchrankmetrics."):
-                private += [f"{path.name}: {one.name}" for one in node.names if re.match("_[^_]", one.name)]
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(
+                "torchrankmetrics."
+            ):
+                private += [
+                    f"{path.name}: {one.name}" for one in node.names if re.match("_[^_]", one.name)
+                ]
     assert not private
 
 
@@ -183,7 +221,10 @@ except ImportError as error:
 """
     result = forked("-c", code, cwd=PACKAGE, anew=["torchrankmetrics", *EXTRAS])
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == ["1.0 1.5", "plots need matplotlib: pip install 'torchrankmetrics[plot]'"]
+    assert result.stdout.splitlines() == [
+        "1.0 1.5",
+        "plots need matplotlib: pip install 'torchrankmetrics[plot]'",
+    ]
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -237,15 +278,36 @@ def test_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) -> N
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"torchrankmetrics"}
     assert "torchrankmetrics/py.typed" in names
-    files = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src").rglob("*")
+        if path.is_file()
+    }
     assert {name for name in files if "__pycache__" not in name} <= names
-    core = [line for line in re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE) if "extra ==" not in line]
-    assert {Requirement(line) for line in core} == {Requirement(line) for line in PROJECT["dependencies"]}
+    core = [
+        line
+        for line in re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
+        if "extra ==" not in line
+    ]
+    assert {Requirement(line) for line in core} == {
+        Requirement(line) for line in PROJECT["dependencies"]
+    }
 
 
 def test_sdist_contains_the_files_of_tests_and_pages(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"conftest.py", "LICENSE", "README.md", "Makefile", "docs/conf.py", "docs/images/ecdf.png"} <= names
-    assert {"tests/helpers/reference.py", "examples/quickstart.py", "benchmarks/results/comparable.json"} <= names
+    assert {
+        "conftest.py",
+        "LICENSE",
+        "README.md",
+        "Makefile",
+        "docs/conf.py",
+        "docs/images/ecdf.png",
+    } <= names
+    assert {
+        "tests/helpers/reference.py",
+        "examples/quickstart.py",
+        "benchmarks/results/comparable.json",
+    } <= names
     assert not any(name.startswith(("docs/_build", "logs")) for name in names)

@@ -55,7 +55,9 @@ def test_the_reference_has_every_public_name() -> None:
     public_names = NAMES - MODULES - {"integrations"}
     for module in MODULES:
         own = importlib.import_module(f"torchrankmetrics.{module}").__all__
-        public_names |= {f"{module}.{name}" for name in own if not {name, f"{module}.{name}"} & documented}
+        public_names |= {
+            f"{module}.{name}" for name in own if not {name, f"{module}.{name}"} & documented
+        }
     assert public_names <= documented, public_names - documented
 
 
@@ -66,8 +68,13 @@ def test_the_page_of_metrics_has_every_name_with_its_direction_and_views() -> No
             rows |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), (cells[3], cells[4]))
     for name in all_names():
         measure = as_measure(name.replace("<k>", "10").replace("<p>", "2"))
-        views = "".join(view[0] for view, one in zip(VIEWS, measure.with_views(*VIEWS), strict=True) if one)
-        expected[name] = {True: "higher", False: "lower", None: "none"}[measure.higher_is_better], views
+        views = "".join(
+            view[0] for view, one in zip(VIEWS, measure.with_views(*VIEWS), strict=True) if one
+        )
+        expected[name] = (
+            {True: "higher", False: "lower", None: "none"}[measure.higher_is_better],
+            views,
+        )
     assert rows == expected
 
 
@@ -102,10 +109,17 @@ def test_docstrings_are_complete(path: str) -> None:
         if name.count(".") > 1 or getattr(value, "_is_protocol", False):
             continue  # not built by users
         for parameter in set(inspect.signature(value).parameters) - {"self", "cls"}:
-            entry = re.search(rf"^ +(\**\w+, )*\**{parameter}(, \**\w+)* \((.+?)\):", text, re.MULTILINE)
+            entry = re.search(
+                rf"^ +(\**\w+, )*\**{parameter}(, \**\w+)* \((.+?)\):", text, re.MULTILINE
+            )
             assert entry, f"{name}: {parameter} has no entry 'name (type, default)'"
-        if inspect.isroutine(value) and inspect.signature(value).return_annotation not in (None, "None"):
-            assert re.search(r"^(Returns:|Yields:|Return )", text, re.MULTILINE) or text.startswith("Yield"), name
+        if inspect.isroutine(value) and inspect.signature(value).return_annotation not in (
+            None,
+            "None",
+        ):
+            assert re.search(r"^(Returns:|Yields:|Return )", text, re.MULTILINE) or text.startswith(
+                "Yield"
+            ), name
 
 
 def test_functions_and_metrics_have_an_example() -> None:
@@ -113,7 +127,11 @@ def test_functions_and_metrics_have_an_example() -> None:
     missing = {
         path
         for path in PATHS
-        if (inspect.isroutine(value := public(path)) or path.startswith("Rank") or path.endswith("Rank"))
+        if (
+            inspect.isroutine(value := public(path))
+            or path.startswith("Rank")
+            or path.endswith("Rank")
+        )
         and not path.startswith("integrations.")
         and ">>>" not in (inspect.getdoc(value) or "")
     }
@@ -127,21 +145,33 @@ every_class = pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: k
 @every_class
 def test_the_help_of_a_metric_class_has_input_output_and_an_example(kind: type[RankMetric]) -> None:
     rest = (inspect.getdoc(kind) or "").split("As input to ``update`` the metric accepts:\n")[1]
-    outputs, example = rest.split("As output of ``compute`` the metric returns:\n")[1].split("Example:\n")
+    outputs, example = rest.split("As output of ``compute`` the metric returns:\n")[1].split(
+        "Example:\n"
+    )
     assert "value (Tensor): 0-d float64" in outputs
     assert f">>> from torchrankmetrics import {kind.__name__}\n" in example
 
 
 @every_class
-def test_the_signature_of_a_metric_class_has_all_arguments_that_it_accepts(kind: type[RankMetric]) -> None:
+def test_the_signature_of_a_metric_class_has_all_arguments_that_it_accepts(
+    kind: type[RankMetric],
+) -> None:
     parameters = inspect.signature(kind).parameters
-    assert all(one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) for one in parameters.values())
+    assert all(
+        one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) for one in parameters.values()
+    )
     number = {name: 3 for name, one in parameters.items() if one.default is one.empty}
     given = {name: one.default for name, one in parameters.items()} | number
     assert kind(**given).key == kind(**number).key
     wanted = {*list(inspect.signature(RankMetric).parameters)[1:-1], *_HOST_OPTIONS}
     assert parameters.keys() - {"k", "p"} <= wanted
-    other = {"view": "normalized", "rank_type": "optimistic", "side": "tail", "average": "macro", "storage": "counts"}
+    other = {
+        "view": "normalized",
+        "rank_type": "optimistic",
+        "side": "tail",
+        "average": "macro",
+        "storage": "counts",
+    }
     other |= {"expectation": DEFAULT_EXPECTATION, "process_group": None, "dist_sync_fn": print}
     other |= {"distributed_available_fn": bool}
     for name in wanted - parameters.keys():

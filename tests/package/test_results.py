@@ -49,7 +49,9 @@ def test_a_few_draws_agree_with_the_library():
 
 @pytest.fixture(scope="module")
 def foundation() -> Any:
-    pytest.importorskip("numba", reason="the benchmark sums with it: pip install 'torchrankmetrics[fast]'")
+    pytest.importorskip(
+        "numba", reason="the benchmark sums with it: pip install 'torchrankmetrics[fast]'"
+    )
     from benchmarks import foundation
 
     return foundation
@@ -78,8 +80,11 @@ def test_averages_over_graphs_are_those_of_the_rows(foundation: Any) -> None:
     for row in ACROSS:
         mine = [one[row["metric"]] for one in GRAPHS if one["checkpoint"] == row["checkpoint"]]
         assert row["mean"] == pytest.approx(np.mean(mine), rel=1e-12)
-        half = 2.03451530 * np.std(mine, ddof=1) / np.sqrt(34)  # Student's t, 33 degrees of freedom, 97.5%
-        assert (row["low"], row["high"]) == pytest.approx((row["mean"] - half, row["mean"] + half), rel=1e-6)
+        # Student's t, 33 degrees of freedom, 97.5%
+        half = 2.03451530 * np.std(mine, ddof=1) / np.sqrt(34)
+        assert (row["low"], row["high"]) == pytest.approx(
+            (row["mean"] - half, row["mean"] + half), rel=1e-6
+        )
 
 
 def test_tables_give_a_row_each(foundation: Any) -> None:
@@ -88,7 +93,10 @@ def test_tables_give_a_row_each(foundation: Any) -> None:
     for checkpoint in ("3g", "4g"):
         study.add(RankTable.concatenate(tables), model=checkpoint, dataset="small")
     rows = foundation.values(study)
-    assert [(row["graph"], row["checkpoint"], row["tasks"]) for row in rows] == [("small", "3g", 8), ("small", "4g", 8)]
+    assert [(row["graph"], row["checkpoint"], row["tasks"]) for row in rows] == [
+        ("small", "3g", 8),
+        ("small", "4g", 8),
+    ]
     assert rows[0].keys() == GRAPHS[0].keys()
 
 

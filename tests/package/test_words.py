@@ -38,7 +38,10 @@ def texts() -> list[tuple[str, str]]:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    for path in [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *ROOT.glob("docs/*.md")]:
+    for path in [
+        *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
+        *ROOT.glob("docs/*.md"),
+    ]:
         prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         yield path.name, re.sub(r"^\|.*$", "", prose, flags=re.MULTILINE)
     for path, source, tree in modules():
@@ -63,7 +66,10 @@ def test_few_places_use_words_that_the_style_guide_replaces() -> None:
         for exception in EXCEPTIONS:
             text = text.replace(exception, "")
         for rule, pattern in PATTERNS.items():
-            found += [f"{place}: {match[0].strip()!r} ({rule})" for match in re.finditer(pattern, text, re.MULTILINE)]
+            found += [
+                f"{place}: {match[0].strip()!r} ({rule})"
+                for match in re.finditer(pattern, text, re.MULTILINE)
+            ]
     assert len(found) <= MOST_PLACES, "\n".join([f"{len(found)} places", *found])
 
 
@@ -81,9 +87,15 @@ def test_names_are_words_of_the_field() -> None:
     found = set()
     for path, _, tree in modules():
         for node in ast.walk(tree):
-            name = getattr(node, "name", None) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
+            name = (
+                getattr(node, "name", None)
+                if isinstance(node, ast.FunctionDef | ast.ClassDef)
+                else None
+            )
             name = node.arg if isinstance(node, ast.arg) else name
-            name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else name
+            name = (
+                node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else name
+            )
             if name and re.search(NAMES, name):
                 found.add(f"{path}: {name}")
     assert not found, "\n".join(sorted(found))

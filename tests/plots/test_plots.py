@@ -25,9 +25,15 @@ matplotlib = pytest.importorskip("matplotlib", reason="plots need the extra 'plo
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 METRICS = ["mrr", "hits@3", "amri", "mr"]
-RANKS = {"a": ([1, 2, 2, 5, 9, 1], [1, 4, 2, 6, 9, 3]), "b": ([3, 2, 7, 5, 4, 10], [3, 2, 7, 5, 5, 10])}
+RANKS = {
+    "a": ([1, 2, 2, 5, 9, 1], [1, 4, 2, 6, 9, 3]),
+    "b": ([3, 2, 7, 5, 4, 10], [3, 2, 7, 5, 5, 10]),
+}
 CANDIDATES = [9, 10, 12, 14, 9, 12]
-CELLS = {"d": {"a": (0.5, 0.4, 0.6), "b": (0.3, 0.2, 0.4)}, "e": {"b": (0.7, float("nan"), float("nan"))}}
+CELLS = {
+    "d": {"a": (0.5, 0.4, 0.6), "b": (0.3, 0.2, 0.4)},
+    "e": {"b": (0.7, float("nan"), float("nan"))},
+}
 SIDES = ["head", "head", "tail", "tail", "tail", "tail"]
 
 
@@ -52,7 +58,12 @@ def models() -> dict[str, RankCollection]:
 
 
 def share_at_most(x: float, optimistic: list[int], pessimistic: list[int]) -> float:
-    return float(Fraction(sum(o + p <= 2 * x for o, p in zip(optimistic, pessimistic, strict=True)), len(optimistic)))
+    return float(
+        Fraction(
+            sum(o + p <= 2 * x for o, p in zip(optimistic, pessimistic, strict=True)),
+            len(optimistic),
+        )
+    )
 
 
 def chance_at_most(x: float, candidates: list[int]) -> float:
@@ -62,7 +73,11 @@ def chance_at_most(x: float, candidates: list[int]) -> float:
 def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None:
     fig, ax = plots.rank_ecdf(models)
     assert fig is ax.figure
-    assert (ax.get_xscale(), ax.get_xlabel(), ax.get_xlim()) == ("log", "rank x (realistic)", (1, 14))
+    assert (ax.get_xscale(), ax.get_xlabel(), ax.get_xlim()) == (
+        "log",
+        "rank x (realistic)",
+        (1, 14),
+    )
     assert "share of tasks" in ax.get_ylabel()
     assert [line.get_label() for line in ax.lines] == ["a", "b", "chance"]
     assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
@@ -70,7 +85,9 @@ def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None
         x, y = line.get_data()
         assert list(x) == sorted(x)
         assert (x[0], y[0], x[-1], y[-1]) == (1, 0, 14, 1)
-        np.testing.assert_allclose(y[1:], [share_at_most(at, *RANKS[model]) for at in x[1:]], rtol=1e-15)
+        np.testing.assert_allclose(
+            y[1:], [share_at_most(at, *RANKS[model]) for at in x[1:]], rtol=1e-15
+        )
         assert {(o + p) / 2 for o, p in zip(*RANKS[model], strict=True)} <= set(x)
     x, y = ax.lines[-1].get_data()
     assert list(x) == list(range(1, 15))
@@ -78,7 +95,9 @@ def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None
 
 
 def test_ecdf_of_weights() -> None:
-    table = RankTable.from_ranks(Ranks([1, 3, 7], None, [10, 20, 30]), side="tail", weight=[1.0, 2.0, 5.0])
+    table = RankTable.from_ranks(
+        Ranks([1, 3, 7], None, [10, 20, 30]), side="tail", weight=[1.0, 2.0, 5.0]
+    )
     _, ax = plots.rank_ecdf(table, rank_type="optimistic")
     assert [line.get_label() for line in ax.lines] == ["ranks", "chance"]
     assert ax.get_xlabel() == "rank x (optimistic)"
@@ -89,7 +108,9 @@ def test_ecdf_of_weights() -> None:
         plots.rank_ecdf(table.select(side="head"))
 
 
-@pytest.mark.parametrize(("metric", "f"), [("mrr", lambda r: 1 / r), ("mr", float), ("hits@3", lambda r: r <= 3)])
+@pytest.mark.parametrize(
+    ("metric", "f"), [("mrr", lambda r: 1 / r), ("mr", float), ("hits@3", lambda r: r <= 3)]
+)
 def test_ties_span_from_pessimistic_to_optimistic(
     models: dict[str, RankCollection], metric: str, f: Callable[[float], float]
 ) -> None:
@@ -117,14 +138,18 @@ def test_datasets_show_the_three_views_of_one_metric(models: dict[str, RankColle
     assert [text.get_text() for text in axes[0].get_xticklabels()] == ["small", "large"]
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["a", "b", "chance"]
     expected = {"small": CANDIDATES, "large": [5000] * 4}
-    chance = [np.mean([np.mean(1 / np.arange(1, n + 1)) for n in counts]) for counts in expected.values()]
+    chance = [
+        np.mean([np.mean(1 / np.arange(1, n + 1)) for n in counts]) for counts in expected.values()
+    ]
     variances = [[np.var(1 / np.arange(1, n + 1)) for n in counts] for counts in expected.values()]
     spread = [np.sqrt(sum(own)) / len(own) for own in variances]
     np.testing.assert_allclose(axes[0].lines[2].get_ydata(), chance)
     rank = np.mean(RANKS["b"], axis=0)
     base = np.array([np.mean(1 / rank), np.mean(1 / np.array([1, 5, 30, 2]))])
     np.testing.assert_allclose(axes[0].lines[1].get_ydata(), base)
-    np.testing.assert_allclose(axes[1].lines[1].get_ydata(), (base - chance) / (1 - np.array(chance)))
+    np.testing.assert_allclose(
+        axes[1].lines[1].get_ydata(), (base - chance) / (1 - np.array(chance))
+    )
     np.testing.assert_allclose(axes[2].lines[1].get_ydata(), (base - chance) / spread)
     assert np.isnan(axes[0].lines[0].get_ydata()[1])  # model a was not evaluated on the large one
 
@@ -132,12 +157,19 @@ def test_datasets_show_the_three_views_of_one_metric(models: dict[str, RankColle
 def test_forest_draws_every_interval(models: dict[str, RankCollection]) -> None:
     results = {model: ranks.confidence_intervals() for model, ranks in models.items()}
     _, ax = plots.forest(results, ["mrr", "amri"])
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["MRR a", "MRR b", "AMRI a", "AMRI b"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == [
+        "MRR a",
+        "MRR b",
+        "AMRI a",
+        "AMRI b",
+    ]
     rows = [results[model][metric] for metric in ("mrr", "amri") for model in RANKS]
     assert list(ax.lines[0].get_xdata()) == [row.value for row in rows]
     ends = [(segment[0][0], segment[1][0]) for segment in ax.collections[0].get_segments()]
     assert ends == [(row.low, row.high) for row in rows]
-    assert [text.get_text() for text in ax.texts] == [f"{r.value:.4f} [{r.low:.4f}, {r.high:.4f}]" for r in rows]
+    assert [text.get_text() for text in ax.texts] == [
+        f"{r.value:.4f} [{r.low:.4f}, {r.high:.4f}]" for r in rows
+    ]
     assert ax.get_xlabel() == "value, 95% interval"
 
 
@@ -158,7 +190,9 @@ def test_groups_show_the_largest_in_their_order(models: dict[str, RankCollection
     ranks = RankCollection(["mrr"])
     group = [5, 5, 5, 8, 2, 2]
     ranks.update(Ranks([1, 2, 4, 1, 3, 3], None, 12), group=group)
-    breakdown = ranks.breakdown(names={5: "five", 8: "eight", 2: "two"}).sort("mrr", descending=True)
+    breakdown = ranks.breakdown(names={5: "five", 8: "eight", 2: "two"}).sort(
+        "mrr", descending=True
+    )
     _, ax = plots.groups(breakdown, "mrr")
     assert [text.get_text() for text in ax.get_yticklabels()] == ["eight", "five", "two"]
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [1, 1.75 / 3, 1 / 3])
@@ -172,19 +206,27 @@ def test_groups_show_the_largest_in_their_order(models: dict[str, RankCollection
 def test_forest_names_the_models_and_the_better_side(models: dict[str, RankCollection]) -> None:
     third = {**models, "c": models["a"]}
     _, ax = plots.forest(compare(third, ["mrr", "hits@3"]))
-    assert [text.get_text() for text in ax.get_yticklabels()][:3] == ["MRR a − b", "MRR a − c", "MRR b − c"]
+    assert [text.get_text() for text in ax.get_yticklabels()][:3] == [
+        "MRR a − b",
+        "MRR a − c",
+        "MRR b − c",
+    ]
     assert ax.get_xlabel() == "difference, 95% interval, p by max-T\nright is better for the first"
     named = {"ours": models["a"], "theirs": models["b"]}
     _, ax = plots.forest(compare(named, ["gmr"]))
     assert [text.get_text() for text in ax.get_yticklabels()] == ["GMR ours − theirs"]
     assert ax.get_xlabel().endswith("p by max-T\nleft is better for ours")
-    _, ax = plots.forest(compare(models["a"], models["b"], "rank_std"))  # of a spread neither side is better
+    # of a spread neither side is better
+    _, ax = plots.forest(compare(models["a"], models["b"], "rank_std"))
     assert "better" not in ax.get_xlabel()
 
 
-def test_intervals_of_datasets_are_those_of_the_collection(models: dict[str, RankCollection]) -> None:
+def test_intervals_of_datasets_are_those_of_the_collection(
+    models: dict[str, RankCollection],
+) -> None:
     _, axes = plots.by_dataset({"x": {"one": models["a"]}}, "mrr", confidence_level=0.9)
-    assert [line.get_linestyle() for line in axes[0].lines[:2]] == ["None"] * 2  # data sets have no order
+    # data sets have no order
+    assert [line.get_linestyle() for line in axes[0].lines[:2]] == ["None"] * 2
     expected = models["a"].confidence_intervals(0.9)["mrr"]
     assert axes[0].collections[0].get_segments()[0][:, 1].tolist() == [expected.low, expected.high]
 
@@ -196,11 +238,17 @@ def test_calibration_is_the_diagonal_for_all_ranks_and_a_step_for_the_best() -> 
     x, y = ax.lines[0].get_data()
     np.testing.assert_allclose(y, x, atol=1e-12)
     np.testing.assert_allclose(ax.lines[1].get_ydata(), np.minimum(10 * x, 1), atol=1e-12)
-    np.testing.assert_allclose(ax.lines[2].get_ydata(), x, atol=1e-12)  # a constant scorer is chance
+    # a constant scorer is chance
+    np.testing.assert_allclose(ax.lines[2].get_ydata(), x, atol=1e-12)
     band = ax.collections[0].get_paths()[0].vertices
     half = np.sqrt(np.log(2 / 0.05) / (2 * 4))
     assert band[np.isclose(band[:, 0], 0.2), 1].max() == pytest.approx(0.2 + half)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["every", "first", "tied", "chance, 95%"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "every",
+        "first",
+        "tied",
+        "chance, 95%",
+    ]
 
 
 def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollection]) -> None:
@@ -211,13 +259,21 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
     for group in range(3):
         expected = compare(a.select(group=group), b.select(group=group), "mrr")
         assert ax.lines[group].get_xdata()[0] == expected.difference
-        assert ax.collections[0].get_segments()[group][:, 0].tolist() == [expected.low, expected.high]
+        assert ax.collections[0].get_segments()[group][:, 0].tolist() == [
+            expected.low,
+            expected.high,
+        ]
     assert ax.texts[0].get_text() == "2 tasks"
-    assert ax.get_xlabel().splitlines()[:2] == ["MRR: ours − theirs, 95% interval", "right is better for ours"]
+    assert ax.get_xlabel().splitlines()[:2] == [
+        "MRR: ours − theirs, 95% interval",
+        "right is better for ours",
+    ]
     # two tasks in a group cannot tell: hollow points
     assert {line.get_markerfacecolor() == ax.get_facecolor() for line in ax.lines[:3]} == {True}
     ranks = ([1] * 60, [9, 8, 7] * 20)
-    clear = (RankTable.from_ranks(Ranks(one, None, 50), group=0, sample_id=range(60)) for one in ranks)
+    clear = (
+        RankTable.from_ranks(Ranks(one, None, 50), group=0, sample_id=range(60)) for one in ranks
+    )
     _, ax = plots.group_differences(*clear, "mrr")
     assert ax.lines[0].get_markerfacecolor() == ax.xaxis.label.get_color()  # filled: beyond chance
     _, ax = plots.group_differences(a, b, "mrr", most=2)
@@ -234,19 +290,30 @@ def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> Non
     assert list(drawn) == ["a", "b", "chance"]
     assert drawn["b"].get_xdata().tolist() == [0.3, 0.7]
     assert drawn["chance"].get_xdata().tolist() == [0.1]
-    assert all(line.get_linestyle() == "None" or line.get_label() == "chance" for line in drawn.values())
+    assert all(
+        line.get_linestyle() == "None" or line.get_label() == "chance" for line in drawn.values()
+    )
     assert [label.get_text() for label in ax.get_yticklabels()] == ["d", "e"]
     assert fig.axes == [ax]
     with pytest.raises(ValueError, match="7 series are too many to distinguish"):
         plots.intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
     with pytest.raises(ValueError, match="nothing to draw"):
         plots.intervals_by_dataset({}, "mrr")
-    assert len(plots.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[1].lines) == 1
+    assert (
+        len(
+            plots.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[
+                1
+            ].lines
+        )
+        == 1
+    )
 
 
 def test_differences_end_in_diamonds() -> None:
     _, own = plt.subplots()
-    fig, ax = plots.differences({"d": (0.1, -0.1, 0.3)}, {"all": (0.2, 0.1, 0.3)}, "a less b", ax=own)
+    fig, ax = plots.differences(
+        {"d": (0.1, -0.1, 0.3)}, {"all": (0.2, 0.1, 0.3)}, "a less b", ax=own
+    )
     assert ax is own
     (diamond,) = ax.patches
     assert sorted({x for x, _ in diamond.get_xy().tolist()}) == [0.1, 0.2, 0.3]
@@ -284,7 +351,10 @@ def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
     assert 'aria-label="a &amp; b"' in one
     ids = [set(re.findall(r'id="([^"]*)"', text)) for text in (one, other)]
     assert not ids[0] & ids[1]
-    assert set(re.findall(r'href="#([^"]*)"', one)) | set(re.findall(r"url\(#([^)]*)\)", one)) <= ids[0]
+    assert (
+        set(re.findall(r'href="#([^"]*)"', one)) | set(re.findall(r"url\(#([^)]*)\)", one))
+        <= ids[0]
+    )
     assert plt.get_fignums() == []
     labels = ("a - b", "a label that is wider than its axes" * 3)
     drawings = [plots.to_svg(plots.differences(CELLS["d"], {}, label)[0], "") for label in labels]
@@ -309,7 +379,9 @@ def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("style", ["default", pytest.param("dark_background", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "style", ["default", pytest.param("dark_background", marks=pytest.mark.slow)]
+)
 def test_every_label_is_readable(models: dict[str, RankCollection], style: str) -> None:
     """Whole inside the figure, of 6.5 points or more, on no other label, in contrast to the paper."""
     with plt.style.context(style):
@@ -321,9 +393,17 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
             hidden = {tick.label1 for axis in axes for tick in axis.get_major_ticks()}
             for ax in fig.axes:  # ticks beyond the limits are not drawn
                 for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-                    inside = [t.label1 for t in axis.get_major_ticks() if min(limits) <= t.get_loc() <= max(limits)]
+                    inside = [
+                        t.label1
+                        for t in axis.get_major_ticks()
+                        if min(limits) <= t.get_loc() <= max(limits)
+                    ]
                     hidden -= set(inside if axis.get_tick_params().get("labelbottom", True) else [])
-            drawn = [text for text in texts if text.get_visible() and text.get_text().strip() and text not in hidden]
+            drawn = [
+                text
+                for text in texts
+                if text.get_visible() and text.get_text().strip() and text not in hidden
+            ]
             boxes = {text: text.get_window_extent() for text in drawn if not text.get_rotation()}
             for text, box in boxes.items():
                 assert outside.x0 <= box.x0, (name, text)
@@ -333,7 +413,11 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
                 assert abs(color - np.mean(fig.get_facecolor()[:3])) > 0.5, (name, text)
             for (text, box), (other, other_box) in itertools.combinations(boxes.items(), 2):
                 overlap = matplotlib.transforms.Bbox.intersection(box, other_box)
-                assert overlap is None or min(overlap.width, overlap.height) < 2, (name, text, other)
+                assert overlap is None or min(overlap.width, overlap.height) < 2, (
+                    name,
+                    text,
+                    other,
+                )
 
 
 def test_colors_differ_for_every_kind_of_color_vision() -> None:
@@ -350,7 +434,9 @@ def test_colors_differ_for_every_kind_of_color_vision() -> None:
             assert np.abs(one - other).max() > 0.1
 
 
-def test_plots_draw_on_given_axes_and_values_that_are_undefined(models: dict[str, RankCollection]) -> None:
+def test_plots_draw_on_given_axes_and_values_that_are_undefined(
+    models: dict[str, RankCollection],
+) -> None:
     fig, axes = plt.subplots(1, 4)
     for draw in (plots.rank_ecdf, plots.ties):
         assert draw(models, ax=axes[3]) == (fig, axes[3])
@@ -367,7 +453,9 @@ def test_plots_draw_on_given_axes_and_values_that_are_undefined(models: dict[str
     assert len(ax.lines[-1].get_xdata()) < 1100
 
 
-def test_without_matplotlib_or_its_cache_directory_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_or_its_cache_directory_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def failing(name: str) -> None:
         raise OSError("Matplotlib requires access to a writable cache directory")
 
@@ -381,7 +469,11 @@ def test_without_matplotlib_or_its_cache_directory_the_remedy_is_named(monkeypat
 
 
 BAD = [
-    (TypeError, "evaluation of 'x' must be a RankTable, a RankColl", lambda m: plots.rank_ecdf({"x": [1, 2]})),
+    (
+        TypeError,
+        "evaluation of 'x' must be a RankTable, a RankColl",
+        lambda m: plots.rank_ecdf({"x": [1, 2]}),
+    ),
     (ValueError, "nothing to draw", lambda m: plots.rank_ecdf({})),
     (TypeError, "ax must be matplotlib Axes", lambda m: plots.rank_ecdf(m, ax=3)),
     (ValueError, "base metric", lambda m: plots.ties(m, "amri")),
@@ -392,15 +484,33 @@ BAD = [
     (TypeError, "confidence_intervals", lambda m: plots.forest(m["a"])),
     (TypeError, "breakdown", lambda m: plots.groups(m["a"], "mrr")),
     (ValueError, "dataset 'x' has no evaluation", lambda m: plots.by_dataset({"x": {}})),
-    (ValueError, "different candidates", lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}})),
-    (ValueError, "shares: 'mrr'.* ranks: 'mr'", lambda m: plots.forest(m["a"].confidence_intervals())),
-    (ValueError, "'gmr' are missing", lambda m: plots.forest(m["a"].confidence_intervals(), ["gmr"])),
-    (ValueError, "two plots", lambda m: plots.forest({"x": m["a"].confidence_intervals(), "y": compare(*m.values())})),
+    (
+        ValueError,
+        "different candidates",
+        lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}}),
+    ),
+    (
+        ValueError,
+        "shares: 'mrr'.* ranks: 'mr'",
+        lambda m: plots.forest(m["a"].confidence_intervals()),
+    ),
+    (
+        ValueError,
+        "'gmr' are missing",
+        lambda m: plots.forest(m["a"].confidence_intervals(), ["gmr"]),
+    ),
+    (
+        ValueError,
+        "two plots",
+        lambda m: plots.forest({"x": m["a"].confidence_intervals(), "y": compare(*m.values())}),
+    ),
     (ValueError, "must be one of 'mrr'", lambda m: plots.groups(m["a"].breakdown(), "gmr")),
 ]
 
 
 @pytest.mark.parametrize(("error", "message", "call"), BAD)
-def test_bad_arguments_raise(models: dict[str, RankCollection], error: Any, message: str, call: Any) -> None:
+def test_bad_arguments_raise(
+    models: dict[str, RankCollection], error: Any, message: str, call: Any
+) -> None:
     with pytest.raises(error, match=message):
         call(models)

@@ -15,7 +15,14 @@ from torchmetrics.retrieval import RetrievalNormalizedDCG
 
 from bits import bits
 from fuzzing import cases
-from torchrankmetrics import RankCollection, RankMetric, compare, evaluate, rank_embeddings, rank_scores
+from torchrankmetrics import (
+    RankCollection,
+    RankMetric,
+    compare,
+    evaluate,
+    rank_embeddings,
+    rank_scores,
+)
 from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
@@ -56,13 +63,17 @@ def orders(scores, labels, rank_type):
         "pessimistic": lambda block: [sorted(block)],
     }[rank_type]
     pairs = list(zip(scores, labels, strict=True))
-    choices = [own([x for s, x in pairs if s == score]) for score in sorted({*scores}, reverse=True)]
+    choices = [
+        own([x for s, x in pairs if s == score]) for score in sorted({*scores}, reverse=True)
+    ]
     return [list(itertools.chain(*parts)) for parts in itertools.product(*choices)]
 
 
 def plain(name, queries, rank_type="expected"):
     """Mean over queries (scores, labels)."""
-    values = [np.mean([PLAIN[name](order) for order in orders(*query, rank_type)]) for query in queries]
+    values = [
+        np.mean([PLAIN[name](order) for order in orders(*query, rank_type)]) for query in queries
+    ]
     return math.fsum(values) / len(values)
 
 
@@ -81,7 +92,11 @@ def batch(queries, form):
     labels = torch.tensor([labels for _, labels in queries]).float()
     row, column = labels.nonzero().T
     if form == "flat":
-        return scores.ravel(), labels.ravel(), {"indexes": torch.arange(len(queries)).repeat_interleave(N)}
+        return (
+            scores.ravel(),
+            labels.ravel(),
+            {"indexes": torch.arange(len(queries)).repeat_interleave(N)},
+        )
     if form == "pairs":
         return scores, (row, column), {"gain": labels[row, column]}
     if form == "all pairs":  # labels of 0 drop the task
@@ -89,7 +104,11 @@ def batch(queries, form):
     if form == "ranks":
         return rank_scores(scores, labels), None, {}
     if form == "ranks of pairs":
-        return rank_embeddings(scores, torch.eye(N), (row, column)), None, {"gain": labels[row, column]}
+        return (
+            rank_embeddings(scores, torch.eye(N), (row, column)),
+            None,
+            {"gain": labels[row, column]},
+        )
     target = {
         "labels": labels,
         "array": labels.numpy(),
@@ -99,7 +118,17 @@ def batch(queries, form):
     return scores, target, {}
 
 
-FORMS = ["labels", "array", "sparse", "dicts", "flat", "pairs", "all pairs", "ranks", "ranks of pairs"]
+FORMS = [
+    "labels",
+    "array",
+    "sparse",
+    "dicts",
+    "flat",
+    "pairs",
+    "all pairs",
+    "ranks",
+    "ranks of pairs",
+]
 
 
 @cases(25, 1000)
@@ -112,7 +141,9 @@ def test_every_form_of_labels_gives_the_mean_over_all_tie_orders(queries, form):
     for rank_type in ("expected", "optimistic", "pessimistic"):
         for name in PLAIN:
             key = name if rank_type == "expected" else f"{rank_type}_{name}"
-            assert values[key].item() == pytest.approx(plain(name, queries, rank_type), rel=1e-13), key
+            assert values[key].item() == pytest.approx(
+                plain(name, queries, rank_type), rel=1e-13
+            ), key
 
 
 @every_metric
@@ -141,7 +172,11 @@ def test_null_moments_are_those_of_all_orders_of_all_labels(name):
 
 def random_labels(seed, size=8, candidates=40, levels=(1, 2, 3), share=0.15, ties=True):
     generator = np.random.default_rng(seed)
-    labels = np.where(generator.random((size, candidates)) < share, generator.choice(levels, (size, candidates)), 0)
+    labels = np.where(
+        generator.random((size, candidates)) < share,
+        generator.choice(levels, (size, candidates)),
+        0,
+    )
     labels[:, 0] = levels[-1]
     scores = generator.random((size, candidates)) + 0.2 * (labels > 0)
     return torch.tensor((scores * 12).round() if ties else scores), torch.tensor(labels).double()
@@ -151,7 +186,10 @@ def random_labels(seed, size=8, candidates=40, levels=(1, 2, 3), share=0.15, tie
 def test_one_level_has_the_bits_of_binary_relevance(level):
     scores, labels = random_labels(1, size=4, candidates=15)
     names = ["ndcg", "ndcg@5", "ndcg_exp@5", "ndcg_exp"]
-    options = {"views": VIEWS[: 5 if level == 1 else 4], "rank_types": ("expected", "optimistic", "pessimistic")}
+    options = {
+        "views": VIEWS[: 5 if level == 1 else 4],
+        "rank_types": ("expected", "optimistic", "pessimistic"),
+    }
     binary, graded = (RankCollection(names, **options) for _ in range(2))
     binary.update(scores, labels > 0)
     graded.update(scores, (labels > 0) * level)
@@ -164,7 +202,18 @@ def test_one_level_has_the_bits_of_binary_relevance(level):
 def test_binary_metrics_have_the_bits_of_labels_above_a_threshold(threshold):
     scores, labels = random_labels(2)
     labels[5] = labels[5].clamp(max=1)  # no query for a larger threshold
-    names = ["recall@3", "precision@5", "success@2", "rr", "rr@3", "ap", "ap@9", "r_precision", "query_auc", "rbp"]
+    names = [
+        "recall@3",
+        "precision@5",
+        "success@2",
+        "rr",
+        "rr@3",
+        "ap",
+        "ap@9",
+        "r_precision",
+        "query_auc",
+        "rbp",
+    ]
     names.append("first_mr")
     above = labels >= threshold
     some = above.any(1)
@@ -187,7 +236,9 @@ def test_binary_metrics_have_the_bits_of_labels_above_a_threshold(threshold):
         for cluster in (None, "group"):
             options = {"method": method, "cluster": cluster, "n_resamples": 100}
             left, right = (each.confidence_intervals(**options).rows for each in (one, two))
-            assert [(r.value, r.low, r.high) for r in left] == [(r.value, r.low, r.high) for r in right]
+            assert [(r.value, r.low, r.high) for r in left] == [
+                (r.value, r.low, r.high) for r in right
+            ]
     for left, right in zip(one.breakdown().rows, two.breakdown().rows, strict=True):
         assert repr(left[2:]) == repr(right[2:])
 
@@ -210,7 +261,9 @@ def test_a_threshold_is_of_query_metrics_with_binary_relevance():
 def test_queries_whose_labels_are_below_the_threshold_are_reported():
     scores, labels = torch.rand(3, 4), torch.eye(3, 4) * torch.tensor([[1.0], [2.0], [3.0]])
     for metrics, threshold in ((["rr", "ap", "ndcg"], 3), (["rr_rel_3"], 1)):
-        with pytest.warns(match=r"^queries without a label of at least 3 are not counted") as caught:
+        with pytest.warns(
+            match=r"^queries without a label of at least 3 are not counted"
+        ) as caught:
             evaluate(scores, labels, metrics, relevance_threshold=threshold)
         assert len(caught) == 1
     collection = RankCollection(["rr", "ap"], relevance_threshold=3)
@@ -221,18 +274,27 @@ def test_queries_whose_labels_are_below_the_threshold_are_reported():
 
 
 def test_filtered_ranks_of_neighbors_with_different_labels_have_no_order():
-    scores, labels = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 2.0, 1.0, 0.0]])
+    scores, labels = (
+        torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]]),
+        torch.tensor([[2.0, 0.0, 2.0, 1.0, 0.0]]),
+    )
     collection = RankCollection(["ndcg"])
-    with pytest.raises(ValueError, match=r"different labels.*exclude must not list the relevant items of a query"):
+    with pytest.raises(
+        ValueError, match=r"different labels.*exclude must not list the relevant items of a query"
+    ):
         collection.update(scores, labels, exclude=labels > 0)
     three = torch.cat([labels.clamp(max=1), labels, 2 * labels])
     for ids, named in ((None, "ranking task 3"), (range(20, 29), "sample id 23")):
-        with pytest.raises(ValueError, match=rf"^2 queries .* different labels .*; the first is that of {named}"):
+        with pytest.raises(
+            ValueError, match=rf"^2 queries .* different labels .*; the first is that of {named}"
+        ):
             collection.update(scores.repeat(3, 1), three, exclude=three > 0, sample_id=ids)
     collection.update(scores, labels.clamp(max=1), exclude=labels > 0)
     apart = torch.tensor([[2.0, 0.0, 2.0, 0.0, 1.0]])
     collection.update(scores, apart, exclude=apart > 0)
-    assert collection.compute()["ndcg"].item() == pytest.approx((ndcg([1, 0, 1, 1, 0]) + ndcg([2, 0, 2, 0, 1])) / 2)
+    assert collection.compute()["ndcg"].item() == pytest.approx(
+        (ndcg([1, 0, 1, 1, 0]) + ndcg([2, 0, 2, 0, 1])) / 2
+    )
     one = RankCollection(["mrr"])
     one.update(scores, labels, exclude=labels > 0)
     assert one.compute()["mrr"].item() == pytest.approx((1 + 1 / 2 + 1 / 2) / 3)
@@ -265,7 +327,9 @@ def test_p_is_the_share_of_all_outcomes_that_are_as_good(name, weight):
         target = torch.tensor([[*chosen[0]], [*chosen[1], 0.0]])
         metric.update(scores, target, exclude=exclude, weight=weight)
         reached = sum(w * PLAIN[name](list(x)) for x, w in zip(chosen, weight, strict=True))
-        assert metric.compute()[f"p_{name}"].item() == pytest.approx((every >= reached - 1e-12).mean(), rel=1e-9)
+        assert metric.compute()[f"p_{name}"].item() == pytest.approx(
+            (every >= reached - 1e-12).mean(), rel=1e-9
+        )
 
 
 @every_metric
@@ -276,10 +340,13 @@ def test_a_perfect_model_has_the_probability_of_one_ranking(name):
     sample = QuerySample.ranked(np.stack([rank, rank]), 400, np.array(gains))
     log_p, error = query_p_value(definition, sample, samples=99)
     k = int(name[-1]) if name[-1].isdigit() else 4
-    want = 2 * math.log(math.comb(4, k) / math.comb(400, k))  # that the first k places have relevant items
+    # that the first k places have relevant items
+    want = 2 * math.log(math.comb(4, k) / math.comb(400, k))
     for one in gains:
         best = PLAIN[name](list(one)) - 1e-12
-        want += math.log(np.mean([PLAIN[name](list(order)) >= best for order in itertools.permutations(one)]))
+        want += math.log(
+            np.mean([PLAIN[name](list(order)) >= best for order in itertools.permutations(one)])
+        )
     assert log_p == pytest.approx(want, abs=5 * error / math.exp(log_p))
 
 
@@ -291,7 +358,9 @@ def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
     other.update(scores, labels.clamp(max=2))
     found = compare(better, worse, ["ndcg@10", "recall@5_rel_2", "dcg"])
     for key in ("ndcg_at_10", "recall_at_5_rel_2", "dcg"):
-        assert found[key].difference == pytest.approx(better.compute()[key].item() - worse.compute()[key].item())
+        assert found[key].difference == pytest.approx(
+            better.compute()[key].item() - worse.compute()[key].item()
+        )
         assert found[key].p_value < 0.01
     with pytest.raises(ValueError, match="differ in gain"):
         compare(better, other, ["ndcg@10"])
@@ -315,7 +384,16 @@ def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
 
 def test_trec_eval_has_the_same_values_on_2000_runs():
     """trec_eval has no ties: it sorts equal scores by the name of the document, descending."""
-    measures = {"ndcg", "ndcg_cut.3,5", "map", "recip_rank", "recall.5", "P.5", "success.1,5", "Rprec"}
+    measures = {
+        "ndcg",
+        "ndcg_cut.3,5",
+        "map",
+        "recip_rank",
+        "recall.5",
+        "P.5",
+        "success.1,5",
+        "Rprec",
+    }
     ours = ["ndcg", "ndcg_cut_3", "ndcg_cut_5", "map", "recip_rank"]
     ours += ["recall_5", "P_5", "success_1", "success_5", "Rprec"]
     for ties in (False, True):
@@ -323,10 +401,15 @@ def test_trec_eval_has_the_same_values_on_2000_runs():
         order = scores.argsort(dim=1, descending=True, stable=True)
         place = torch.empty_like(order).scatter_(1, order, torch.arange(15).expand(1000, 15))
         names = [f"d{99 - i}" for i in range(15)]  # ties by descending name: the first column first
-        qrels = {f"q{i}": {names[j]: int(x) for j, x in enumerate(row)} for i, row in enumerate(labels.tolist())}
+        qrels = {
+            f"q{i}": {names[j]: int(x) for j, x in enumerate(row)}
+            for i, row in enumerate(labels.tolist())
+        }
         run = {f"q{i}": dict(zip(names, row, strict=True)) for i, row in enumerate(scores.tolist())}
         for level in (1, 2):
-            theirs = pytrec_eval.RelevanceEvaluator(qrels, measures, relevance_level=level).evaluate(run)
+            theirs = pytrec_eval.RelevanceEvaluator(
+                qrels, measures, relevance_level=level
+            ).evaluate(run)
             some = (labels >= level).any(1)
             got = RankCollection(ours, relevance_threshold=level)  # under their names
             got.update(-place[some].double(), labels[some])
@@ -337,15 +420,26 @@ def test_trec_eval_has_the_same_values_on_2000_runs():
 
 def test_binary_metrics_ignore_gains():
     ranks = np.array([[1, 3, 5], [2, 4, 6]])
-    binary, graded = QuerySample.ranked(ranks, 9), QuerySample.ranked(ranks, 9, np.array([[3.0, 2.0, 1.0]] * 2))
-    for one in (d.recall_at(3), d.precision_at(3), d.rank_biased_precision(), d.average_precision(), d.R_PRECISION):
+    binary, graded = (
+        QuerySample.ranked(ranks, 9),
+        QuerySample.ranked(ranks, 9, np.array([[3.0, 2.0, 1.0]] * 2)),
+    )
+    for one in (
+        d.recall_at(3),
+        d.precision_at(3),
+        d.rank_biased_precision(),
+        d.average_precision(),
+        d.R_PRECISION,
+    ):
         assert (one.values(graded) == one.values(binary)).all()
         assert one.null_moments(graded) == one.null_moments(binary)
         assert query_p_value(one, graded) == query_p_value(one, binary)
 
 
 def test_rank_biased_precision_needs_a_persistence():
-    assert d.rank_biased_precision().values(QuerySample.ranked(np.array([[2, 3]]), 9))[0] == pytest.approx(0.288)
+    assert d.rank_biased_precision().values(QuerySample.ranked(np.array([[2, 3]]), 9))[
+        0
+    ] == pytest.approx(0.288)
     for p in (0, 1, -1, 2, math.nan, "half"):
         with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
             d.rank_biased_precision(p)

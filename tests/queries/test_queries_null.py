@@ -41,7 +41,8 @@ def test_moments_are_those_of_all_outcomes(definition, value):
 def precise_average_precision(N, m, k):
     """E and V of AP to 50 digits, from the raw second moment: E J_r C_r J_s C_s summed over r <= s.
 
-    J_r: place r holds an answer; C_r: answers up to it. p_j = m .. (m - j + 1) / N .. (N - j + 1) is the probability
+    J_r: place r holds an answer; C_r: answers up to it. p_j = m .. (m - j + 1) / N .. (N - j + 1)
+        is the probability
     that j given places do. What cancels, up to 30 digits, is why the library does not do it.
     """
     with mpmath.workdps(110):
@@ -69,7 +70,9 @@ def test_moments_of_average_precision_agree_with_50_digits(k):
 
 
 @pytest.mark.parametrize("k", [None, 7, 5_000])
-@pytest.mark.parametrize(("N", "m"), [(2_000, 2), (10**5, 3), (10**5, 700), (300_000, 150_000), (10**5, 10**5 - 3)])
+@pytest.mark.parametrize(
+    ("N", "m"), [(2_000, 2), (10**5, 3), (10**5, 700), (300_000, 150_000), (10**5, 10**5 - 3)]
+)
 def test_moments_of_the_first_hit_are_the_sums_over_every_place(N, m, k):
     r = np.arange(1, N - m + 2, dtype=np.longdouble)
     hazard = m / (N - r + 1)
@@ -82,7 +85,9 @@ def test_moments_of_the_first_hit_are_the_sums_over_every_place(N, m, k):
         (mean,), (variance,) = definition.moments([N], [m])
         want = (distribution * value).sum()
         assert mean == pytest.approx(float(want), rel=1e-14)
-        assert variance == pytest.approx(float((distribution * (value - want) ** 2).sum()), rel=1e-11, abs=1e-30)
+        assert variance == pytest.approx(
+            float((distribution * (value - want) ** 2).sum()), rel=1e-11, abs=1e-30
+        )
 
 
 @pytest.mark.parametrize("k", [None, 100])
@@ -100,7 +105,8 @@ def test_moments_of_ndcg_are_the_sums_over_every_place(k):
 def test_as_many_candidates_as_there_can_be():
     N = np.array([(1 << 62) - 1])
     for definition, _ in METRICS:
-        if definition.name != "root":  # a function of which nothing is known is summed as far as it must
+        # a function of which nothing is known is summed as far as it must
+        if definition.name != "root":
             (mean,), (variance,) = definition.moments(N, [3])
             assert np.isfinite(mean)
             assert variance > 0
@@ -123,7 +129,9 @@ OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]
 
 def untied(*queries, weight=None):
     """A sample of queries (N, ranks)."""
-    return sample_of(*((N, [(int(r), int(r), 1) for r in ranks]) for N, ranks in queries), weight=weight)
+    return sample_of(
+        *((N, [(int(r), int(r), 1) for r in ranks]) for N, ranks in queries), weight=weight
+    )
 
 
 @every_metric
@@ -162,7 +170,9 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
     high = np.minimum(low + random.integers(0, 3, 400), N)
     sample = sample_of_rows(np.arange(400), low, high, N)
     log_p, _ = query_p_value(definition, sample)
-    assert log_p == pytest.approx(log_p_value(task, definition.value(sample, "pessimistic"), N), rel=1e-9)
+    assert log_p == pytest.approx(
+        log_p_value(task, definition.value(sample, "pessimistic"), N), rel=1e-9
+    )
     precision, recall = (query_p_value(one(10), sample)[0] for one in (d.precision_at, d.recall_at))
     assert precision == pytest.approx(recall, rel=1e-9)
 
@@ -171,18 +181,36 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
 def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(lift):
     """200 queries of 1, 2 and 4 answers: recall in quarters, precision in tenths, success by ones."""
     random = np.random.default_rng(8)
-    queries = list(zip(random.integers(300, 900, 200).tolist(), random.choice([1, 2, 4], 200).tolist(), strict=True))
-    sample = untied(*((N, random.permutation(np.arange(1, int(N / lift) + 1))[:m]) for N, m in queries))
+    queries = list(
+        zip(
+            random.integers(300, 900, 200).tolist(),
+            random.choice([1, 2, 4], 200).tolist(),
+            strict=True,
+        )
+    )
+    sample = untied(
+        *((N, random.permutation(np.arange(1, int(N / lift) + 1))[:m]) for N, m in queries)
+    )
     for definition, distribution, places in (
-        (d.recall_at(10), lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]), 4),
+        (
+            d.recall_at(10),
+            lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]),
+            4,
+        ),
         (d.precision_at(10), lambda N, m: hypergeom.pmf(range(m + 1), N, m, 10), 10),
-        (d.success_at(10), lambda N, m: np.array([hypergeom.pmf(0, N, m, 10), hypergeom.sf(0, N, m, 10)]), 1),
+        (
+            d.success_at(10),
+            lambda N, m: np.array([hypergeom.pmf(0, N, m, 10), hypergeom.sf(0, N, m, 10)]),
+            1,
+        ),
     ):
         total = np.ones(1)
         for N, m in queries:
             total = np.convolve(total, distribution(N, m))
         hits = round(definition.value(sample) * len(queries) * places)
-        assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(total[hits:].sum(), rel=1e-9)
+        assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(
+            total[hits:].sum(), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("places", [(1, 1), (3, 40), (700, 2), (2500, 3100), (60, 4990)])
@@ -196,22 +224,34 @@ def test_p_of_first_hits_far_down_is_a_little_larger_never_smaller(places):
     reached = np.longdouble(sum(1 / p for p in places))
     needed = reached - 1 / np.arange(1, N - m + 2, dtype=np.longdouble)
     with np.errstate(divide="ignore"):
-        last = np.where(needed > 0, np.minimum(np.floor(1 / needed * (1 + 1e-9)), N - m + 1), N - m + 1).astype(int)
+        last = np.where(
+            needed > 0, np.minimum(np.floor(1 / needed * (1 + 1e-9)), N - m + 1), N - m + 1
+        ).astype(int)
     want = float((distribution * within[last]).sum())
-    assert want * (1 - 1e-8) <= math.exp(query_p_value(d.first_reciprocal_rank(), sample)[0]) <= want * 1.05
+    assert (
+        want * (1 - 1e-8)
+        <= math.exp(query_p_value(d.first_reciprocal_rank(), sample)[0])
+        <= want * 1.05
+    )
 
 
 def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
     first = d.first_reciprocal_rank().kind.distribution
     for few, all_ in (
-        (hit_distribution(10**5, 4000, 5000, 1.0, 50), hit_distribution(10**5, 4000, 5000, 1.0, 1 << 14)),
+        (
+            hit_distribution(10**5, 4000, 5000, 1.0, 50),
+            hit_distribution(10**5, 4000, 5000, 1.0, 1 << 14),
+        ),
         (first(10**5, 7, 100), first(10**5, 7, 1 << 18)),
     ):
         assert len(few[0]) <= 101
         assert few[1].sum() == pytest.approx(1, rel=1e-12)
         upper = [np.cumsum(probability[::-1])[::-1] for _, probability in (few, all_)]
         above = np.searchsorted(few[0], all_[0])
-        assert (np.where(above < len(few[0]), np.r_[upper[0], 0.0][above], 0.0) >= upper[1] * (1 - 1e-10)).all()
+        assert (
+            np.where(above < len(few[0]), np.r_[upper[0], 0.0][above], 0.0)
+            >= upper[1] * (1 - 1e-10)
+        ).all()
 
 
 BINARY = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])
@@ -222,13 +262,22 @@ GRADED = QuerySample.ranked(OF_THREE, 9, np.tile([3.0, 2.0, 1.0], (4, 1)))
 @pytest.mark.parametrize(
     ("definition", "sample"),
     [
-        *((one, BINARY) for one in (d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.recall_at(2))),
+        *(
+            (one, BINARY)
+            for one in (d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.recall_at(2))
+        ),
         (d.QueryDefinition("mr", f=Power(1)), BINARY),
-        *((one(k), GRADED) for one in (d.normalized_dcg, d.exponential_ndcg, d.discounted_gain) for k in (None, 3)),
+        *(
+            (one(k), GRADED)
+            for one in (d.normalized_dcg, d.exponential_ndcg, d.discounted_gain)
+            for k in (None, 3)
+        ),
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-def test_simulation_and_importance_sampling_agree_with_the_distribution(definition, sample, monkeypatch):
+def test_simulation_and_importance_sampling_agree_with_the_distribution(
+    definition, sample, monkeypatch
+):
     want, error = query_p_value(definition, sample)
     assert error == 0
     monkeypatch.setattr(significance, "_distributions", lambda *_: None)

@@ -13,7 +13,14 @@ from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
 from torchrankmetrics import RankCollection, RankMetricWarning, compare, evaluate
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, MEAN_RECIPROCAL_RANK, Power, RankDefinition, hits_at
+from torchrankmetrics.definitions.tasks import (
+    MEAN_AUC,
+    MEAN_RANK,
+    MEAN_RECIPROCAL_RANK,
+    Power,
+    RankDefinition,
+    hits_at,
+)
 from torchrankmetrics.definitions.transforms import AtMost, WithCandidates
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d
@@ -62,7 +69,9 @@ def test_values_are_the_means_over_the_tie_orders_of_a_rank_type(queries):
             for got, (N, blocks) in zip(definition.values(sample, rank_type), queries, strict=True):
                 every = [value(ranks, N) for ranks in orders(blocks)]
                 want = np.nan if every[0] is None else float(exact.moments(every)[0])
-                assert got == pytest.approx(want, rel=2e-15, abs=1e-15, nan_ok=True), definition.name
+                assert got == pytest.approx(want, rel=2e-15, abs=1e-15, nan_ok=True), (
+                    definition.name
+                )
 
 
 @every_metric
@@ -78,13 +87,21 @@ def test_the_optimum_is_the_value_of_the_answers_at_the_first_places(definition,
     np.testing.assert_allclose(definition.values(perfect), want, rtol=1e-15)
 
 
-@pytest.mark.parametrize(("definition", "task", "scale"), ONE_ANSWER, ids=[one[0].name for one in ONE_ANSWER])
+@pytest.mark.parametrize(
+    ("definition", "task", "scale"), ONE_ANSWER, ids=[one[0].name for one in ONE_ANSWER]
+)
 @cases(20, 500)
 @given(
-    ranks=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 30), st.integers(1, 20)), min_size=1, max_size=5),
+    ranks=st.lists(
+        st.tuples(st.integers(1, 40), st.integers(0, 30), st.integers(1, 20)),
+        min_size=1,
+        max_size=5,
+    ),
     weighted=st.booleans(),
 )
-def test_with_one_answer_a_metric_of_queries_is_its_task_metric(definition, task, scale, ranks, weighted):
+def test_with_one_answer_a_metric_of_queries_is_its_task_metric(
+    definition, task, scale, ranks, weighted
+):
     low = np.array([o for o, _, _ in ranks])
     high = low + [tied for _, tied, _ in ranks]
     N = high + [more for _, _, more in ranks]
@@ -103,7 +120,9 @@ def test_a_constant_scorer_has_the_mean_by_chance(definition, value):
     m = np.array([1, 2, 3, 50, 1, 7, 4000, 3])
     N = np.array([1, 5, 5, 100, 10**6, 10**6, 10**6, 4 * 10**5])
     blind = QuerySample.tied(N, m, N)
-    np.testing.assert_allclose(definition.values(blind), definition.moments(N, m)[0], rtol=1e-14, atol=1e-15)
+    np.testing.assert_allclose(
+        definition.values(blind), definition.moments(N, m)[0], rtol=1e-14, atol=1e-15
+    )
     got, chance = definition.value(blind), definition.null_moments(blind)
     assert abs((got - chance.mean) / (chance.optimum - chance.mean)) < 1e-12
 
@@ -165,7 +184,10 @@ def test_other_metrics_raise():
         ("higher_is_better must be passed", lambda: d.QueryDefinition("flat", f=torch.ones_like)),
         ("not both", lambda: d.QueryDefinition("mine", f=AtMost(3), kind=d.R_PRECISION.kind)),
         ("of queries must be one of 'expected'", lambda: d.R_PRECISION.values(single, "realistic")),
-        (r"in 1..num_candidates < 2\^62; got 4 of 3", lambda: d.R_PRECISION.moments([5, 3], [5, 4])),
+        (
+            r"in 1..num_candidates < 2\^62; got 4 of 3",
+            lambda: d.R_PRECISION.moments([5, 3], [5, 4]),
+        ),
         ("got 0 of 5", lambda: d.R_PRECISION.moments([5], [0])),
     ):
         with pytest.raises(ValueError, match=message):

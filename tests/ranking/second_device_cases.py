@@ -12,15 +12,31 @@ import reference_ranks as reference
 import standin
 from bits import bits
 from fuzzing import cases
-from ranking_problems import KINDS as ALL_KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out, problems
+from ranking_problems import (
+    KINDS as ALL_KINDS,
+    STRIDES,
+    as_exclude,
+    as_target,
+    flagged_lines,
+    lay_out,
+    problems,
+)
 from test_rank_scores import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
-from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores
+from torchrankmetrics import (
+    MeanReciprocalRank,
+    RankCollection,
+    Ranks,
+    RankTable,
+    rank_embeddings,
+    rank_scores,
+)
 from torchrankmetrics.kg import KnownAnswers, KnownTriples
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.ranking.ranks import rank_dense, trusted
 
-KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
+# made on the host: a copy waits
+KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]
 NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
@@ -55,8 +71,12 @@ SIZES = st.lists(st.integers(1, 4), min_size=9, max_size=9)
 
 
 @cases(60, 1500)
-@given(problem=problems(), strides=st.sampled_from(STRIDES), sizes=SIZES, kind=st.sampled_from(KINDS))
-def test_scores_and_chunks_rank_by_the_definition_and_nothing_waits(device, problem, strides, sizes, kind):
+@given(
+    problem=problems(), strides=st.sampled_from(STRIDES), sizes=SIZES, kind=st.sampled_from(KINDS)
+)
+def test_scores_and_chunks_rank_by_the_definition_and_nothing_waits(
+    device, problem, strides, sizes, kind
+):
     rows, B, N, form, tasks, pairs = problem
     whole = torch.tensor(rows).reshape(B, N)
     scores = lay_out(whole.to(device), strides)
@@ -84,11 +104,16 @@ def test_embeddings_rank_as_on_the_cpu_and_nothing_waits(device, similarity, kin
     candidates = torch.randint(-3, 4, (N, 6), generator=generator).float()
     target, exclusions = tasks_and_exclusions(generator, B, N, several)
     options = {"similarity": similarity, "chunk_size": 7}
-    by_product = rank_embeddings(queries, candidates, target, exclude=exclusions[kind], arithmetic="product", **options)
+    by_product = rank_embeddings(
+        queries, candidates, target, exclude=exclusions[kind], arithmetic="product", **options
+    )
     there = [moved(value, device) for value in (queries, candidates, target)]
     exclude = moved(exclusions[kind], device)
     if kind == "known":
-        known, rows = KnownAnswers(*exclusions["mask"].nonzero().T).to(device), torch.arange(B, device=device)
+        known, rows = (
+            KnownAnswers(*exclusions["mask"].nonzero().T).to(device),
+            torch.arange(B, device=device),
+        )
         exclude = known(rows.flip(0))
     with standin.no_waiting():
         ranks = rank_embeddings(*there, exclude=exclude, **options)
@@ -108,7 +133,11 @@ def batch(seed, place="cpu"):
         "sample_id": torch.randperm(30, generator=generator)[:6] * 100 + seed,
     }
     target = torch.randint(0, 9, (6,), generator=generator)
-    return scores.to(place), target.to(place), {name: column.to(place) for name, column in columns.items()}
+    return (
+        scores.to(place),
+        target.to(place),
+        {name: column.to(place) for name, column in columns.items()},
+    )
 
 
 def filled(make, place, seeds=(1, 2, 3)):
@@ -128,7 +157,11 @@ def test_collections_have_the_values_of_the_cpu(device, storage):
     assert all(value.device.type == standin.NAME for value in metric.compute().values())
     assert bits(metric) == bits(cpu)
     assert torch.equal(metric.table().rows, cpu.table().rows)
-    for name, options in (("summary", {}), ("breakdown", {}), ("confidence_intervals", {"method": "bootstrap"})):
+    for name, options in (
+        ("summary", {}),
+        ("breakdown", {}),
+        ("confidence_intervals", {"method": "bootstrap"}),
+    ):
         assert str(getattr(metric, name)(**options)) == str(getattr(cpu, name)(**options))
 
 
@@ -141,12 +174,18 @@ def test_an_update_waits_for_nothing(device):
         scores, target, columns = batch(seed, device)
         pairs = torch.stack([torch.arange(6, device=device), target.flip(0)])
         with standin.no_waiting():
-            rank_dense(scores, target, Excluded(slices=known.tails(target, 0 * target), columns=scores[0] > 9))
+            rank_dense(
+                scores,
+                target,
+                Excluded(slices=known.tails(target, 0 * target), columns=scores[0] > 9),
+            )
             for exclude in (None, known.tails(target, 0 * target), pairs, scores > 2):
                 metric.update(scores, target, exclude=exclude, side="head", **columns)
                 columns["sample_id"] = columns["sample_id"] + 10_000
             metric.update(rank_scores(scores, target), side="tail")
-            metric.update(Ranks(target + 1, target + 2, 20), side="tail", weight=columns["weight"], group=3)
+            metric.update(
+                Ranks(target + 1, target + 2, 20), side="tail", weight=columns["weight"], group=3
+            )
             metric.update(Ranks.from_negatives(sampled[:, 0], sampled), side="tail")
             metric.update(RankTable.from_ranks(rank_scores(scores, target), side="head"))
             of_a_side.update(scores, target, side="head")
@@ -159,22 +198,31 @@ def test_forward_gives_the_values_of_the_batch(device, make):
     for seed in (1, 2):
         scores, target, columns = batch(seed)
         there = {name: column.to(device) for name, column in columns.items()}
-        assert bits(metric(scores.to(device), target.to(device), **there)) == bits(cpu(scores, target, **columns))
+        assert bits(metric(scores.to(device), target.to(device), **there)) == bits(
+            cpu(scores, target, **columns)
+        )
     assert bits(metric) == bits(cpu)
 
 
 def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
-    moved_on, on_cpu = filled(collection, "cpu", (1,)), RankCollection(NAMES, compute_on_cpu=True).to(device)
+    moved_on, on_cpu = (
+        filled(collection, "cpu", (1,)),
+        RankCollection(NAMES, compute_on_cpu=True).to(device),
+    )
     assert moved_on.to(device) is moved_on
     scores, target, columns = batch(2, device)
     for metric in (moved_on, on_cpu):
         metric.update(scores, target, **columns)
-    assert {value.device.type for value in (moved_on.compute() | on_cpu.compute()).values()} == {standin.NAME}
+    assert {value.device.type for value in (moved_on.compute() | on_cpu.compute()).values()} == {
+        standin.NAME
+    }
     for member in moved_on.values(copy_state=False):
         member.to("cpu")  # as Lightning does with each metric that is logged
     assert len({id(member.rows) for member in moved_on.values(copy_state=False)}) == 1
     assert bits(moved_on) == bits(filled(collection, "cpu", (1, 2)))
-    assert {block.device.type for block in next(iter(on_cpu.values(copy_state=False))).rows} == {"cpu"}
+    assert {block.device.type for block in next(iter(on_cpu.values(copy_state=False))).rows} == {
+        "cpu"
+    }
 
 
 @pytest.mark.parametrize(
@@ -183,7 +231,9 @@ def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
         ("target", lambda put: rank_scores(put(torch.zeros(2, 3)), put([0, 3])), IndexError),
         (
             "exclude",
-            lambda put: rank_scores(put(torch.zeros(2, 3)), put([0, 1]), exclude=(put([0]), put([7]))),
+            lambda put: rank_scores(
+                put(torch.zeros(2, 3)), put([0, 1]), exclude=(put([0]), put([7]))
+            ),
             IndexError,
         ),
         ("num_candidates", lambda put: Ranks(put([1]), None, put([2**62])), ValueError),
@@ -199,7 +249,13 @@ def test_faults_of_values_are_reported_at_compute(device, name, make, error):
 
 def test_the_stand_in_records_waits(device):
     values = torch.arange(4, device=device)
-    for wait in (values.cpu, values.tolist, lambda: bool(values.any()), lambda: values[values > 1], values.unique):
+    for wait in (
+        values.cpu,
+        values.tolist,
+        lambda: bool(values.any()),
+        lambda: values[values > 1],
+        values.unique,
+    ):
         with pytest.raises(RuntimeError, match="waits for the device"), standin.no_waiting():
             wait()
     with pytest.raises(TypeError):
@@ -216,11 +272,21 @@ def test_the_stand_in_records_waits(device):
 @given(data=st.data())
 def test_several_answers_are_named_without_waiting_and_have_the_values_of_the_cpu(data, device):
     B, N = 5, 7
-    scores = torch.tensor(data.draw(st.lists(st.integers(0, 4), min_size=B * N, max_size=B * N))).reshape(B, N).float()
+    scores = (
+        torch.tensor(data.draw(st.lists(st.integers(0, 4), min_size=B * N, max_size=B * N)))
+        .reshape(B, N)
+        .float()
+    )
     tasks = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1)), min_size=1))
     pairs = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1))))
     row, column = torch.tensor(sorted(tasks)).T
-    problem = data.draw(st.sampled_from(["none", "mask", "index"])), sorted(pairs), sorted(tasks), B, N
+    problem = (
+        data.draw(st.sampled_from(["none", "mask", "index"])),
+        sorted(pairs),
+        sorted(tasks),
+        B,
+        N,
+    )
     out, there = as_exclude(*problem)[0], excluded(*problem, device)[0]
     named = {"query": torch.arange(B) + 3} if data.draw(st.booleans()) else {}
     ids = {"sample_id": torch.arange(len(row))} if data.draw(st.booleans()) else {}

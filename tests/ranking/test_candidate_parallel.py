@@ -17,7 +17,15 @@ from default_device import LibraryOn
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from scripts import forked
 from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings, tuned
-from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
+from torchrankmetrics import (
+    KnownTriples,
+    RankCollection,
+    Ranks,
+    RankTable,
+    rank_embeddings,
+    rank_scores,
+    rank_triples,
+)
 from torchrankmetrics.kg import EmbeddingScorer
 from torchrankmetrics.ranking import Candidates, RankAccumulator, embeddings as chunks
 from worker_pool import WorkerPool
@@ -45,7 +53,9 @@ class Drawn:
         """Slices that cover so many candidates, for each process one: none, few or all of them."""
         size = dist.get_world_size()
         cuts = sorted(self.one_of([0, number, self.integer(0, number)]) for _ in range(size - 1))
-        found = [slice(left, right) for left, right in zip([0, *cuts], [*cuts, number], strict=True)]
+        found = [
+            slice(left, right) for left, right in zip([0, *cuts], [*cuts, number], strict=True)
+        ]
         return [found[i] for i in torch.randperm(size, generator=self.generator).tolist()]
 
     def place(self, number: int) -> tuple[slice, dict[str, Any]]:
@@ -80,7 +90,9 @@ def job_exact(first: int, cases: int) -> None:
         draw = Drawn(seed)
         B, N, d = draw.integer(0, 4), draw.integer(1, 24), draw.one_of([1, 2, 9, 70])
         dtype, similarity = draw.one_of(DTYPES), draw.one_of(["dot", "cosine", "l2"])
-        queries, candidates = embeddings(draw.one_of(KINDS_OF_NUMBERS), draw.generator, B, N, d, dtype)
+        queries, candidates = embeddings(
+            draw.one_of(KINDS_OF_NUMBERS), draw.generator, B, N, d, dtype
+        )
         bias = None
         if similarity != "cosine" and draw.integer(0, 1):
             bias = torch.randn(N, generator=draw.generator).to(dtype)
@@ -92,7 +104,12 @@ def job_exact(first: int, cases: int) -> None:
         backend, ladder = draw.one_of(WAYS)
         constants = {"CELLS": draw.one_of([1 << 20, 7]), "_LEAST": draw.one_of([0, 1, 16])}
         with tuned(ladder, **constants, _LOOK=draw.one_of([0, 1 << 10])):
-            given = {"similarity": similarity, "exclude": exclude, "backend": backend, "arithmetic": "exact"}
+            given = {
+                "similarity": similarity,
+                "exclude": exclude,
+                "backend": backend,
+                "arithmetic": "exact",
+            }
             given["chunk_size"], target = draw.one_of([None, 1, 5]), as_target(form, tasks)
             alone = rank_embeddings(queries, candidates, target, bias=bias, **given)
             if dist.get_rank() == 0:
@@ -114,12 +131,21 @@ def job_product(first: int, cases: int) -> None:
         queries, candidates = (draw.integers(5, n, d).sub(2).float() for n in (B, N))
         similarity = draw.one_of(["dot", "l2", "l1", "cosine"])
         if similarity == "cosine":  # of lengths that are powers of two
-            candidates = candidates.sign() * 0 + 2.0 ** draw.integers(3, N, 1) * torch.eye(d)[draw.integers(d, N)]
-        bias = draw.integers(3, N).float() if similarity != "cosine" and draw.integer(0, 1) else None
+            candidates = (
+                candidates.sign() * 0
+                + 2.0 ** draw.integers(3, N, 1) * torch.eye(d)[draw.integers(d, N)]
+            )
+        bias = (
+            draw.integers(3, N).float() if similarity != "cosine" and draw.integer(0, 1) else None
+        )
         form, tasks = draw.tasks(B, N)
         exclude, _ = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
-        given = {"similarity": similarity, "exclude": exclude, "chunk_size": draw.one_of([None, 1, 5])}
+        given = {
+            "similarity": similarity,
+            "exclude": exclude,
+            "chunk_size": draw.one_of([None, 1, 5]),
+        }
         given["arithmetic"] = "product"
         with pytest.MonkeyPatch.context() as patch:
             for name, product in chunks._PRODUCTS.items():
@@ -133,7 +159,9 @@ def job_product(first: int, cases: int) -> None:
             alone = rank_embeddings(queries, candidates, as_target(form, tasks), bias=bias, **given)
             (shape,) = shapes
             bias = None if bias is None else bias[mine]
-            ranks = rank_embeddings(queries, candidates[mine], as_target(form, tasks), bias=bias, **given, **options)
+            ranks = rank_embeddings(
+                queries, candidates[mine], as_target(form, tasks), bias=bias, **given, **options
+            )
             assert shapes == {shape}, seed
         assert fields_of(ranks) == fields_of(alone), seed
 
@@ -153,10 +181,14 @@ def job_chunks(first: int, cases: int) -> None:
         mine, options = draw.place(N)
         alone = rank_scores(scores, target, exclude=exclude)
         assert flagged_lines(alone) == reference.ranks(wide.tolist(), tasks, gone), seed
-        rows, columns = (torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2))
+        rows, columns = (
+            torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2)
+        )
         stored = (columns >= mine.start) & (columns < mine.stop)
         true = torch.where(stored, wide[rows, columns], 3.0).to(dtype)  # of others: anything
-        accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), exclude=exclude, **options)
+        accumulator = RankAccumulator(
+            true, target, (B, mine.stop - mine.start), exclude=exclude, **options
+        )
         for chunk in scores[:, mine].split(draw.integer(1, 5), dim=1):
             accumulator.update(chunk)
         assert fields_of(accumulator.compute()) == fields_of(alone), seed
@@ -171,7 +203,10 @@ def model() -> tuple[torch.Tensor, ...]:
     entities = torch.randn(ENTITIES, WIDTH, generator=generator)
     relations = torch.randn(RELATIONS, WIDTH, generator=generator)
     bias = torch.randn(ENTITIES, generator=generator)
-    triples = torch.stack([torch.randint(0, n, (61,), generator=generator) for n in (ENTITIES, RELATIONS, ENTITIES)], 1)
+    triples = torch.stack(
+        [torch.randint(0, n, (61,), generator=generator) for n in (ENTITIES, RELATIONS, ENTITIES)],
+        1,
+    )
     return entities, relations, bias, triples
 
 
@@ -258,7 +293,12 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
     me = dist.get_rank()
 
     def ranked(**changed: Any) -> Any:
-        given = {"queries": queries, "candidates": candidates, "target": target, "process_group": group} | changed
+        given = {
+            "queries": queries,
+            "candidates": candidates,
+            "target": target,
+            "process_group": group,
+        } | changed
         return lambda: rank_embeddings(**given)
 
     def on(process: int, **changed: Any) -> Any:
@@ -268,7 +308,9 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         raise KeyError("no such entity")
 
     def scored(score: Any) -> Any:
-        return lambda: rank_triples(score, None, torch.tensor([[0, 0, 11]]), None, process_group=group, progress=False)
+        return lambda: rank_triples(
+            score, None, torch.tensor([[0, 0, 11]]), None, process_group=group, progress=False
+        )
 
     def chunked(columns: int) -> Any:
         def call() -> Ranks:
@@ -279,30 +321,54 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         return call
 
     return {
-        "overlap": (ranked(offset=[0, 3, 8][me]), "process 0 has [0, 4), process 1 has [3, 7), process 2 has [8, 12)"),
-        "gap": (ranked(offset=[0, 5, 9][me]), "cover the candidates once, but process 0 has [0, 4), process 1 has [5"),
-        "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
+        "overlap": (
+            ranked(offset=[0, 3, 8][me]),
+            "process 0 has [0, 4), process 1 has [3, 7), process 2 has [8, 12)",
+        ),
+        "gap": (
+            ranked(offset=[0, 5, 9][me]),
+            "cover the candidates once, but process 0 has [0, 4), process 1 has [5",
+        ),
+        "offset of some": (
+            on(2, offset=8),
+            "offset must be given on all processes of process_group or on none",
+        ),
         "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "target": (ranked(target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
         "target on one": (on(1, target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
-        "other target": (on(1, target=torch.tensor([0, 10])), "target must be the same on all processes"),
+        "other target": (
+            on(1, target=torch.tensor([0, 10])),
+            "target must be the same on all processes",
+        ),
         "widths": (
             on(2, candidates=candidates[:, :2], queries=queries[:, :2]),
-            "candidates must be the same on all processes of process_group, but process 0 has (torch.float32",
+            "candidates must be the same on all processes of process_group, but process 0 has "
+            "(torch.float32",
         ),
-        "scorer": (scored((lambda h, r: fails()) if me == 1 else (lambda h, r: torch.ones(1, 4))), "no such entity"),
+        "scorer": (
+            scored((lambda h, r: fails()) if me == 1 else (lambda h, r: torch.ones(1, 4))),
+            "no such entity",
+        ),
         "bias": (on(1, bias=torch.ones(4)), "bias must be the same on all processes"),
         "negated queries": (
-            ranked(queries=queries.double() * (-1 if me == 1 else 1), candidates=candidates.double()),
+            ranked(
+                queries=queries.double() * (-1 if me == 1 else 1), candidates=candidates.double()
+            ),
             "queries must be the same on all processes",
         ),
-        "as many exclusions": (ranked(exclude=([0], [[1, 5, 9][me]])), "exclude must be the same on all processes"),
+        "as many exclusions": (
+            ranked(exclude=([0], [[1, 5, 9][me]])),
+            "exclude must be the same on all processes",
+        ),
         "tiles": (
             ranked(arithmetic="product", chunk_size=2 + (me == 1)),
             "chunk_size must be the same on all processes",
         ),
         "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
-        "scores": (scored(lambda h, r: torch.ones(1 + (me == 2), 4)), "score_tails must return scores (1, N)"),
+        "scores": (
+            scored(lambda h, r: torch.ones(1 + (me == 2), 4)),
+            "score_tails must return scores (1, N)",
+        ),
         "columns": (chunked(4 - (me == 1)), "compute needs all 4 columns; update has been given 3"),
     }
 
@@ -315,7 +381,9 @@ def job_faults() -> dict[str, tuple[str, str, str]]:
             call()
         except Exception as error:
             found[name] = (type(error).__name__, str(error), message)
-        ranks = rank_embeddings(torch.ones(1, 2), torch.eye(2), torch.tensor([5]), process_group=dist.group.WORLD)
+        ranks = rank_embeddings(
+            torch.ones(1, 2), torch.eye(2), torch.tensor([5]), process_group=dist.group.WORLD
+        )
         assert ranks.columns.tolist() == [[1], [6], [6]]  # everybody goes on
     return found
 
@@ -325,19 +393,33 @@ def test_a_fault_on_one_process_is_an_error_on_all(pool: WorkerPool) -> None:
     for name, (_, _, message) in found[0].items():
         kinds = {process[name][0] for process in found}
         assert all(message in process[name][1] for process in found), name
-        assert kinds <= {"ValueError", "TypeError", "IndexError"} or kinds == {"KeyError", "RuntimeError"}, name
-    assert [process["target on one"][1].startswith("process 1") for process in found] == [True, False, True]
-    assert [process["scorer"][0] for process in found] == ["RuntimeError", "KeyError", "RuntimeError"]
+        assert kinds <= {"ValueError", "TypeError", "IndexError"} or kinds == {
+            "KeyError",
+            "RuntimeError",
+        }, name
+    assert [process["target on one"][1].startswith("process 1") for process in found] == [
+        True,
+        False,
+        True,
+    ]
+    assert [process["scorer"][0] for process in found] == [
+        "RuntimeError",
+        "KeyError",
+        "RuntimeError",
+    ]
 
 
 def job_dies(me: int, when: str) -> tuple[str, float]:
-    accumulator = RankAccumulator(torch.ones(1), torch.tensor([3]), (1, 2), process_group=dist.group.WORLD)
+    accumulator = RankAccumulator(
+        torch.ones(1), torch.tensor([3]), (1, 2), process_group=dist.group.WORLD
+    )
     store = dist.distributed_c10d._get_default_store()
     if me == 1:
         if when == "is silent":
             store.wait(["told"], timedelta(seconds=60))
         os._exit(1)
-    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1), dist.group.WORLD)  # from here on: it may start slowly
+    # from here on: it may start slowly
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1), dist.group.WORLD)
     accumulator.update(torch.ones(1, 2))
     begin, message = time.monotonic(), ""
     try:
@@ -366,7 +448,9 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
 def test_every_case_holds_on_a_second_device() -> None:
     # in a process of its own: hosts would pick a registered device up elsewhere
     cases = Path(__file__).with_name("second_device_cases.py")
-    result = forked("-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases), cwd=cases.parents[2])
+    result = forked(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases), cwd=cases.parents[2]
+    )
     assert result.returncode == 0, result.stdout[-6000:]
     if not re.search(r"\d+ passed", result.stdout):
         pytest.skip(result.stdout[-500:])  # the reason

@@ -1,6 +1,7 @@
 """Every way of counting gives the bits of plain torch, and plain torch those of plain loops (test_rank_scores).
 
-Also intervals block by block, and the norms that their bounds are made of, against plain arithmetic.
+Also intervals block by block, and the norms that their bounds are made of, against plain
+arithmetic.
 """
 
 import importlib.util
@@ -39,9 +40,13 @@ def scores_with_specials(generator, B, N, dtype, strides):
     numbers = torch.randint(-3, 4, (B, N), generator=generator)
     scores = numbers.to(dtype)
     if dtype.is_floating_point:
-        specials = torch.tensor([torch.nan, -torch.nan, torch.inf, -torch.inf, -0.0, 6e-8, -6e-8], dtype=dtype)
+        specials = torch.tensor(
+            [torch.nan, -torch.nan, torch.inf, -torch.inf, -0.0, 6e-8, -6e-8], dtype=dtype
+        )
         some = torch.rand(B, N, generator=generator) < 0.2
-        scores[some] = specials[torch.randint(0, len(specials), (int(some.sum()),), generator=generator)]
+        scores[some] = specials[
+            torch.randint(0, len(specials), (int(some.sum()),), generator=generator)
+        ]
     return lay_out(scores, strides)
 
 
@@ -65,7 +70,9 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
     scores = scores_with_specials(generator, B, N, dtype, strides)
     if seed % 4 and dtype.is_floating_point:  # few ties
         few = torch.rand(B, N, generator=generator) < (0.9 if seed % 4 == 1 else 0.99)
-        scores = lay_out(torch.where(few, torch.randn(B, N, generator=generator).to(dtype), scores), strides)
+        scores = lay_out(
+            torch.where(few, torch.randn(B, N, generator=generator).to(dtype), scores), strides
+        )
     row = torch.randint(0, B, (P,), generator=generator)
     row = row if seed % 3 else row.sort().values
     row = torch.arange(B) if true == "one of each row" else row
@@ -92,7 +99,10 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
         assert torch.equal(compiled.count(scores, given_, rows, column, excluded), expected)
         if given_ is not None and 0 < split < N:  # the same in two chunks
             left, right = excluded.between(0, split), excluded.between(split, N)
-            own = [torch.where((column >= a) & (column < b), column - a, -1) for a, b in ((0, split), (split, N))]
+            own = [
+                torch.where((column >= a) & (column < b), column - a, -1)
+                for a, b in ((0, split), (split, N))
+            ]
             total = compiled.count(scores[:, :split], given_, rows, own[0], left)
             total += compiled.count(scores[:, split:], given_, rows, own[1], right)
             assert torch.equal(total[:3], expected[:3])
@@ -109,7 +119,9 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
     st.booleans(),
     st.booleans(),
 )
-def test_lists_are_counted_as_matrices_of_one_row_are(backend, seed, dtype, lengths, P, is_own, excludes):
+def test_lists_are_counted_as_matrices_of_one_row_are(
+    backend, seed, dtype, lengths, P, is_own, excludes
+):
     generator = torch.Generator().manual_seed(seed)
     scores = scores_with_specials(generator, 1, sum(lengths), dtype, "row")[0]
     borders = torch.tensor([0, *lengths]).cumsum(0)
@@ -119,7 +131,9 @@ def test_lists_are_counted_as_matrices_of_one_row_are(backend, seed, dtype, leng
     drop = torch.rand(len(scores), generator=generator) < 0.3 if excludes else None
     true = column = None
     if is_own:
-        column = torch.tensor([int(torch.randint(0, lengths[i], (), generator=generator)) for i in row]).long()
+        column = torch.tensor(
+            [int(torch.randint(0, lengths[i], (), generator=generator)) for i in row]
+        ).long()
     else:
         true = scores_with_specials(generator, 1, len(row), dtype, "row")[0]
     got = BACKENDS[backend].count(scores, true, row, column, Excluded(cells=drop), borders)
@@ -127,7 +141,9 @@ def test_lists_are_counted_as_matrices_of_one_row_are(backend, seed, dtype, leng
         here, place = slice(int(borders[i]), int(borders[i + 1])), torch.tensor([task])
         some, none = scores[here][None], Excluded(cells=None if drop is None else drop[here][None])
         own = None if column is None else column[place]
-        expected = plain.count(some, None if true is None else true[place], torch.tensor([0]), own, none)
+        expected = plain.count(
+            some, None if true is None else true[place], torch.tensor([0]), own, none
+        )
         assert torch.equal(got[:, task], expected[:, 0])
 
 
@@ -143,9 +159,17 @@ def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(backend
         for excluded in (None, drop):
             expected = []
             for i, own in enumerate(true.tolist()):
-                kept = [c for c in range(N) if c != column[i] and (excluded is None or not excluded[i, c])]
+                kept = [
+                    c
+                    for c in range(N)
+                    if c != column[i] and (excluded is None or not excluded[i, c])
+                ]
                 cells = scores[i, kept].tolist()
-                better, not_worse = sum(not x <= own for x in cells), sum(not x < own for x in cells)  # NaN wins
+                # NaN wins
+                better, not_worse = (
+                    sum(not x <= own for x in cells),
+                    sum(not x < own for x in cells),
+                )
                 expected.append([better, not_worse, len(cells), sum(x != x for x in [*cells, own])])
             found = BACKENDS[backend].count(scores, true, None, column, Excluded(cells=excluded))
             assert found.T.tolist() == expected
@@ -157,7 +181,13 @@ def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(backend
 def test_halves_keep_their_order_as_integers(dtype, with_nan):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
     every = every if with_nan else every[~every.isnan()]
-    tasks = torch.cat([torch.arange(0, len(every), 97), (every == 0).nonzero()[:, 0], every.isinf().nonzero()[:, 0]])
+    tasks = torch.cat(
+        [
+            torch.arange(0, len(every), 97),
+            (every == 0).nonzero()[:, 0],
+            every.isinf().nonzero()[:, 0],
+        ]
+    )
     true, row = every[tasks], torch.zeros_like(tasks)
     wide = plain.count(every[None].double(), true.double(), row, tasks, Excluded())
     for module in BACKENDS.values():
@@ -201,11 +231,15 @@ def test_the_requested_backend_counts(monkeypatch, way):
     for name in ("torch", "numba") if importlib.util.find_spec("numba") else ("torch",):
         module = importlib.import_module(f"{counting.__name__}.{name}_backend")
         real = module.count
-        monkeypatch.setattr(module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a))
+        monkeypatch.setattr(
+            module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a)
+        )
     scores, target = torch.eye(3), torch.tensor([0, 1, 2])
     rank_scores(scores, target, backend=way)
     rank_embeddings(scores, scores, target, backend=way)
-    rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 1], [2, 0, 0]]), None, backend=way)
+    rank_triples(
+        lambda h, r: scores[h], None, torch.tensor([[0, 0, 1], [2, 0, 0]]), None, backend=way
+    )
     assert set(used) == {counting.chosen(scores, way)} == {way}
 
 
@@ -218,7 +252,10 @@ def test_distances_are_those_of_torch_and_of_single_rows(B, N, d, dtype):
     queries, candidates = (torch.randn(n, d, generator=generator).to(dtype) for n in (B, N))
     found = negative_distances(queries, candidates, torch.empty(B, N, dtype=dtype))
     torch.testing.assert_close(found, -torch.cdist(queries, candidates, p=1))
-    alone = [negative_distances(q[None], candidates.flip(0), torch.empty(1, N, dtype=dtype)) for q in queries]
+    alone = [
+        negative_distances(q[None], candidates.flip(0), torch.empty(1, N, dtype=dtype))
+        for q in queries
+    ]
     assert torch.equal(torch.cat(alone).flip(1), found)
     negated = (torch.complex(part, -part).conj().imag for part in (queries, candidates))
     assert torch.equal(negative_distances(*negated, torch.empty(B, N, dtype=dtype)), found)
@@ -235,18 +272,27 @@ def test_distances_are_those_of_torch_and_of_single_rows(B, N, d, dtype):
 )
 def test_blocks_are_counted_as_one_row_is(backend, seed, width, block, limit, threads):
     generator = torch.Generator().manual_seed(seed)
-    rows, tasks = int(torch.randint(1, 6, (), generator=generator)), int(torch.randint(1, 12, (), generator=generator))
+    rows, tasks = (
+        int(torch.randint(1, 6, (), generator=generator)),
+        int(torch.randint(1, 12, (), generator=generator)),
+    )
     cells = torch.randint(-9, 10, (rows, width), generator=generator).float()
     row = torch.randint(0, rows, (tasks,), generator=generator)
     low = torch.randint(-10, 11, (tasks,), generator=generator).float()
     high = low + torch.randint(0, 6, (tasks,), generator=generator)
-    inside = [{j for j in range(width) if low[i] <= cells[row[i], j] <= high[i]} for i in range(tasks)]
+    inside = [
+        {j for j in range(width) if low[i] <= cells[row[i], j] <= high[i]} for i in range(tasks)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
         if HAS_NUMBA:
             patch.setattr(kernels, "_PER_THREAD", 1)
-        blocks = ((cells[:, left : left + block].contiguous(), left) for left in range(0, width, block))
-        above, counts, task, column = choose_intervals(cells, backend).count_intervals(blocks, (row, low, high), limit)
+        blocks = (
+            (cells[:, left : left + block].contiguous(), left) for left in range(0, width, block)
+        )
+        above, counts, task, column = choose_intervals(cells, backend).count_intervals(
+            blocks, (row, low, high), limit
+        )
     assert above.tolist() == [int((cells[row[i]] > high[i]).sum()) for i in range(tasks)]
     assert counts.tolist() == [len(columns) for columns in inside]
     listed = [[] for _ in range(tasks)]
@@ -261,7 +307,11 @@ def vectors(seed, dtype):
     exponent = torch.randint(-160, 160, (7, 1), generator=generator).double()
     some = torch.randn(7, 5, generator=generator, dtype=torch.float64) * 2.0**exponent
     some[1], some[2, 1:] = 0.0, 0.0
-    return some.clamp(-6e4, 6e4).to(dtype) if dtype == torch.float16 else some.clamp(-3e38, 3e38).to(dtype)
+    return (
+        some.clamp(-6e4, 6e4).to(dtype)
+        if dtype == torch.float16
+        else some.clamp(-3e38, 3e38).to(dtype)
+    )
 
 
 @cases(60, 2000)
@@ -277,7 +327,9 @@ def test_norms_are_upper_bounds_and_close_and_zero_for_zeros_alone(seed, dtype):
 
 
 @cases(60, 2000)
-@given(st.integers(0, 10**6), st.sampled_from(FLOATS), st.sampled_from([torch.bfloat16, torch.float32]))
+@given(
+    st.integers(0, 10**6), st.sampled_from(FLOATS), st.sampled_from([torch.bfloat16, torch.float32])
+)
 def test_errors_of_rounding_are_bounded_and_zero_without_rounding(seed, dtype, to):
     given_ = vectors(seed, dtype)
     rounded, bounds = rounding_norms(given_, to)
@@ -286,6 +338,8 @@ def test_errors_of_rounding_are_bounded_and_zero_without_rounding(seed, dtype, t
         if not bool(now.isfinite().all()):
             assert bound == torch.inf
             continue
-        changed = sum((Fraction(float(x)) - Fraction(float(y))) ** 2 for x, y in zip(row, now, strict=True))
+        changed = sum(
+            (Fraction(float(x)) - Fraction(float(y))) ** 2 for x, y in zip(row, now, strict=True)
+        )
         assert (bound == 0) == (changed == 0)
         assert Fraction(bound) ** 2 >= changed if bound < torch.inf else dtype == torch.float32

@@ -31,10 +31,16 @@ from torchrankmetrics.ranking.arrays import as_array, as_ids, as_tensor, read_sc
 N = 5
 ENTRY_POINTS = {
     "rank_scores": lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude),
-    "rank_embeddings": lambda scores, target, exclude: rank_embeddings(scores, torch.eye(N), target, exclude=exclude),
-    "RankAccumulator": lambda x, target, exclude: RankAccumulator(x[:, 0], target, tuple(x.shape), exclude=exclude),
+    "rank_embeddings": lambda scores, target, exclude: rank_embeddings(
+        scores, torch.eye(N), target, exclude=exclude
+    ),
+    "RankAccumulator": lambda x, target, exclude: RankAccumulator(
+        x[:, 0], target, tuple(x.shape), exclude=exclude
+    ),
     "evaluate": lambda scores, target, exclude: evaluate(scores, target, ["mr"], exclude=exclude),
-    "update": lambda scores, target, exclude: RankCollection(["mr"]).update(scores, target, exclude=exclude),
+    "update": lambda scores, target, exclude: RankCollection(["mr"]).update(
+        scores, target, exclude=exclude
+    ),
 }
 
 
@@ -63,14 +69,22 @@ LISTS = st.lists(st.integers(0, N - 1), unique=True, max_size=N).map(sorted)
 
 @cases(60, 1500)
 @given(
-    st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=N, max_size=N), LISTS, LISTS), min_size=1, max_size=7),
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 3), min_size=N, max_size=N), LISTS, LISTS),
+        min_size=1,
+        max_size=7,
+    ),
     st.sampled_from([*FORMS, "float", "float array"]),
     st.sampled_from(list(FORMS)),
     st.data(),
 )
 @pytest.mark.filterwarnings("ignore:queries without a relevant item")
 def test_a_batch_split_in_any_way_has_the_same_ranks(rows, of_target, of_exclude, data):
-    make = {**FORMS, "float": lambda x: mask_of(x).double(), "float array": lambda x: mask_of(x).numpy().astype("f")}
+    make = {
+        **FORMS,
+        "float": lambda x: mask_of(x).double(),
+        "float array": lambda x: mask_of(x).numpy().astype("f"),
+    }
     gone = [set(out) for _, _, out in rows]
     tasks = [(i, answer) for i, (_, answers, _) in enumerate(rows) for answer in answers]
     found, first = [], 0
@@ -87,17 +101,29 @@ def test_a_batch_split_in_any_way_has_the_same_ranks(rows, of_target, of_exclude
 @pytest.mark.parametrize("B", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 @pytest.mark.parametrize("point", ENTRY_POINTS)
-def test_integers_that_could_be_labels_or_pairs_or_columns_raise_for_every_batch_size(point, dtype, B):
+def test_integers_that_could_be_labels_or_pairs_or_columns_raise_for_every_batch_size(
+    point, dtype, B
+):
     scores, call = torch.rand(B, N), ENTRY_POINTS[point]
     labels, columns = torch.eye(B, N).to(dtype), torch.zeros(B, 1, dtype=dtype)
     target = torch.zeros(B, dtype=torch.int64)
     for convert in (torch.Tensor.clone, torch.Tensor.numpy):
-        with pytest.raises(ValueError, match=r"target of integers must be pairs.*target.float\(\).*\(rows, columns\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"target of integers must be pairs.*target.float\(\).*\(rows, columns\)",
+        ):
             call(scores, convert(labels), None)
-        with pytest.raises(ValueError, match=r"exclude of integers must be pairs.*exclude > 0.*\(rows, columns"):
+        with pytest.raises(
+            ValueError, match=r"exclude of integers must be pairs.*exclude > 0.*\(rows, columns"
+        ):
             call(scores, target, convert(labels))
-        for name, given_ in (("target", (convert(columns), None)), ("exclude", (target, convert(columns)))):
-            with pytest.raises(ValueError, match=rf"{name} of integers must be pairs.*{name}.tolist\(\), or pairs"):
+        for name, given_ in (
+            ("target", (convert(columns), None)),
+            ("exclude", (target, convert(columns))),
+        ):
+            with pytest.raises(
+                ValueError, match=rf"{name} of integers must be pairs.*{name}.tolist\(\), or pairs"
+            ):
                 call(scores, *given_)
 
 
@@ -109,8 +135,16 @@ def test_an_unknown_form_of_exclude_raises_and_names_a_form(point, B):
         (torch.ones(B, dtype=torch.int64), TypeError, "exclude as a mask must be bool"),
         ([1] * B, TypeError, "exclude as a mask must be bool"),
         (torch.zeros(B, N), TypeError, "exclude as a mask must be bool"),
-        ([[True, False]] * B, TypeError, r"columns of every row, got \[True.*torch.tensor\(exclude\)"),
-        ([[1]] * (B + 1), ValueError, f"exclude as a list must have one entry per row of scores, {B};"),
+        (
+            [[True, False]] * B,
+            TypeError,
+            r"columns of every row, got \[True.*torch.tensor\(exclude\)",
+        ),
+        (
+            [[1]] * (B + 1),
+            ValueError,
+            f"exclude as a list must have one entry per row of scores, {B};",
+        ),
         (([0], [1], [2]), ValueError, r"exclude as a tuple must be \(rows, columns\)"),
         (csr_array((B, N + 1)), ValueError, "exclude as a sparse matrix must be"),
     ):
@@ -134,14 +168,20 @@ GRADED = {
 def test_labels_are_gains_of_the_tasks(point, form):
     ranks = ENTRY_POINTS[point](torch.rand(2, N), GRADED[form], None)
     assert ranks.gain.dtype == torch.float64
-    assert sorted(zip(ranks.rows[0].tolist(), ranks.gain.tolist(), strict=True)) == [(0, 0.5), (0, 3), (1, 1)]
+    assert sorted(zip(ranks.rows[0].tolist(), ranks.gain.tolist(), strict=True)) == [
+        (0, 0.5),
+        (0, 3),
+        (1, 1),
+    ]
 
 
 def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
     assert rank_scores(torch.rand(2, N), [{1: 1.0}, {2: 1}]).gain is None
     grades = csr_array(np.array([[0, -3, 0, 0, 0]]))
     assert rank_scores(torch.rand(1, N), [0], exclude=grades).num_candidates.tolist() == [4]
-    with pytest.raises(ValueError, match=r"target must hold finite labels of at least 0, got -3\.0"):
+    with pytest.raises(
+        ValueError, match=r"target must hold finite labels of at least 0, got -3\.0"
+    ):
         rank_scores(torch.rand(1, N), grades)
     with pytest.raises(TypeError, match="exclude as a list must hold the columns of every row"):
         rank_scores(torch.rand(1, N), [0], exclude=[{1: 1}])
@@ -168,7 +208,8 @@ METRICS = ["ap", *(name for name in list(reference_queries.NAMES)[::3] if name !
 @pytest.mark.parametrize("form", ["lists", "pairs", "bool"])
 def test_ranks_of_embeddings_and_chunks_carry_their_queries(form):
     generator = torch.Generator().manual_seed(0)
-    questions = torch.randint(-4, 5, (12, 3), generator=generator).float()  # exact products, many ties
+    # exact products, many ties
+    questions = torch.randint(-4, 5, (12, 3), generator=generator).float()
     passages = torch.randint(-4, 5, (40, 3), generator=generator).float()
     relevant = torch.rand(12, 40, generator=generator) < 0.1
     relevant[:, 3] = True
@@ -182,9 +223,15 @@ def test_ranks_of_embeddings_and_chunks_carry_their_queries(form):
     chunked = RankAccumulator(scores[relevant], target, (12, 40))
     for part in scores.split(7, dim=1):
         chunked.update(part)
-    for ranks in (rank_embeddings(questions, passages, target), rank_scores(scores, target), chunked.compute()):
+    for ranks in (
+        rank_embeddings(questions, passages, target),
+        rank_scores(scores, target),
+        chunked.compute(),
+    ):
         assert evaluate(ranks, metrics=[*METRICS, "mrr"]) == expected
-        assert evaluate(RankTable.from_ranks(ranks), metrics=METRICS) == {key: expected[key] for key in METRICS}
+        assert evaluate(RankTable.from_ranks(ranks), metrics=METRICS) == {
+            key: expected[key] for key in METRICS
+        }
         collection = RankCollection([*METRICS, "mrr"], storage="counts")
         collection.update(ranks)
         assert {key: value.item() for key, value in collection.compute().items()} == expected
@@ -255,8 +302,14 @@ ENTRIES = {
     "KnownTriples": (TRIPLES, lambda x: pairs_of(KnownTriples(x).tails, T, 0 * T)),
     "KnownTriples.tails": (T, lambda x: pairs_of(KNOWN.tails, x, x)),
     "KnownAnswers": (T, lambda x: pairs_of(KnownAnswers(x, T), T)),
-    "rank_triples triples": (TRIPLES, lambda x: rows(rank_triples(lambda h, r: S[h], None, x, KNOWN))),
-    "rank_triples candidates": (T, lambda x: rows(rank_triples(lambda h, r: S[h], None, TRIPLES, None, candidates=x))),
+    "rank_triples triples": (
+        TRIPLES,
+        lambda x: rows(rank_triples(lambda h, r: S[h], None, x, KNOWN)),
+    ),
+    "rank_triples candidates": (
+        T,
+        lambda x: rows(rank_triples(lambda h, r: S[h], None, TRIPLES, None, candidates=x)),
+    ),
     "rank_triples scores": (S, lambda x: rows(rank_triples(lambda h, r: x, None, TRIPLES, KNOWN))),
     "rank_alignment pairs": (TRIPLES[:, ::2], lambda x: rows(rank_alignment(x, S))),
     "compare cluster": (T, lambda x: compare(RANKS, Ranks([2, 1, 4], None, 9), "mr", cluster=x)),
@@ -284,12 +337,21 @@ SAME = {
     "negative bit": lambda x: torch.complex(-x, -x).conj().imag if x.is_floating_point() else x,
 }
 WRONG = {
-    "masked array": (lambda x: np.ma.array(x.numpy(), mask=x.numpy() == x.numpy().flat[0]), "masked"),
+    "masked array": (
+        lambda x: np.ma.array(x.numpy(), mask=x.numpy() == x.numpy().flat[0]),
+        "masked",
+    ),
     "sparse": (lambda x: x.to_sparse(), r"to_dense\(\)"),
     "sparse rows": (lambda x: x.to_sparse_csr() if x.ndim == 2 else x.to_sparse(), r"to_dense\(\)"),
-    "quantized": (lambda x: torch.quantize_per_tensor(x.float(), 0.1, 0, torch.qint8), r"dequantize\(\)"),
+    "quantized": (
+        lambda x: torch.quantize_per_tensor(x.float(), 0.1, 0, torch.qint8),
+        r"dequantize\(\)",
+    ),
     "nested": (lambda x: torch.nested.nested_tensor([x, x]), "to_padded_tensor"),
-    "jagged": (lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged), "to_padded_tensor"),
+    "jagged": (
+        lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged),
+        "to_padded_tensor",
+    ),
     "masked tensor": (lambda x: torch.masked.masked_tensor(x, x > 0), "to_tensor"),
     "meta": (lambda x: x.to("meta"), "meta"),
 }
@@ -330,11 +392,17 @@ def test_every_entry_reads_arrays_and_checks_tensors(entry):
 @pytest.mark.parametrize("arithmetic", ["exact", "product"])
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_candidates_of_float8_are_ranked_as_their_numbers(dtype, arithmetic):
-    queries, candidates = (torch.randn(n, 8, generator=torch.Generator().manual_seed(n)).to(dtype) for n in (5, 9))
+    queries, candidates = (
+        torch.randn(n, 8, generator=torch.Generator().manual_seed(n)).to(dtype) for n in (5, 9)
+    )
     target = torch.arange(5)
     expected = rank_scores(queries.double() @ candidates.double().T, target)
     for stored in (candidates, Candidates(candidates)):
-        assert repr(rank_embeddings(queries, stored, target, arithmetic=arithmetic)) == repr(expected)
+        assert repr(rank_embeddings(queries, stored, target, arithmetic=arithmetic)) == repr(
+            expected
+        )
     pairs = target[:, None].expand(5, 2)
-    found = rank_alignment(pairs, queries, candidates, candidates="all", arithmetic=arithmetic).select(side="tail")
+    found = rank_alignment(
+        pairs, queries, candidates, candidates="all", arithmetic=arithmetic
+    ).select(side="tail")
     assert repr(found.ranks) == repr(expected)

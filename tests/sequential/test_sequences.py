@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from torchrankmetrics.sequential.sequences import FRACTIONS, Drawn, betting_interval, log_capital, side_of
+from torchrankmetrics.sequential.sequences import (
+    FRACTIONS,
+    Drawn,
+    betting_interval,
+    log_capital,
+    side_of,
+)
 
 POPULATIONS = {  # values, sizes
     "hits": ([0, 1, 1, 0, 1], [1, 1, 1, 1, 1]),
@@ -44,7 +50,10 @@ def capital_by_hand(values, sizes, total, mean):
         expected = (total * mean - seen) / left
         if expected < -1e-9:
             capitals = [math.inf] * len(capitals)
-        capitals = [c * (1 + f * (x / max(expected, 1e-9) - 1)) for c, f in zip(capitals, FRACTIONS, strict=True)]
+        capitals = [
+            c * (1 + f * (x / max(expected, 1e-9) - 1))
+            for c, f in zip(capitals, FRACTIONS, strict=True)
+        ]
         after.append(sum(capitals) / len(capitals))
         seen, left = seen + size * x, left - size
     return after
@@ -70,7 +79,8 @@ def test_capital_is_a_martingale_at_the_true_mean_over_all_orders(name, above):
         expected = expected + float(probability) * capital
         most = max(most, capital.max())
     assert (expected <= 1 + 1e-9).all()
-    # where what is left may be known to be 0 (or 1), money is given away; elsewhere the game is fair
+    # where what is left may be known to be 0 (or 1), money is given away; elsewhere the game is
+    # fair
     extreme = 0.0 if above else 1.0
     if extreme not in POPULATIONS[name][0]:
         assert expected == pytest.approx(np.ones(len(expected)))
@@ -83,7 +93,8 @@ def test_all_looks_together_are_wrong_in_no_more_than_alpha_of_all_orders(name):
     for probability, values, sizes in orders(name):
         whole = Drawn(values, sizes, float(sizes.sum()))
         for alpha in alphas:
-            wrong[alpha] += probability * (side_of(whole, mean, alpha) != 0)  # it remembers every draw
+            # it remembers every draw
+            wrong[alpha] += probability * (side_of(whole, mean, alpha) != 0)
     assert all(wrong[alpha] <= alpha for alpha in alphas)
 
 
@@ -116,12 +127,16 @@ def test_intervals_are_bounded_shrink_and_agree_with_sides(units, left, alpha, o
 @pytest.mark.parametrize("name", ["hits", "differences", "one stands out"])
 def test_estimates_are_unbiased_after_any_number_of_draws_of_equal_sizes(name):
     for t in range(1, 6):
-        found = [(float(p), Drawn(v[:t], s[:t], float(s.sum())).estimate) for p, v, s in orders(name)]
+        found = [
+            (float(p), Drawn(v[:t], s[:t], float(s.sum())).estimate) for p, v, s in orders(name)
+        ]
         assert sum(p * x for p, x in found) == pytest.approx(mean_of(name))
 
 
 def test_the_first_draw_is_unbiased_whatever_the_sizes():
-    found = sum(float(p) * Drawn(v[:1], s[:1], float(s.sum())).estimate for p, v, s in orders("queries"))
+    found = sum(
+        float(p) * Drawn(v[:1], s[:1], float(s.sum())).estimate for p, v, s in orders("queries")
+    )
     assert found == pytest.approx(mean_of("queries"))
     assert math.isnan(Drawn(np.empty(0), np.empty(0), 3.0).estimate)
     assert betting_interval(Drawn(np.empty(0), np.empty(0), 3.0), 0.05) == (0.0, 1.0)

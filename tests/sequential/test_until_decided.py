@@ -11,7 +11,15 @@ from hypothesis import given, settings
 
 import torchrankmetrics as trm
 from checkpoints import KNOWN, QUIET, TRIPLES, Model, decide, full
-from torchrankmetrics import RankCollection, RankDefinition, RankMetric, Ranks, RankTable, compare, evaluate
+from torchrankmetrics import (
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
 from torchrankmetrics.cli import main
 from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.queries import QueryDefinition
@@ -22,7 +30,9 @@ from worker_pool import WorkerPool
 
 WEAK, STRONG = Model(1.0), Model(3.0, seed=1)
 WEAK_TABLE, STRONG_TABLE = full(WEAK), full(STRONG)
-DIFFERENCE = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"] - evaluate(WEAK_TABLE, metrics=["mrr"])["mrr"]
+DIFFERENCE = (
+    evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"] - evaluate(WEAK_TABLE, metrics=["mrr"])["mrr"]
+)
 
 
 def rows_by_task(table):
@@ -55,10 +65,18 @@ def test_a_clear_difference_is_known_from_a_part_of_the_queries_each_scored_once
 def test_where_nothing_stops_it_ranks_and_values_are_those_of_the_whole_evaluation(sides):
     model, other = Model(1.2, seed=3), Model(1.2, seed=4)
     options = QUIET | ({"score_hrt": model.hrt} if sides == "hrt" else {})
-    own, given = ({"both": m.both, "tails": (m.tails, None), "hrt": (None, None)}[sides] for m in (model, other))
+    own, given = (
+        {"both": m.both, "tails": (m.tails, None), "hrt": (None, None)}[sides]
+        for m in (model, other)
+    )
     theirs = options | ({"score_hrt": other.hrt} if sides == "hrt" else {})
-    whole = [trm.rank_triples(*own, TRIPLES, KNOWN, **options), trm.rank_triples(*given, TRIPLES, KNOWN, **theirs)]
-    found = rank_sequentially(*own, TRIPLES, KNOWN, baseline=whole[1], alpha=1e-12, batch_size=999, **options)
+    whole = [
+        trm.rank_triples(*own, TRIPLES, KNOWN, **options),
+        trm.rank_triples(*given, TRIPLES, KNOWN, **theirs),
+    ]
+    found = rank_sequentially(
+        *own, TRIPLES, KNOWN, baseline=whole[1], alpha=1e-12, batch_size=999, **options
+    )
     values = [evaluate(table, metrics=["mrr"])["mrr"] for table in whole]
     assert found.is_exact
     assert found.is_decided
@@ -80,13 +98,18 @@ def test_the_other_model_is_scored_as_far_as_it_is_needed_and_then_gives_the_sam
     assert len(other.requested) == found.num_queries == expected.num_queries
     assert found.baseline.is_partial
     assert rows_by_task(found.baseline).items() <= rows_by_task(WEAK_TABLE).items()
-    # a third model meets the winner's sample, extends it where it ends, and scores nothing of it twice
+    # a third model meets the winner's sample, extends it where it ends, and scores nothing of it
+    # twice
     third, winner = Model(2.6, seed=5), Model(3.0, seed=1)
     again = decide(third, baseline=found.table, score_baseline=winner.both)
     assert len(winner.requested) == max(0, again.num_queries - found.num_queries)
     assert again.num_queries > found.num_queries
     direct = decide(third, baseline=STRONG_TABLE)
-    assert (again.answer, again.estimate, again.num_queries) == (direct.answer, direct.estimate, direct.num_queries)
+    assert (again.answer, again.estimate, again.num_queries) == (
+        direct.answer,
+        direct.estimate,
+        direct.num_queries,
+    )
     options = {"score_hrt": STRONG.hrt, "score_baseline": WEAK.hrt, "batch_size": 20, **QUIET}
     assert rank_sequentially(None, None, TRIPLES, KNOWN, **options).answer is True
 
@@ -119,7 +142,12 @@ def test_at_least_and_within():
     assert (close.answer, close.is_decided, close.is_exact) == (None, True, False)
     assert close.high - close.low <= 0.16
     assert close.low <= value <= close.high
-    assert set(close.values()) == {"partial_mrr", "partial_mrr_low", "partial_mrr_high", "decided_share_mrr"}
+    assert set(close.values()) == {
+        "partial_mrr",
+        "partial_mrr_low",
+        "partial_mrr_high",
+        "decided_share_mrr",
+    }
     difference = decide(STRONG, baseline=WEAK_TABLE, half_width=0.12)
     assert difference.low <= DIFFERENCE <= difference.high <= difference.low + 0.24
 
@@ -154,7 +182,9 @@ def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
         second[draws.queries[0], draws.queries[1]] += 1
         if seed < 20_009:
             assert sorted(draws.tasks) == list(range(16))
-            assert [set(query[draws.of(i, i + 1)]) for i in range(4)] == [{q} for q in draws.queries]
+            assert [set(query[draws.of(i, i + 1)]) for i in range(4)] == [
+                {q} for q in draws.queries
+            ]
     odds = np.array([1, 2, 3, 10])
     assert np.abs(first / 4000 - odds / 16).max() < 3 * math.sqrt(0.25 / 4000)
     after = second[3] / first[3]
@@ -162,13 +192,22 @@ def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=20), st.integers(1, 7), st.integers(0, 99), st.data())
-def test_a_loop_of_ones_own_ranks_each_task_once_and_stays_within_its_bounds(query, batch_size, seed, data):
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=20),
+    st.integers(1, 7),
+    st.integers(0, 99),
+    st.data(),
+)
+def test_a_loop_of_ones_own_ranks_each_task_once_and_stays_within_its_bounds(
+    query, batch_size, seed, data
+):
     ranks = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
     others = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
     ranks, others, index = torch.tensor(ranks), torch.tensor(others), torch.arange(len(query))
     baseline = RankTable.from_ranks(Ranks(others, None, 9), sample_id=index)
-    until = SequentialEvaluation(torch.tensor(query), baseline=baseline, seed=seed, alpha=0.3, metric="hits@3")
+    until = SequentialEvaluation(
+        torch.tensor(query), baseline=baseline, seed=seed, alpha=0.3, metric="hits@3"
+    )
     seen = []
     for tasks in until.batches(batch_size):
         seen += tasks.tolist()
@@ -189,16 +228,33 @@ def test_a_winner_is_completed_on_request_and_a_loser_is_not(model, wins):
     until = SequentialEvaluation(len(TRIPLES), baseline=WEAK_TABLE.select(side="tail"))
     for tasks in until.batches(16, complete=True):
         h, r, t = TRIPLES[tasks].T
-        until.update(model.noise[0, h, r], t, exclude=KNOWN.tails(h, r), sample_id=tasks, side="tail", group=r)
+        until.update(
+            model.noise[0, h, r],
+            t,
+            exclude=KNOWN.tails(h, r),
+            sample_id=tasks,
+            side="tail",
+            group=r,
+        )
     found = until.decision
     assert (found.answer, found.is_exact, found.table.is_partial) == (wins, wins, not wins)
-    # batches that a loader has requested already come late and do no harm: rows that were tested stay
-    until.update(RankTable.from_ranks(Ranks([9], None, 40), side="tail", sample_id=tasks[:1], group=r[:1]))
+    # batches that a loader has requested already come late and do no harm: rows that were tested
+    # stay
+    until.update(
+        RankTable.from_ranks(Ranks([9], None, 40), side="tail", sample_id=tasks[:1], group=r[:1])
+    )
     until.update(RankTable(WEAK_TABLE.select(side="tail").rows[:9]))
     assert until.decision.answer is wins
-    assert {name for name in dir(until) if name[0] != "_"} == {"batches", "decision", "is_over", "update"}
+    assert {name for name in dir(until) if name[0] != "_"} == {
+        "batches",
+        "decision",
+        "is_over",
+        "update",
+    }
     if wins:
-        assert torch.equal(found.table.ranks.optimistic, STRONG_TABLE.select(side="tail").ranks.optimistic)
+        assert torch.equal(
+            found.table.ranks.optimistic, STRONG_TABLE.select(side="tail").ranks.optimistic
+        )
 
 
 def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_path, capsys):
@@ -214,7 +270,14 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
     assert "sample.npz is the sample of a sequential evaluation" in capsys.readouterr().err
     joined = RankTable.concatenate([table, WEAK_TABLE], offset_ids=True)
     again = RankTable.from_numpy(table.to_numpy())
-    for kept in (loaded, joined, again, table.compact(), table.select(side="tail"), table.with_group(3)):
+    for kept in (
+        loaded,
+        joined,
+        again,
+        table.compact(),
+        table.select(side="tail"),
+        table.with_group(3),
+    ):
         assert kept.is_partial
         for shown in (kept.summary(["mrr"]), kept.breakdown(["mrr"])):
             assert "of a sample of the tasks" in str(shown)
@@ -230,7 +293,10 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
             lambda kept=kept: compare({"a": WEAK_TABLE, "b": kept}),
             lambda study=study: study.table("mrr"),
         ):
-            with pytest.raises(ValueError, match=r"sample (of a sequential evaluation|that a sequential test ended)"):
+            with pytest.raises(
+                ValueError,
+                match=r"sample (of a sequential evaluation|that a sequential test ended)",
+            ):
                 ask()
     assert not WEAK_TABLE.is_partial
 
@@ -247,7 +313,12 @@ def test_metrics_that_a_part_cannot_bound_raise_by_name():
     ):
         with pytest.raises(ValueError, match=message) as reported:
             SequentialEvaluation(9, metric=metric, threshold=0.5)
-        assert "'mrr'" in str(reported.value) or "base view" in message or "side" in message or "micro" in message
+        assert (
+            "'mrr'" in str(reported.value)
+            or "base view" in message
+            or "side" in message
+            or "micro" in message
+        )
     with pytest.raises(ValueError, match=r"'mr' is not bounded.*num_candidates"):
         SequentialEvaluation(9, metric="mr", threshold=5)
     until = SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20)
@@ -258,7 +329,10 @@ def test_metrics_that_a_part_cannot_bound_raise_by_name():
 
 
 def test_bad_input_is_rejected_before_anything_is_scored():
-    model, shifted = Model(1.0), RankTable(WEAK_TABLE.rows + torch.eye(10, dtype=torch.int64)[5] * 9)
+    model, shifted = (
+        Model(1.0),
+        RankTable(WEAK_TABLE.rows + torch.eye(10, dtype=torch.int64)[5] * 9),
+    )
     for options, message in (
         ({}, "one of baseline, threshold and half_width"),
         ({"threshold": 0.5, "half_width": 0.1}, "must not both be given"),
@@ -321,7 +395,8 @@ def test_every_process_stops_at_the_same_batch_with_the_bits_of_one():
     for process in together:
         for mine, expected in zip(process, alone, strict=True):
             assert mine[0] == expected[0]
-            assert mine[1:] == expected[1:] or isinstance(mine[0], list)  # there the number of queries is its own
+            # there the number of queries is its own
+            assert mine[1:] == expected[1:] or isinstance(mine[0], list)
     for i in (1, 3, 5):
         shared, whole = [process[i][1] for process in together], alone[i][1]
         assert sum(shared) >= whole

@@ -23,20 +23,28 @@ def test_files_saved_by_a_pattern_are_found_by_it(tmp_path: Path) -> None:
     assert found.table("mrr").to_csv() == before == study.table("mrr").to_csv()
     assert {run.file for run in found.runs.values()} == {run.file for run in study.runs.values()}
     assert "large/a-0.npz" in {run.file for run in found.runs.values()}
-    assert RankStudy.open(tmp_path / "runs" / "small" / "{model}-{seed}.npz", dataset="toy").datasets == ["toy"]
+    assert RankStudy.open(
+        tmp_path / "runs" / "small" / "{model}-{seed}.npz", dataset="toy"
+    ).datasets == ["toy"]
 
 
 @pytest.mark.parametrize(
     ("files", "pattern", "names"),
     [
         # as people count
-        (["FB.50g.10", "FB.50g.9", "FB.3g.1"], "{dataset}.{model}.{seed}.npz", ("FB", "3g 50g", "1 9 10")),
+        (
+            ["FB.50g.10", "FB.50g.9", "FB.3g.1"],
+            "{dataset}.{model}.{seed}.npz",
+            ("FB", "3g 50g", "1 9 10"),
+        ),
         (["a/x/0\n1", "b\nc/x/0", "d\n/x/0"], "{model}/{dataset}/*.npz", ("x", "a b\nc d\n", "0")),
         # a field that comes twice stands for the same
         (["a/a.x", "a/b.x", "b/b.x"], "{dataset}/{dataset}.{model}.npz", ("a b", "x", "0")),
     ],
 )
-def test_patterns_name_runs(files: list[str], pattern: str, names: tuple[str, ...], tmp_path: Path) -> None:
+def test_patterns_name_runs(
+    files: list[str], pattern: str, names: tuple[str, ...], tmp_path: Path
+) -> None:
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         table_of("a", "small", 0).save(tmp_path / f"{file}.npz")
@@ -44,11 +52,17 @@ def test_patterns_name_runs(files: list[str], pattern: str, names: tuple[str, ..
     assert [study.datasets, study.models, study.seeds] == [one.split(" ") for one in names]
 
 
-def test_only_headers_are_read_before_a_dataset_is_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_headers_are_read_before_a_dataset_is_requested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study_of(seeds=2).save(tmp_path / "{dataset}" / "{model}" / "{seed}.npz")
     loaded: list[str] = []
     load = RankTable.load
-    monkeypatch.setattr(RankTable, "load", lambda path, **known: loaded.append(Path(path).name) or load(path, **known))
+    monkeypatch.setattr(
+        RankTable,
+        "load",
+        lambda path, **known: loaded.append(Path(path).name) or load(path, **known),
+    )
     study = RankStudy.open(tmp_path / "{dataset}" / "{model}" / "{seed}.npz")
     assert (repr(study), loaded) == ("RankStudy(18 tables: 3 models x 3 datasets x 2 seeds)", [])
     study.dataset("small")
@@ -68,7 +82,9 @@ def test_only_headers_are_read_before_a_dataset_is_requested(tmp_path: Path, mon
         ("runs/{model}.npz", "b.npz is not a whole RankTable file"),
     ],
 )
-def test_faults_of_a_pattern_raise(pattern: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_a_pattern_raise(
+    pattern: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
     table_of("a", "small", 0).save("runs/a.npz")
@@ -85,7 +101,9 @@ def test_faults_of_a_pattern_raise(pattern: str, message: str, tmp_path: Path, m
         ("{dataset}/{model}.npz", r"the name '\.\.' cannot be part of a path"),
     ],
 )
-def test_files_that_would_meet_or_leave_the_folder_are_not_written(pattern: str, message: str, tmp_path: Path) -> None:
+def test_files_that_would_meet_or_leave_the_folder_are_not_written(
+    pattern: str, message: str, tmp_path: Path
+) -> None:
     study = study_of("ab", ("small", "large"))
     if "dataset" in pattern:
         study.add(table_of("a", "small", 0), model="..", dataset="small")
@@ -109,7 +127,9 @@ def studies(seeds=1):
                 names = {"model": model, "dataset": dataset, "seed": seed}
                 ids = np.arange(len(QUERIES))
                 ranks.add(RankTable.from_ranks(Ranks(own, None, 1000), sample_id=ids), **names)
-                values.add_values(dict(zip(QUERIES, (1 / own).tolist(), strict=True)), metric="mrr", **names)
+                values.add_values(
+                    dict(zip(QUERIES, (1 / own).tolist(), strict=True)), metric="mrr", **names
+                )
     return ranks, values
 
 
@@ -128,23 +148,36 @@ def test_tables_are_those_of_ranks(seeds):
 def test_metrics_of_other_tools():
     study = RankStudy()
     rng = np.random.default_rng(1)
-    values = {model: dict(zip(QUERIES, rng.random(80) + shift, strict=True)) for model, shift in (("a", 0), ("b", 0.4))}
-    hits = {model: {query: float(x > 0.7) for query, x in own.items()} for model, own in values.items()}
+    values = {
+        model: dict(zip(QUERIES, rng.random(80) + shift, strict=True))
+        for model, shift in (("a", 0), ("b", 0.4))
+    }
+    hits = {
+        model: {query: float(x > 0.7) for query, x in own.items()} for model, own in values.items()
+    }
     for model, own in values.items():
         study.add_values(own, metric="ERR@20", model=model, dataset="robust")
         study.add_values(hits[model], metric="success@5", model=model, dataset="robust")
     table = study.table(["ERR@20", "success@5"])
-    assert table.value("ERR@20", "b", "robust") == pytest.approx(np.mean(list(values["b"].values())))
+    assert table.value("ERR@20", "b", "robust") == pytest.approx(
+        np.mean(list(values["b"].values()))
+    )
     mcnemar = compare(*hits.values()).p_value
-    assert table.results["success_at_5", "robust"].pairs["a", "b"][-1] == pytest.approx(mcnemar, rel=1e-12)
-    assert table.results["ERR@20", "robust"].pairs["a", "b"][0] == pytest.approx(compare(values).rows[0].difference)
+    assert table.results["success_at_5", "robust"].pairs["a", "b"][-1] == pytest.approx(
+        mcnemar, rel=1e-12
+    )
+    assert table.results["ERR@20", "robust"].pairs["a", "b"][0] == pytest.approx(
+        compare(values).rows[0].difference
+    )
     assert len(study) == 2
 
 
 def test_models_with_other_queries_are_not_compared():
     study = RankStudy()
     for model, queries in (("a", QUERIES), ("b", QUERIES), ("c", QUERIES[1:])):
-        study.add_values(dict.fromkeys(queries, 0.5), metric="ap", model=model, dataset="nq", seed=1)
+        study.add_values(
+            dict.fromkeys(queries, 0.5), metric="ap", model=model, dataset="nq", seed=1
+        )
     study.add_values(dict.fromkeys(QUERIES, 0.5), metric="ap", model="a", dataset="nq", seed=2)
     text = str(study.table("map"))
     assert "c: not compared, because the queries with ap differ from those of most models" in text
@@ -155,7 +188,9 @@ def test_bad_values_raise():
     ranks, study = studies()
     with pytest.raises(ValueError, match="the study has a run of dense on nq, seed 0 already"):
         study.add_values({"q": 1.0}, metric="mrr", model="dense", dataset="nq")
-    with pytest.raises(ValueError, match="no values of 'ap' were added, available: mrr; other metrics"):
+    with pytest.raises(
+        ValueError, match="no values of 'ap' were added, available: mrr; other metrics"
+    ):
         study.table("ap")
     with pytest.raises(ValueError, match="no values of 'adjusted_mrr'"):
         study.table("mrr", "adjusted_index")
@@ -165,20 +200,28 @@ def test_bad_values_raise():
         study.save("/tmp/{dataset}/{model}/{seed}.npz")
     with pytest.raises(ValueError, match="cluster must be None"):
         study.table("mrr", cluster="group")
-    for wrong, error in (([1.0], TypeError), ({"q": "x"}, TypeError), ({"q": float("inf")}, ValueError)):
+    for wrong, error in (
+        ([1.0], TypeError),
+        ({"q": "x"}, TypeError),
+        ({"q": float("inf")}, ValueError),
+    ):
         with pytest.raises(error, match="values of m on d, seed 0 must"):
             study.add_values(wrong, metric="mrr", model="m", dataset="d")
 
 
 def test_a_page_shows_values_and_has_no_files_to_verify(tmp_path):
-    pytest.importorskip("matplotlib", reason="the page has figures: pip install 'torchrankmetrics[plot]'")
+    pytest.importorskip(
+        "matplotlib", reason="the page has figures: pip install 'torchrankmetrics[plot]'"
+    )
     _, study = studies(2)
     study.report(tmp_path / "page.html", "mrr")
     text = (tmp_path / "page.html").read_text()
     for cell in study.table("mrr").cells.values():
         assert f"{cell.value:.3f} [{cell.low:.3f}, {cell.high:.3f}]" in text
     assert "Distribution of ranks" not in text
-    assert {files for *_, files in verify(tmp_path / "page.html", tmp_path).differences} == {"no file"}
+    assert {files for *_, files in verify(tmp_path / "page.html", tmp_path).differences} == {
+        "no file"
+    }
 
 
 def queries_of(model: int, seed: int, size: int = 120) -> RankTable:
@@ -210,7 +253,9 @@ def test_metrics_of_queries_have_queries_as_the_sample(cluster: str | None) -> N
     collection.update(queries_of(1, 0))
     for row in collection.confidence_intervals(cluster=cluster).rows:
         cell = table.cell("1", "q", row.metric)
-        assert (cell.value, cell.low, cell.high) == pytest.approx((row.value, row.low, row.high), rel=1e-12)
+        assert (cell.value, cell.low, cell.high) == pytest.approx(
+            (row.value, row.low, row.high), rel=1e-12
+        )
         assert 0 < table.cell("0", "q", row.metric).p_best < 1
 
 

@@ -19,9 +19,13 @@ from torchrankmetrics import RankDefinition, RankMetric, RankTable
 from torchrankmetrics.cli import main
 from torchrankmetrics.study import RankStudy, verify
 
-pytest.importorskip("matplotlib", reason="the page has figures: pip install 'torchrankmetrics[plot]'")
+pytest.importorskip(
+    "matplotlib", reason="the page has figures: pip install 'torchrankmetrics[plot]'"
+)
 PATTERN = "{dataset}/{model}/{seed}.npz"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,9 @@ def change(manifest: Any, path: tuple[Any, ...]) -> None:
     if isinstance(old, float):
         manifest[last] = old + (2e-3 if last == "p_best" else 1e-8 * max(1.0, abs(old)))
     else:
-        manifest[last] = not old if isinstance(old, bool) else old + (1 if isinstance(old, int) else "0")
+        manifest[last] = (
+            not old if isinstance(old, bool) else old + (1 if isinstance(old, int) else "0")
+        )
 
 
 def test_a_changed_number_of_every_kind_is_found(copy: Path) -> None:
@@ -140,14 +146,22 @@ def test_a_page_has_one_manifest(copy: Path) -> None:
     page = copy / "report.html"
     text = page.read_text()
     (own,) = re.findall(r"<script[^>]*rank-manifest.*?</script>", text)
-    for second in (own, own.replace("script", "SCRIPT").replace('"rank-manifest"', "'rank-manifest'")):
+    for second in (
+        own,
+        own.replace("script", "SCRIPT").replace('"rank-manifest"', "'rank-manifest'"),
+    ):
         page.write_text(text.replace("</body>", second + "</body>"))
-        with pytest.raises(ValueError, match=r"must have one manifest, as RankStudy\.report writes it, got 2"):
+        with pytest.raises(
+            ValueError, match=r"must have one manifest, as RankStudy\.report writes it, got 2"
+        ):
             verify(page, copy / "runs")
     page.write_text(text.replace(own, ""))
-    with pytest.raises(ValueError, match=r"must have one manifest, as RankStudy\.report writes it, got 0"):
+    with pytest.raises(
+        ValueError, match=r"must have one manifest, as RankStudy\.report writes it, got 0"
+    ):
         verify(page, copy / "runs")
-    page.write_text(text.replace('"manifest": 3,', '"manifest": 3, "models": ["forged"],'))  # JSON takes the last
+    # JSON takes the last
+    page.write_text(text.replace('"manifest": 3,', '"manifest": 3, "models": ["forged"],'))
     with pytest.raises(ValueError, match=r"it is not as RankStudy\.report writes it"):
         verify(page, copy / "runs")
 
@@ -158,7 +172,9 @@ def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
         rows = RankTable.load(folder / "runs" / file["file"]).rows.tolist()
         # all have sample ids here: by side, then sample id
         ordered = sorted(rows, key=lambda row: (row[3], row[5]))
-        content = b"".join(value.to_bytes(8, "little", signed=True) for row in ordered for value in row)
+        content = b"".join(
+            value.to_bytes(8, "little", signed=True) for row in ordered for value in row
+        )
         assert file["sha256"] == hashlib.sha256(content).hexdigest()
         assert file["protocol"]["tasks"] == len(rows)
 
@@ -168,8 +184,14 @@ def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
     [
         (lambda manifest: manifest.update(manifest=4), "has version 4; this library reads 3"),
         (lambda manifest: manifest.pop("tables"), "is damaged: KeyError('tables')"),
-        (lambda manifest: manifest["files"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
-        (lambda manifest: manifest["options"].update(metrics=["own"]), "which is user-defined: pass it in metrics="),
+        (
+            lambda manifest: manifest["files"][0].update(file="../../etc/passwd"),
+            "must be a path below the folder",
+        ),
+        (
+            lambda manifest: manifest["options"].update(metrics=["own"]),
+            "which is user-defined: pass it in metrics=",
+        ),
     ],
 )
 def test_damaged_manifests_are_bad_input(
@@ -210,7 +232,9 @@ def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_p
     study = study_of(datasets=("small",))
     study.save(tmp_path / PATTERN)
     study.report(tmp_path / "report.html", requested, "adjusted_index")
-    with pytest.raises(ValueError, match="'adjusted_my_dcg', which is user-defined: pass it in metrics="):
+    with pytest.raises(
+        ValueError, match="'adjusted_my_dcg', which is user-defined: pass it in metrics="
+    ):
         verify(tmp_path / "report.html", tmp_path)
     assert verify(tmp_path / "report.html", tmp_path, metrics=requested)
 
@@ -234,7 +258,8 @@ def test_a_page_of_unequal_models(tmp_path: Path) -> None:
     assert verify(tmp_path / "report.html", tmp_path)
 
 
-# --- a browser --------------------------------------------------------------------------------------------------------
+# --- a browser
+# --------------------------------------------------------------------------------------------------------
 
 # the layout inside the frame, sent to the page around it
 PROBE = """<script>
@@ -259,14 +284,23 @@ def seen(page: Path, *widths: int, dark: bool = False) -> Any:
     """The page in frames: the window of the browser itself is never narrower than 500."""
     (page.parent / "inner.html").write_text(page.read_text().replace("</body>", PROBE + "</body>"))
     outer = page.parent / "outer.html"
-    frames = "".join(f'<iframe src=inner.html width={width} height=900 style="border:0"></iframe>' for width in widths)
+    frames = "".join(
+        f'<iframe src=inner.html width={width} height=900 style="border:0"></iframe>'
+        for width in widths
+    )
     outer.write_text(AROUND.replace("FRAMES", frames))
     assert BROWSER is not None
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    command += ["--virtual-time-budget=5000", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
+    command += [
+        "--virtual-time-budget=5000",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+    ]
     command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom", outer.as_uri()]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    found = [json.loads(html.unescape(text)) for text in re.findall(r'<pre class="probe">(.*?)</pre>', result.stdout)]
+    found = [
+        json.loads(html.unescape(text))
+        for text in re.findall(r'<pre class="probe">(.*?)</pre>', result.stdout)
+    ]
     assert len(found) == len(widths), result.stdout[-500:]
     return sorted(found, key=lambda one: one["width"])
 

@@ -23,19 +23,29 @@ from torchrankmetrics.study import RankStudy
 from torchrankmetrics.study.across import Ranking
 
 
-@pytest.mark.parametrize("metric", ["mrr", "hits@10", "adjusted_mrr", "z_mr", "median_rank", "tie_rate", "own"])
-def test_a_value_is_the_mean_over_seeds_of_evaluate_and_chance_that_of_the_tasks(metric: str) -> None:
+@pytest.mark.parametrize(
+    "metric", ["mrr", "hits@10", "adjusted_mrr", "z_mr", "median_rank", "tie_rate", "own"]
+)
+def test_a_value_is_the_mean_over_seeds_of_evaluate_and_chance_that_of_the_tasks(
+    metric: str,
+) -> None:
     given = metric
     if metric == "own":
-        given = RankMetric(RankDefinition("ndcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
+        given = RankMetric(
+            RankDefinition("ndcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index"
+        )
     table = study_of(seeds=2).table(given)
     key = table.measures[0].key
     for model in "abc":
         for dataset in SIZES:
-            values = [evaluate(table_of(model, dataset, seed), metrics=[given])[key] for seed in range(2)]
+            values = [
+                evaluate(table_of(model, dataset, seed), metrics=[given])[key] for seed in range(2)
+            ]
             assert table.cell(model, dataset).value == pytest.approx(np.mean(values), rel=1e-12)
             if metric == "mrr":
-                expected = RankMetric("mrr").moments(table_of("a", dataset, 0).ranks.num_candidates).mean
+                expected = (
+                    RankMetric("mrr").moments(table_of("a", dataset, 0).ranks.num_candidates).mean
+                )
                 assert table.results["mrr", dataset].chance == pytest.approx(float(expected))
     if key.startswith("adjusted_"):
         assert table.results[key, dataset].chance == pytest.approx(0, abs=1e-12)
@@ -44,34 +54,45 @@ def test_a_value_is_the_mean_over_seeds_of_evaluate_and_chance_that_of_the_tasks
 
 @pytest.mark.parametrize("cluster", [None, "group"])
 def test_intervals_of_one_seed_are_those_of_the_collection(cluster: str | None) -> None:
-    table = study_of().table(["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"], confidence_level=0.9, cluster=cluster)
+    table = study_of().table(
+        ["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"], confidence_level=0.9, cluster=cluster
+    )
     collection = RankCollection(["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"])
     collection.update(table_of("b", "middle", 0))
     for row in collection.confidence_intervals(0.9, cluster=cluster).rows:
         cell = table.cell("b", "middle", row.metric)
-        assert (cell.value, cell.low, cell.high) == pytest.approx((row.value, row.low, row.high), rel=1e-12)
+        assert (cell.value, cell.low, cell.high) == pytest.approx(
+            (row.value, row.low, row.high), rel=1e-12
+        )
 
 
 @pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_differences_are_those_of_compare(seeds: int) -> None:
     study = study_of(seeds=seeds)
-    for metric in ("hits@10",) if seeds == 1 else ("mrr", "hits@10", "gmr", "amri", "z_mrr"):  # McNemar's test
+    # McNemar's test
+    for metric in ("hits@10",) if seeds == 1 else ("mrr", "hits@10", "gmr", "amri", "z_mrr"):
         found = study.difference("a", "b", metric)
         for dataset in SIZES:
             runs = [[table_of(model, dataset, seed) for seed in range(seeds)] for model in "ab"]
             theirs = trm.compare(*(one[0] if seeds == 1 else one for one in runs), metric)
             row = found[dataset]
             ours = (row.difference, row.low, row.high, row.p_value)
-            assert ours == pytest.approx((theirs.difference, theirs.low, theirs.high, theirs.p_value), rel=1e-9)
+            assert ours == pytest.approx(
+                (theirs.difference, theirs.low, theirs.high, theirs.p_value), rel=1e-9
+            )
         errors = np.array([row.standard_error for row in found.rows])
-        assert found.here.difference == pytest.approx(np.mean([row.difference for row in found.rows]))
+        assert found.here.difference == pytest.approx(
+            np.mean([row.difference for row in found.rows])
+        )
         assert found.here.standard_error == pytest.approx(np.sqrt((errors**2).sum()) / 3)
     if seeds > 1:  # t and not the normal distribution
         assert (found.here.high - found.here.low) / 2 > 1.96 * found.here.standard_error
 
 
-@pytest.mark.parametrize(("ranks", "p"), [((4, 5), 2 * 2.0**-9), ((2, 4), 1.0)], ids=["one_way", "cancel"])
+@pytest.mark.parametrize(
+    ("ranks", "p"), [((4, 5), 2 * 2.0**-9), ((2, 4), 1.0)], ids=["one_way", "cancel"]
+)
 def test_a_mean_of_differences_without_spread_is_not_sure(ranks: tuple[int, int], p: float) -> None:
     """Ten tasks that all differ alike: the signs of one data set flip by chance, twice as often one of two."""
     study = RankStudy()
@@ -94,7 +115,9 @@ def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
     seeds = x.mean(0).var(ddof=1) - interaction / 400
     tasks = x.mean(1).var(ddof=1) - interaction / 5
     split = models.estimate(0.95, 0).split
-    assert (split.seeds, split.tasks, split.interaction) == pytest.approx((seeds / 5, tasks / 400, interaction / 2000))
+    assert (split.seeds, split.tasks, split.interaction) == pytest.approx(
+        (seeds / 5, tasks / 400, interaction / 2000)
+    )
 
 
 def test_runs_that_differ_on_tasks_and_nowhere_else_have_an_interval() -> None:
@@ -110,7 +133,9 @@ def test_runs_that_differ_on_tasks_and_nowhere_else_have_an_interval() -> None:
 
 
 @pytest.mark.parametrize(("metric", "top"), [("mrr", max), ("mr", min)])
-def test_marks_are_those_of_the_adjusted_p_values_and_ranks_follow(metric: str, top: Callable[..., str]) -> None:
+def test_marks_are_those_of_the_adjusted_p_values_and_ranks_follow(
+    metric: str, top: Callable[..., str]
+) -> None:
     table = study_of(seeds=3).table(metric)
     for dataset in SIZES:
         cells = {model: table.cell(model, dataset) for model in "abc"}
@@ -132,10 +157,16 @@ def test_stars_are_those_of_the_differences_from_the_baseline() -> None:
     p = holm([study.difference(*pair)[data].p_value for pair in ("ab", "bc") for data in SIZES])
     labels = {"a": "This work", "b": "Baseline"}
     source = table.to_markdown(baseline="b", stars=True, percent=True, digits=1, labels=labels)
-    rows = {line.split(" | ")[0].strip("| *"): line for line in source.splitlines() if line.startswith("|")}
+    rows = {
+        line.split(" | ")[0].strip("| *"): line
+        for line in source.splitlines()
+        if line.startswith("|")
+    }
     for model, part in (("This work", p[:3]), ("c", p[3:])):
         cells = rows[model].split(" | ")[1:]
-        assert [cell.count("\\*") for cell in cells] == [sum(x <= level for level in (0.05, 0.01, 0.001)) for x in part]
+        assert [cell.count("\\*") for cell in cells] == [
+            sum(x <= level for level in (0.05, 0.01, 0.001)) for x in part
+        ]
     assert f"{100 * table.cell('c', 'large').value:.1f}" in rows["c"]
     assert "significantly different from Baseline" in source
     assert "6 pairwise comparisons" in source
@@ -150,13 +181,20 @@ def test_values_that_random_ranking_explains_are_marked() -> None:
     counts = table_of("a", "middle", 0).ranks.num_candidates
     random = Ranks(1 + (torch.from_numpy(rng.random(120)) * counts).long(), None, counts)
     ids = torch.arange(120)
-    study.add(RankTable.from_ranks(random, side="tail", group=ids % 30, sample_id=ids), model="r", dataset="middle")
+    study.add(
+        RankTable.from_ranks(random, side="tail", group=ids % 30, sample_id=ids),
+        model="r",
+        dataset="middle",
+    )
     table = study.table(["mrr", "tie_rate"])
     better = [table.cell(model, "middle").is_better_than_random for model in "abcr"]
     assert better == [True, True, True, False]
     assert table.cell("r", "middle", "tie_rate").is_better_than_random is None
     text = table.to_text()
-    assert "‡: not significantly better than random ranking (family-wise error rate 5% for each metric)" in text
+    assert (
+        "‡: not significantly better than random ranking (family-wise error rate 5% for each "
+        "metric)" in text
+    )
     assert "‡" in next(line for line in text.splitlines() if line.startswith("r "))
     assert text.count("‡") == 2
     assert table.to_pandas().better_than_random.tolist()[:4] == [1, 1, 1, 0]
@@ -168,13 +206,20 @@ def test_the_pairs_of_all_metrics_and_datasets_are_corrected_by_holm() -> None:
     study, metrics = study_of(), ["mrr", "hits@10"]
     table = study.table(metrics)
     keys = ("mrr", "hits_at_10")
-    places = [(*pair, dataset, key) for key in keys for dataset in SIZES for pair in combinations("abc", 2)]
+    places = [
+        (*pair, dataset, key)
+        for key in keys
+        for dataset in SIZES
+        for pair in combinations("abc", 2)
+    ]
     found = [study.difference(a, b, key)[dataset].p_value for a, b, dataset, key in places]
     adjusted = dict(zip(places, holm(found).tolist(), strict=True))
     for (a, b, dataset, key), p in adjusted.items():
         best = next(model for model in "abc" if table.cell(model, dataset, key).best)
         if best in (a, b):
-            assert table.cell(b if best == a else a, dataset, key).p_best == pytest.approx(p, rel=1e-12)
+            assert table.cell(b if best == a else a, dataset, key).p_best == pytest.approx(
+                p, rel=1e-12
+            )
     assert len(set(adjusted.values())) > 6
     assert (study_of(datasets=("small",)).table("mrr").num_tests, table.num_tests) == (3, 18)
 
@@ -196,7 +241,9 @@ def test_missing_cells_are_shown_and_counted() -> None:
     assert table.cell("d", "large") is None
     line = next(line for line in table.to_text().splitlines() if line.startswith("d "))
     assert line.split()[-2:] == ["-", "-"]
-    assert ",,,,,,,,," in next(row for row in table.to_csv().splitlines() if row.startswith("d,large,mrr"))
+    assert ",,,,,,,,," in next(
+        row for row in table.to_csv().splitlines() if row.startswith("d,large,mrr")
+    )
 
 
 def test_metrics_that_need_unknown_numbers_of_candidates_are_missing() -> None:
@@ -209,12 +256,15 @@ def test_metrics_that_need_unknown_numbers_of_candidates_are_missing() -> None:
     assert sorted(missing) == [("amri", "unknown")] * 2 + [("auc", "unknown")] * 2
     assert table.num_tests == 4
     assert table.cell("a", "unknown").high <= 1  # of an MRR, whatever the numbers
-    assert "AMRI: without unknown, where a model has no value." in study.summary(["mrr", "amri"]).notes
+    assert (
+        "AMRI: without unknown, where a model has no value." in study.summary(["mrr", "amri"]).notes
+    )
 
 
 def test_notes_name_single_models_equal_ones_and_nan_and_sampled_candidates() -> None:
     study = RankStudy()
-    study.add(Ranks([1, 2, 3], None, 9), model="a", dataset="d")  # in an order that canonical rows have, too
+    # in an order that canonical rows have, too
+    study.add(Ranks([1, 2, 3], None, 9), model="a", dataset="d")
     assert "compared" not in study.table("mrr").to_text()
     assert "(random ranking: 0.314)." in study.summary("mrr").notes[1]
     study.add(Ranks([1, 2, 3], None, 8), model="b", dataset="d")
@@ -273,7 +323,9 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
     results = SimpleNamespace(table=table)  # as RankResults and, below, PyKEEN's PipelineResult
     study = RankStudy()
     pipeline = SimpleNamespace(metric_results=results)
-    for name, source in enumerate((table, tmp_path / "a.npz", collection, table.ranks, results, pipeline)):
+    for name, source in enumerate(
+        (table, tmp_path / "a.npz", collection, table.ranks, results, pipeline)
+    ):
         study.add(source, model=str(name), dataset="d")
     values = {study.table("mrr").cell(name, "d").value for name in study.models}
     assert values == {evaluate(table, metrics=["mrr"])["mrr"]}
@@ -310,9 +362,17 @@ def test_bad_styles_and_pairs_are_named() -> None:
     for call, error, message in (
         (lambda: study.table().with_layout(rows="cells"), ValueError, layouts),
         (lambda: study.table().to_markdown(digits=-1), ValueError, "digits must be an int"),
-        (lambda: study.difference("a", "a"), ValueError, "a and b must be two models, got 'a' twice"),
+        (
+            lambda: study.difference("a", "a"),
+            ValueError,
+            "a and b must be two models, got 'a' twice",
+        ),
         (lambda: study.summary("hits@10")["hits@10", "a"], KeyError, missing),
-        (lambda: study.difference("a", "b")["nations"], KeyError, "'nations' is missing; available: small"),
+        (
+            lambda: study.difference("a", "b")["nations"],
+            KeyError,
+            "'nations' is missing; available: small",
+        ),
         (RankStudy().table, ValueError, r"the study has no runs: add\("),
     ):
         with pytest.raises(error, match=message):
@@ -327,7 +387,9 @@ def test_tied_scores_are_not_beyond_chance() -> None:
         study.add(RankTable.from_ranks(ranks, sample_id=ids), model=model, dataset="large")
     averages = study.summary(["hits@10", "expected_hits@1"])
     for metric in ("hits_at_10", "expected_hits_at_1"):
-        assert [averages[metric, model].beyond_chance for model in study.models] == [0, 1, 0], metric
+        assert [averages[metric, model].beyond_chance for model in study.models] == [0, 1, 0], (
+            metric
+        )
 
 
 def mean_ranks_of(rows: Sequence[Sequence[float]], metric: str) -> Ranking:
@@ -348,9 +410,16 @@ def test_mean_ranks_of_demsars_example() -> None:
     assert found.critical_difference == pytest.approx(1.25, abs=0.005)
 
 
-@given(st.integers(2, 9), st.integers(3, 6), st.integers(0, 2**32 - 1), st.sampled_from(["mr", "score"]))
+@given(
+    st.integers(2, 9),
+    st.integers(3, 6),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["mr", "score"]),
+)
 @cases(10, 200)
-def test_friedmans_test_is_that_of_scipy(datasets: int, models: int, seed: int, metric: str) -> None:
+def test_friedmans_test_is_that_of_scipy(
+    datasets: int, models: int, seed: int, metric: str
+) -> None:
     values = np.random.default_rng(seed).integers(0, 5, (datasets, models)).astype(float)
     found = mean_ranks_of(values.tolist(), metric)
     if any(len(set(row)) > 1 for row in values):
@@ -374,6 +443,9 @@ def test_real_tables_agree_with_other_programs() -> None:
     assert ranks.critical_difference == pytest.approx(0.760397983829745, rel=1e-5)
     assert ranks.mean == pytest.approx((2.526316, 2.0, 1.473684), abs=1e-6)
     averages = study.summary(["mrr", "amri"])
-    order = {key: sorted(study.models, key=lambda model: -averages[key, model].value) for key in ("mrr", "amri")}
+    order = {
+        key: sorted(study.models, key=lambda model: -averages[key, model].value)
+        for key in ("mrr", "amri")
+    }
     assert order == {"mrr": ["50g", "4g", "3g"], "amri": ["50g", "3g", "4g"]}
     assert averages["mrr", "4g"].beyond_chance == 18  # not on Nations

@@ -31,7 +31,18 @@ def write(path, header, *lines, encoding="utf-8"):
 
 @pytest.mark.parametrize("separator", [",", "\t"])
 def test_files_have_any_order_of_columns_and_ignore_others_with_one_notice(tmp_path, separator):
-    order = ["", "weight", "name", "side", "query", "pessimistic", "num_candidates", "sample_id", "group", "optimistic"]
+    order = [
+        "",
+        "weight",
+        "name",
+        "side",
+        "query",
+        "pessimistic",
+        "num_candidates",
+        "sample_id",
+        "group",
+        "optimistic",
+    ]
     words = {
         **COLUMNS,
         "": range(3),
@@ -42,14 +53,20 @@ def test_files_have_any_order_of_columns_and_ignore_others_with_one_notice(tmp_p
     words["query"] = ["3", "3.0", "nan"]
     lines = [separator.join(str(words[name][i]) for name in order) for i in range(3)]
     path = write(tmp_path / "ranks.txt", separator.join(order), *lines, "", encoding="utf-8-sig")
-    with pytest.warns(RankMetricWarning, match=r"ranks.txt: ignored the columns \(unnamed\), name$"):
+    with pytest.warns(
+        RankMetricWarning, match=r"ranks.txt: ignored the columns \(unnamed\), name$"
+    ):
         table = RankTable.load(path)
     assert torch.equal(table.rows, FULL.rows)
 
 
 def test_frames_and_files_of_all_columns_come_back():
     flagged = Ranks([1, 2], None, 5, filtered=True)
-    for table in (FULL, RankTable.from_ranks(flagged, query=[1, 1]), RankTable.from_ranks(Ranks([3, 1]))):
+    for table in (
+        FULL,
+        RankTable.from_ranks(flagged, query=[1, 1]),
+        RankTable.from_ranks(Ranks([3, 1])),
+    ):
         assert torch.equal(RankTable.from_pandas(table.to_pandas()).rows, table.rows)
     assert FULL.to_pandas()["side"].tolist() == ["head", "tail", "none"]
     assert FULL.to_pandas()["group"].isna().tolist() == [False, True, False]
@@ -58,19 +75,34 @@ def test_frames_and_files_of_all_columns_come_back():
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["rank", "1", "2.5"], "rank must hold integers, got 2.5 in line 3; ranks of ties .* optimistic and pessim"),
+        (
+            ["rank", "1", "2.5"],
+            "rank must hold integers, got 2.5 in line 3; ranks of ties .* optimistic and pessim",
+        ),
         (["rank", "1", "one"], "rank must hold numbers; got 'one' in line 3"),
         (["rank,group", "1,one"], "group must hold numbers: number names .*; got 'one' in line 2"),
         (["rank;group", "1;2"], "cells must be separated by commas or tabs, got 'rank;group'"),
         (["Rank"], "columns must contain rank, .*; got Rank; write names in lower case"),
-        (["rank,num_candidates", "3,2"], "ranks must lie between 1 and num_candidates; line 2 has optimistic=3"),
-        (["rank,num_candidates", "3,"], "num_candidates must have a value in every row, got none in line 2"),
+        (
+            ["rank,num_candidates", "3,2"],
+            "ranks must lie between 1 and num_candidates; line 2 has optimistic=3",
+        ),
+        (
+            ["rank,num_candidates", "3,"],
+            "num_candidates must have a value in every row, got none in line 2",
+        ),
         (["rank,group", "", "1,2", "", "1"], "line 5 must have 2 cells as the header, got 1"),
         (["rank,nan", "1,true", "2,yes"], "nan must hold numbers, or true and false"),
         (["rank,nan", "1,true", "2,3"], "nan must be true or false; got 3 in line 3"),
         (["rank,sample_id", "1,1e300"], "sample_id must hold integers"),
-        (["rank,filtered", "1,true"], "filtered and raw must be false in rows without a query; got True in line 2"),
-        (["optimistic", "1"], r"columns must contain rank, or optimistic and pessimistic \(with ties\); got optimis"),
+        (
+            ["rank,filtered", "1,true"],
+            "filtered and raw must be false in rows without a query; got True in line 2",
+        ),
+        (
+            ["optimistic", "1"],
+            r"columns must contain rank, or optimistic and pessimistic \(with ties\); got optimis",
+        ),
     ],
 )
 def test_wrong_files_name_the_column(lines, message, tmp_path):
@@ -79,27 +111,44 @@ def test_wrong_files_name_the_column(lines, message, tmp_path):
 
 
 def test_other_objects_than_frames_of_different_columns_and_large_files_are_errors(tmp_path):
-    with pytest.raises(TypeError, match=r"frame must be a pandas\.DataFrame, got dict; from_numpy takes a dict"):
+    with pytest.raises(
+        TypeError, match=r"frame must be a pandas\.DataFrame, got dict; from_numpy takes a dict"
+    ):
         RankTable.from_pandas({"rank": [1]})
     with pytest.raises(ValueError, match="columns must have different names, got rank, rank"):
         RankTable.from_pandas(pandas.DataFrame([[1, 2]], columns=["rank", "rank"]))
     path = write(tmp_path / "ranks.csv", "rank", *["1"] * 100)
-    with pytest.raises(ValueError, match="is not loaded: it would take 16160 bytes"):  # before it is parsed
+    # before it is parsed
+    with pytest.raises(ValueError, match="is not loaded: it would take 16160 bytes"):
         RankTable.load(path, max_bytes=10_000)
 
 
 def test_without_candidates_base_values_are_those_with_candidates_and_others_raise(tmp_path):
     low, high = torch.tensor([1, 4, 2, 9]), torch.tensor([3, 4, 2, 9])
     unknown, known = Ranks(low, high), Ranks(low, high, 50)
-    metrics = ["mrr", "mr", "hits@3", "gmr", "median_rank", "pessimistic_mrr", "expected_mrr", "count", "tie_rate"]
+    metrics = [
+        "mrr",
+        "mr",
+        "hits@3",
+        "gmr",
+        "median_rank",
+        "pessimistic_mrr",
+        "expected_mrr",
+        "count",
+        "tie_rate",
+    ]
     assert evaluate(unknown, metrics=metrics) == evaluate(known, metrics=metrics)
-    assert evaluate(unknown, metrics="mrr")["mrr"] == pytest.approx((1 / 2 + 1 / 4 + 1 / 2 + 1 / 9) / 4)
+    assert evaluate(unknown, metrics="mrr")["mrr"] == pytest.approx(
+        (1 / 2 + 1 / 4 + 1 / 2 + 1 / 9) / 4
+    )
     assert list(evaluate(unknown)) == ["mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10"]
     for metric in ("amri", "z_mrr", "p_mrr", "normalized_mr", "auc", "z_rr"):
         with pytest.raises(ValueError, match="num_candidates is needed"):
             evaluate(unknown, metrics=metric)
     RankTable.from_ranks(unknown).save(tmp_path / "ranks.npz")
-    both = RankTable.concatenate([RankTable.load(tmp_path / "ranks.npz"), RankTable.from_ranks(known)])
+    both = RankTable.concatenate(
+        [RankTable.load(tmp_path / "ranks.npz"), RankTable.from_ranks(known)]
+    )
     both.save(tmp_path / "both.npz")
     assert torch.equal(RankTable.load(tmp_path / "both.npz").rows, both.rows)
     with pytest.raises(ValueError, match="num_candidates is needed"):
@@ -121,8 +170,14 @@ def test_arrays_series_and_frames_are_compared():
     assert compare(*frames, "mrr").p_value == pytest.approx(expected["mrr"].p_value, abs=0.02)
     named = {"a": a, "b": np.array(b), "c": [3] * 20}
     assert compare(named, "mrr")["mrr", "a", "b"].difference == expected["mrr"].difference
-    assert evaluate(frames[0], metrics="mr") == evaluate(a, metrics="mr") == evaluate(pandas.Series(a), metrics="mr")
-    with pytest.raises(TypeError, match=r"a must be integers, got torch.float64; for ties pass Ranks\(optimi"):
+    assert (
+        evaluate(frames[0], metrics="mr")
+        == evaluate(a, metrics="mr")
+        == evaluate(pandas.Series(a), metrics="mr")
+    )
+    with pytest.raises(
+        TypeError, match=r"a must be integers, got torch.float64; for ties pass Ranks\(optimi"
+    ):
         compare(np.array([1.5, 2]), [1, 2])
     with pytest.raises(ValueError, match="a and b differ in num_candidates"):
         compare(Ranks(a, None, 50), b)
@@ -133,11 +188,17 @@ def test_commands_read_csv(tmp_path, monkeypatch, capsys):
     generator = np.random.default_rng(0)
     for name in "ab":
         ranks = generator.integers(1, 20, 60)
-        write(tmp_path / f"{name}.csv", "sample_id,rank,note", *(f"{i},{rank},x" for i, rank in enumerate(ranks)))
+        write(
+            tmp_path / f"{name}.csv",
+            "sample_id,rank,note",
+            *(f"{i},{rank},x" for i, rank in enumerate(ranks)),
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         difference = compare(RankTable.load("a.csv"), RankTable.load("b.csv"), "mrr").difference
-        assert "60 tasks among an unknown number of candidates" in str(RankStudy.open("{model}.csv").table("mrr"))
+        assert "60 tasks among an unknown number of candidates" in str(
+            RankStudy.open("{model}.csv").table("mrr")
+        )
     for arguments, words in (
         ("compare a.csv b.csv", f"{difference:.4f}"),
         ("report a.csv b.csv", "a.csv: 60 ranks, numbers of candidates unknown"),

@@ -53,12 +53,20 @@ def test_every_column_makes_the_round_trip_and_default_columns_are_omitted(tmp_p
     assert written.schema.metadata == {b"rank_table_version": b"4"}
     assert torch.equal(RankTable.load(tmp_path / "a.parquet").rows, table.rows)
     RankTable.from_numpy({"optimistic": [1], "num_candidates": 3}).save(tmp_path / "b.parquet")
-    assert pq.read_schema(tmp_path / "b.parquet").names == ["optimistic", "pessimistic", "num_candidates"]
+    assert pq.read_schema(tmp_path / "b.parquet").names == [
+        "optimistic",
+        "pessimistic",
+        "num_candidates",
+    ]
 
 
 def test_several_files_are_one_table_whatever_columns_each_has(tmp_path):
     """Not the columns of the first, as engines read a folder."""
-    parts = [table_of(0, 20), RankTable.from_ranks(Ranks([2, 1], None, 9)), RankTable.from_numpy(FULL)]
+    parts = [
+        table_of(0, 20),
+        RankTable.from_ranks(Ranks([2, 1], None, 9)),
+        RankTable.from_numpy(FULL),
+    ]
     names = ["part-2.parquet", "part-10.parquet", "part-11.parquet"]
     for name, part in zip(names, parts, strict=True):
         part.to_parquet(tmp_path / name)
@@ -76,10 +84,17 @@ def test_partitions_are_rejected_and_read_by_pandas(tmp_path):
     for name in ("side=head/group=3", "side=tail/group=-4"):
         put(tmp_path / name / "a.parquet", **RANKS)
     for load in (RankTable.load, RankTable.from_parquet):
-        with pytest.raises(ValueError, match=r"contain the files of one table, got .*=3/a\.parquet; .*from_pandas"):
+        with pytest.raises(
+            ValueError, match=r"contain the files of one table, got .*=3/a\.parquet; .*from_pandas"
+        ):
             load(tmp_path)
-    table = RankTable.from_pandas(pandas.read_parquet(tmp_path).assign(pessimistic=lambda frame: frame.optimistic))
-    assert (table.select(side="head").group.tolist(), table.select(side="tail").group.tolist()) == ([3, 3], [-4, -4])
+    table = RankTable.from_pandas(
+        pandas.read_parquet(tmp_path).assign(pessimistic=lambda frame: frame.optimistic)
+    )
+    assert (table.select(side="head").group.tolist(), table.select(side="tail").group.tolist()) == (
+        [3, 3],
+        [-4, -4],
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +110,12 @@ def test_partitions_are_rejected_and_read_by_pandas(tmp_path):
     ],
 )
 def test_integers_and_floats_of_any_width_words_and_nulls_are_read(side, group, more, tmp_path):
-    columns = {"optimistic": pa.array([1, 2], pa.int32()), "num_candidates": [9, 9], "side": side, "group": group}
+    columns = {
+        "optimistic": pa.array([1, 2], pa.int32()),
+        "num_candidates": [9, 9],
+        "side": side,
+        "group": group,
+    }
     if "rank" in more:
         del columns["optimistic"]
     path = put(tmp_path / "a.parquet", **columns, **more)
@@ -106,8 +126,14 @@ def test_integers_and_floats_of_any_width_words_and_nulls_are_read(side, group, 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"group": ["a", "b"]}, "group must hold numbers: number names from 0 on, .*; got 'a' in row 0"),
-        ({"num_candidates": pa.array([9, None])}, "num_candidates must have a value in every row, got none in row 1"),
+        (
+            {"group": ["a", "b"]},
+            "group must hold numbers: number names from 0 on, .*; got 'a' in row 0",
+        ),
+        (
+            {"num_candidates": pa.array([9, None])},
+            "num_candidates must have a value in every row, got none in row 1",
+        ),
         ({"group": [date(2026, 1, 1)] * 2}, r"group must hold numbers: .*; got .*2026-01-01"),
         ({"nan": [0, 1]}, "nan must hold booleans, got int64"),
         ({"side": ["head", "left"]}, "side must hold numbers, or head and tail"),
@@ -117,7 +143,9 @@ def test_integers_and_floats_of_any_width_words_and_nulls_are_read(side, group, 
 )
 def test_columns_that_cannot_be_read_are_named(columns, message, tmp_path):
     path = put(tmp_path / "bad.parquet", **{**RANKS, **columns})
-    with pytest.raises(ValueError, match=f"bad.parquet is not a whole Parquet file of ranks: .*{message}"):
+    with pytest.raises(
+        ValueError, match=f"bad.parquet is not a whole Parquet file of ranks: .*{message}"
+    ):
         RankTable.from_parquet(path)
 
 
@@ -133,7 +161,9 @@ def test_other_files_and_versions_raise(tmp_path, monkeypatch):
         (b"99", "its rank_table_version is 99; this library reads 1, 2"),
         (b"1", "its rank_table_version is 1, but files of its columns have at least 4"),
     ):
-        pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path)
+        pq.write_table(
+            pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path
+        )
         with pytest.raises(ValueError, match=message):
             RankTable.load(path)
     monkeypatch.chdir(tmp_path)  # an empty path is not the working directory
@@ -160,7 +190,9 @@ def test_a_small_file_that_would_take_much_memory_is_rejected_until_the_caller_a
     assert len(RankTable.load(path, max_bytes=n * 89)) == n
     # a footer of many bytes is not read
     path.write_bytes(b"PAR1" + bytes(1 << 21) + (1 << 21).to_bytes(4, "little") + b"PAR1")
-    with pytest.raises(ValueError, match=r"large\.parquet is not loaded: it would take 268436480 bytes"):
+    with pytest.raises(
+        ValueError, match=r"large\.parquet is not loaded: it would take 268436480 bytes"
+    ):
         RankTable.load(path, max_bytes=1 << 24)
 
 
@@ -178,7 +210,12 @@ def test_changed_bits_in_pages_with_checksums_of_another_program_are_an_error(tm
 def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):
     ranks = np.ones(100_000, dtype=np.int64)
     ranks[70_000] = -1
-    path = put(tmp_path / "a.parquet", optimistic=ranks, num_candidates=np.full(100_000, 5), weight=-1.0 * (ranks < 0))
+    path = put(
+        tmp_path / "a.parquet",
+        optimistic=ranks,
+        num_candidates=np.full(100_000, 5),
+        weight=-1.0 * (ranks < 0),
+    )
     with pytest.raises(ValueError, match=r"\(counted from row 65536\)"):
         RankTable.from_parquet(path)
 
@@ -186,11 +223,19 @@ def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):
 def test_without_pyarrow_an_error_names_the_package_to_install(tmp_path, monkeypatch, capsys):
     table_of(0, 20).to_parquet(tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for act in (RankTable.load, RankTable.from_parquet, table_of(0, 20).to_parquet, table_of(0, 20).save):
+    for act in (
+        RankTable.load,
+        RankTable.from_parquet,
+        table_of(0, 20).to_parquet,
+        table_of(0, 20).save,
+    ):
         with pytest.raises(ImportError, match=r'pip install "torchrankmetrics\[parquet\]"'):
             act(tmp_path / "a.parquet")
     assert main(["report", str(tmp_path / "a.parquet")]) == 2
-    assert 'error: Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"' in capsys.readouterr().err
+    assert (
+        'error: Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"'
+        in capsys.readouterr().err
+    )
 
 
 def test_a_study_of_parquet_is_that_of_npz_and_its_page_is_verified(tmp_path, monkeypatch, capsys):
@@ -204,10 +249,18 @@ def test_a_study_of_parquet_is_that_of_npz_and_its_page_is_verified(tmp_path, mo
         table_of(10 * i, 20 + 5 * i).save(folders["npz"] / f"{model}.npz")
     table_of(0, 20).save("parquet/toy/a.parquet")
     for j, side in enumerate(("head", "tail")):
-        table_of(10, 25).select(side=side).to_parquet(folders["parquet"] / "b.parquet" / f"part-{j}.parquet")
+        table_of(10, 25).select(side=side).to_parquet(
+            folders["parquet"] / "b.parquet" / f"part-{j}.parquet"
+        )
     models = "{0}/toy/a.{0} {0}/toy/b.{0} -m mrr"
-    for command in (f"report {models}", f"compare {models}", "study {0}/{{dataset}}/{{model}}.{0} -m mrr"):
-        npz, parquet = (output(capsys, *command.format(kind).split(), "-f", "csv") for kind in folders)
+    for command in (
+        f"report {models}",
+        f"compare {models}",
+        "study {0}/{{dataset}}/{{model}}.{0} -m mrr",
+    ):
+        npz, parquet = (
+            output(capsys, *command.format(kind).split(), "-f", "csv") for kind in folders
+        )
         assert parquet.replace("parquet", "npz") == npz
     study = RankStudy.open("parquet/{dataset}/{model}.parquet")
     study.report("page.html", "mrr")
@@ -224,5 +277,7 @@ def test_the_folder_of_one_table_is_one_run(file, tmp_path, capsys):
         put(tmp_path / file.format(i), **RANKS)
     if file == "a/{}.parquet":
         (tmp_path / "a" / "_SUCCESS").touch()
-    printed = output(capsys, "report", tmp_path / file.partition("/")[0], "-m", "count", "-f", "csv")
+    printed = output(
+        capsys, "report", tmp_path / file.partition("/")[0], "-m", "count", "-f", "csv"
+    )
     assert [row.split(",")[-1] for row in printed.splitlines()] == ["value", "4.0"]

@@ -23,7 +23,9 @@ from torchrankmetrics.ranking import flags
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, Columns
 
 EMPTY, TWO = RankTable.concatenate([]), RankTable.from_ranks(Ranks([1, 2], None, 5))
-without_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs the extra 'parquet'")
+without_pyarrow = pytest.mark.skipif(
+    find_spec("pyarrow") is None, reason="needs the extra 'parquet'"
+)
 FILES = ["a.npz", pytest.param("a.parquet", marks=without_pyarrow)]
 
 
@@ -69,10 +71,17 @@ def test_arrays_and_files_give_the_same_rows(name, table, tmp_path_factory):
 def test_columns_that_say_nothing_are_left_out_and_arrays_are_copies():
     assert set(TWO.to_numpy()) == {"optimistic", "pessimistic", "num_candidates"}
     sampled = Ranks.from_negatives(torch.tensor([0.0, float("nan")]), torch.zeros(2, 3))
-    full = RankTable.from_ranks(sampled, side="head", group=1, weight=2.0, sample_id=torch.tensor([0, 1]))
+    full = RankTable.from_ranks(
+        sampled, side="head", group=1, weight=2.0, sample_id=torch.tensor([0, 1])
+    )
     arrays = RankTable.concatenate([full, TWO, TWO]).compact().to_numpy()
-    assert " ".join(arrays) == "optimistic pessimistic num_candidates side group sample_id count weight nan sampled"
-    rows = sorted(zip(*(arrays[name].tolist() for name in ("group", "count", "sampled", "nan")), strict=True))
+    assert (
+        " ".join(arrays)
+        == "optimistic pessimistic num_candidates side group sample_id count weight nan sampled"
+    )
+    rows = sorted(
+        zip(*(arrays[name].tolist() for name in ("group", "count", "sampled", "nan")), strict=True)
+    )
     assert rows == [(ABSENT, 2, False, False)] * 2 + [(1, 1, True, False), (1, 1, True, True)]
     before = full.rows.clone()
     for array in full.to_numpy().values():
@@ -82,7 +91,9 @@ def test_columns_that_say_nothing_are_left_out_and_arrays_are_copies():
 
 def test_gains_are_part_of_a_task_of_a_query_and_ignored_by_metrics_of_ranking_tasks():
     arrays = {"optimistic": [2, 2, 5], "num_candidates": 9, "query": [1, 1, 2], "filtered": True}
-    table, without = (RankTable.from_numpy({**arrays, **gain}) for gain in ({"gain": [2.0, 1.0, 0.0]}, {}))
+    table, without = (
+        RankTable.from_numpy({**arrays, **gain}) for gain in ({"gain": [2.0, 1.0, 0.0]}, {})
+    )
     assert table.compact().to_numpy()["gain"].tolist() == [1.0, 2.0, 0.0]
     assert len(without.compact()) == 2
     assert evaluate(table, metrics=["mrr", "z_gmr"]) == evaluate(without, metrics=["mrr", "z_gmr"])
@@ -107,7 +118,8 @@ def test_a_table_of_the_size_of_fb15k237_takes_less_than_400_kb(tmp_path):
 def test_the_same_table_gives_the_same_bytes(tmp_path):
     TWO.save(tmp_path / "a.npz")
     TWO.save(tmp_path / "b")
-    assert sorted(os.listdir(tmp_path)) == ["a.npz", "b"]  # no suffix is added, nothing is left lying about
+    # no suffix is added, nothing is left lying about
+    assert sorted(os.listdir(tmp_path)) == ["a.npz", "b"]
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -143,10 +155,16 @@ def test_equal_ids_of_two_data_sets_are_no_repeats_once_they_are_moved_apart():
     assert evaluate(joined, metrics="macro_mrr") == {"macro_mrr": (0.75 + 0.25) / 2}
     assert b.sample_id.tolist() == [-3, 1]  # what was given stays
     plain = RankTable.from_ranks(Ranks([3], None, 20))
-    assert RankTable.concatenate([plain, a], offset_ids=True).sample_id.tolist() == [ABSENT, 0, 1, 7]
+    assert RankTable.concatenate([plain, a], offset_ids=True).sample_id.tolist() == [
+        ABSENT,
+        0,
+        1,
+        7,
+    ]
     assert len(RankTable.concatenate([], offset_ids=True)) == 0
     sides = RankTable.concatenate([tail([1, 2], [5, 6]), tail([3, 4], [5, 6], side="head")])
-    joined = RankTable.concatenate([sides, sides], offset_ids=True)  # both sides of a triple keep their common id
+    # both sides of a triple keep their common id
+    joined = RankTable.concatenate([sides, sides], offset_ids=True)
     assert joined.sample_id.tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
     assert joined.compact().num_tasks == 8
     wide = tail([1, 2], [-(1 << 62), 1 << 62])
@@ -165,15 +183,43 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
         ({"weight": ["a", "b"]}, TypeError, "weight must hold real numbers"),
         ({"nan": [0, 1]}, TypeError, "nan must hold booleans, got int64"),
         ({"optimistic": 1}, ValueError, r"optimistic must be \(tasks,\), got shape \(\)"),
-        ({"pessimistic": [1]}, ValueError, r"pessimistic must be \(tasks,\) = \(2,\) as optimistic, got shape \(1,\)"),
-        ({"optimistic": [0, 1]}, ValueError, "between 1 and num_candidates; task 0 has optimistic=0"),
-        ({"optimistic": [2, 2], "pessimistic": [1, 2]}, ValueError, "must not be above pessimistic"),
-        ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must be below 2\\^63"),
-        ({"side": [0, 4]}, ValueError, r"be 0 \(none\), 1 \(head\), 2 \(tail\) or 3 \(relation\); got 4 in row 1"),
-        ({"weight": [1, -1]}, ValueError, "weight must be finite and not negative; got -1.0 in row 1"),
+        (
+            {"pessimistic": [1]},
+            ValueError,
+            r"pessimistic must be \(tasks,\) = \(2,\) as optimistic, got shape \(1,\)",
+        ),
+        (
+            {"optimistic": [0, 1]},
+            ValueError,
+            "between 1 and num_candidates; task 0 has optimistic=0",
+        ),
+        (
+            {"optimistic": [2, 2], "pessimistic": [1, 2]},
+            ValueError,
+            "must not be above pessimistic",
+        ),
+        (
+            {"num_candidates": np.array([2**63, 5], dtype=np.uint64)},
+            ValueError,
+            "must be below 2\\^63",
+        ),
+        (
+            {"side": [0, 4]},
+            ValueError,
+            r"be 0 \(none\), 1 \(head\), 2 \(tail\) or 3 \(relation\); got 4 in row 1",
+        ),
+        (
+            {"weight": [1, -1]},
+            ValueError,
+            "weight must be finite and not negative; got -1.0 in row 1",
+        ),
         ({"weight": [np.nan, 1]}, ValueError, "weight must be finite"),
         ({"count": [1, 0]}, ValueError, "count must be at least 1; got 0 in row 1"),
-        ({"count": [1, 2], "sample_id": [0, 1]}, ValueError, "count must be 1 in rows with a sample_id"),
+        (
+            {"count": [1, 2], "sample_id": [0, 1]},
+            ValueError,
+            "count must be 1 in rows with a sample_id",
+        ),
         ({"relation": [1, 2]}, ValueError, "arrays must be among optimistic, .*; got 'relation'"),
     ],
 )
@@ -226,9 +272,15 @@ def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
         "it is empty": b"",
         r"not an .npz, it starts with b'.x93NUMPY": saved(np.save, np.arange(3)),
         "version.*it has a; write it with RankTable.from_numpy": saved(np.savez, a=np.arange(3)),
-        r"version is 6; this library reads 1, 2, 3, 4, 5": saved(np.savez, **GOOD, rank_table_version=6),
-        "version is 1, but files of its columns have at least 4": saved(np.savez, **whole, gain=[1.0, 2.0]),
-        "version is 1, but files of its columns have at least 5": saved(np.savez, rank_table_version=1, optimistic=[1]),
+        r"version is 6; this library reads 1, 2, 3, 4, 5": saved(
+            np.savez, **GOOD, rank_table_version=6
+        ),
+        "version is 1, but files of its columns have at least 4": saved(
+            np.savez, **whole, gain=[1.0, 2.0]
+        ),
+        "version is 1, but files of its columns have at least 5": saved(
+            np.savez, rank_table_version=1, optimistic=[1]
+        ),
         "got 'extra'": saved(np.savez, **whole, extra=[1, 2]),
         "'group' is not a whole array of numbers": saved(np.savez, **whole, group=pickled),
         r"not an \.npz, it starts with b'.x80": pickle.dumps(Payload(trap)),
@@ -270,11 +322,16 @@ def test_cuts_and_changed_bits_are_an_error_or_change_nothing(name, tmp_path):
         else:
             assert torch.equal(found, table.rows)
     assert len(messages) > 110 + len(cuts)
-    assert all(re.match(f"{re.escape(str(path))} is (not a whole|not loaded)", message) for message in messages)
+    assert all(
+        re.match(f"{re.escape(str(path))} is (not a whole|not loaded)", message)
+        for message in messages
+    )
     assert max(map(len, messages)) < 500 + len(str(path))
 
 
-def test_an_entry_of_the_directory_that_swallows_the_next_is_rejected_and_a_comment_of_the_archive_is_none(tmp_path):
+def test_an_entry_of_the_directory_that_swallows_the_next_is_rejected_and_a_comment_of_the_archive_is_none(
+    tmp_path,
+):
     table = RankTable.from_ranks(Ranks([1, 3, 7], [2, 3, 9], 14), side="tail", group=3, weight=0.5)
     path = tmp_path / "a.npz"
     table.save(path)
@@ -282,11 +339,17 @@ def test_an_entry_of_the_directory_that_swallows_the_next_is_rejected_and_a_comm
         archive.comment = b"of the second run"
     assert torch.equal(RankTable.load(path).rows, table.rows)
     whole = path.read_bytes()
-    entries = [match.start() for match in re.finditer(rb"PK\x01\x02|PK\x05\x06", whole)]  # and the end of them
+    # and the end of them
+    entries = [match.start() for match in re.finditer(rb"PK\x01\x02|PK\x05\x06", whole)]
     for first, second, third in zip(entries, entries[1:], entries[2:], strict=False):
-        for field in (30, 32):  # the lengths of what else an entry may hold: extra fields, a comment
-            length = int.from_bytes(whole[first + field : first + field + 2], "little") + third - second
-            path.write_bytes(whole[: first + field] + length.to_bytes(2, "little") + whole[first + field + 2 :])
+        # the lengths of what else an entry may hold: extra fields, a comment
+        for field in (30, 32):
+            length = (
+                int.from_bytes(whole[first + field : first + field + 2], "little") + third - second
+            )
+            path.write_bytes(
+                whole[: first + field] + length.to_bytes(2, "little") + whole[first + field + 2 :]
+            )
             with pytest.raises(ValueError, match="not a whole RankTable file"):
                 RankTable.load(path)
 
@@ -309,7 +372,9 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 def claimed(path, shape, stored, method=zipfile.ZIP_DEFLATED):
     """A table whose optimistic ranks claim a shape and have another length, deflated a thousandfold."""
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "|u1", "fortran_order": False, "shape": shape}
+    )
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("rank_table_version.npy", saved(np.save, 1))
         archive.writestr("num_candidates.npy", saved(np.save, 5))
@@ -320,7 +385,9 @@ def error_of_loading(path, **options):
     """The message of an error that comes before more memory is allocated than the arrays in the file take."""
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=r"a\.npz is (not a whole RankTable file|not loaded): ") as error:
+        with pytest.raises(
+            ValueError, match=r"a\.npz is (not a whole RankTable file|not loaded): "
+        ) as error:
             RankTable.load(path, **options)
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
         return str(error.value)
@@ -334,7 +401,10 @@ def test_a_small_file_that_would_take_much_memory_is_an_error_until_the_caller_a
     assert path.stat().st_size < 5000
     message = error_of_loading(path, max_bytes=81 * n)  # and the headers
     assert "a.npz is not loaded: it would take " in message
-    assert "max_bytes=24300000: if you trust it, allow more (max_bytes=, on the command line --max-bytes)" in message
+    assert (
+        "max_bytes=24300000: if you trust it, allow more (max_bytes=, on the command line "
+        "--max-bytes)" in message
+    )
     assert len(RankTable.load(path, max_bytes=81 * n + 1000)) == n
     claimed(path, (20_000_000,), 20_000_000)
     assert "max_bytes=1073741824" in error_of_loading(path)
@@ -344,11 +414,14 @@ def test_a_small_file_that_would_take_much_memory_is_an_error_until_the_caller_a
 
 
 @pytest.mark.parametrize(
-    ("shape", "stored"), [((10**15,), 10), ((10**9, 10**9), 10), ((-1, -10), 10), ((10,), 9), ((9,), 10)]
+    ("shape", "stored"),
+    [((10**15,), 10), ((10**9, 10**9), 10), ((-1, -10), 10), ((10,), 9), ((9,), 10)],
 )
 def test_a_header_that_claims_other_sizes_than_the_file_has_is_an_error(tmp_path, shape, stored):
     claimed(tmp_path / "a.npz", shape, stored, zipfile.ZIP_STORED)
-    assert "'optimistic' is not a whole array" in error_of_loading(tmp_path / "a.npz", max_bytes=2**62)
+    assert "'optimistic' is not a whole array" in error_of_loading(
+        tmp_path / "a.npz", max_bytes=2**62
+    )
 
 
 def test_a_directory_that_claims_other_sizes_is_an_error_or_changes_nothing(tmp_path):
@@ -360,13 +433,16 @@ def test_a_directory_that_claims_other_sizes_is_an_error_or_changes_nothing(tmp_
         path.write_bytes(content[:at] + claim.to_bytes(4, "little") + content[at + 4 :])
         if claim > number:
             assert RankTable.load(path).ranks.optimistic.tolist() == [1] * 500
-    assert "Bad CRC-32" in error_of_loading(path)  # without decompressing what is beyond the smaller size
+    # without decompressing what is beyond the smaller size
+    assert "Bad CRC-32" in error_of_loading(path)
 
 
 def test_a_long_header_is_an_error_that_does_not_advise_to_unpickle(tmp_path):
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }" + b" " * 20_000
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        archive.writestr("rank_table_version.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+        archive.writestr(
+            "rank_table_version.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header
+        )
     message = error_of_loading(tmp_path / "a.npz")
     assert "is not a whole array of numbers" in message
     assert "pickle" not in message
@@ -382,9 +458,13 @@ def test_a_pipe_can_be_loaded_and_is_bounded(name, tmp_path):
         os.write(write, content)
         os.close(write)
         if max_bytes > len(content):
-            assert torch.equal(RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes).rows, table.rows)
+            assert torch.equal(
+                RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes).rows, table.rows
+            )
         else:
-            with pytest.raises(ValueError, match="take at least 501 bytes of memory, and max_bytes=500:"):
+            with pytest.raises(
+                ValueError, match="take at least 501 bytes of memory, and max_bytes=500:"
+            ):
                 RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes)
         os.close(read)
 
@@ -450,7 +530,11 @@ def test_a_file_that_must_not_be_written_to_is_not_replaced(tmp_path, monkeypatc
     with pytest.raises(PermissionError):
         EMPTY.save(tmp_path / "a.npz")
     monkeypatch.setattr(os, "open", really)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+    )
     with pytest.raises(OSError, match="No space left"):
         EMPTY.save(tmp_path / "a.npz")
     assert os.listdir(tmp_path) == ["a.npz"]

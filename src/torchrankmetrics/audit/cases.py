@@ -11,7 +11,8 @@ from torch import Tensor
 from torchrankmetrics.ranking.ranks import Ranks
 
 INF, NAN = float("inf"), float("nan")
-LARGEST = 2**24 + 4  # candidates of the largest case: its rank is the first that float32 cannot hold
+# candidates of the largest case: its rank is the first that float32 cannot hold
+LARGEST = 2**24 + 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,11 @@ class Case:
     def ranks(self) -> Ranks:
         """The right ranks. A NaN candidate counts as better than the target, a NaN target ranks last."""
         own, nan = self.scores.gather(1, self.target[:, None]), self.scores.isnan()
-        others = torch.ones_like(self.scores, dtype=torch.bool) if self.exclude is None else ~self.exclude
+        others = (
+            torch.ones_like(self.scores, dtype=torch.bool)
+            if self.exclude is None
+            else ~self.exclude
+        )
         others = others.scatter(1, self.target[:, None], False)
         count = 1 + others.sum(1)
         if self.has_nan_target:  # not better than the mean rank of equal scores
@@ -44,18 +49,30 @@ class Case:
         return Ranks(optimistic, optimistic + ((self.scores == own) & others).sum(1), count)
 
     def __str__(self) -> str:
-        kind = "" if self.scores.dtype == torch.float32 else f" {str(self.scores.dtype).removeprefix('torch.')}"
+        kind = (
+            ""
+            if self.scores.dtype == torch.float32
+            else f" {str(self.scores.dtype).removeprefix('torch.')}"
+        )
         if self.scores.numel() > 24:
             return f"{self.note or 'scores'}: {tuple(self.scores.shape)}{kind}"
         rows = [[f"{x:.6g}" for x in row] for row in self.scores.double().tolist()]
-        columns = [] if self.exclude is None else [row.nonzero().flatten().tolist() for row in self.exclude]
+        columns = (
+            []
+            if self.exclude is None
+            else [row.nonzero().flatten().tolist() for row in self.exclude]
+        )
         text = f"scores{kind} {str(rows).replace(chr(39), '')}, target {self.target.tolist()}"
         return text + f", exclude columns {columns}" * bool(columns)
 
 
 def one(scores: Sequence[float], target: int, exclude: Sequence[int] | None = None) -> Case:
     """One ranking task; ``exclude`` lists columns."""
-    mask = None if exclude is None else torch.tensor([[column in exclude for column in range(len(scores))]])
+    mask = (
+        None
+        if exclude is None
+        else torch.tensor([[column in exclude for column in range(len(scores))]])
+    )
     return Case(torch.tensor([scores], dtype=torch.float32), torch.tensor([target]), mask)
 
 
@@ -68,7 +85,10 @@ def tasks(*rows: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> list[Ca
 def stack(*cases: Case) -> Case:
     """Cases of one width as one batch."""
     masks = [case.exclude for case in cases if case.exclude is not None]
-    scores, target = torch.cat([case.scores for case in cases]), torch.cat([case.target for case in cases])
+    scores, target = (
+        torch.cat([case.scores for case in cases]),
+        torch.cat([case.target for case in cases]),
+    )
     return Case(scores, target, torch.cat(masks) if masks else None, cases[0].note)
 
 
@@ -76,7 +96,8 @@ def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
     """One ranking task per rank among ``width`` candidates, without ties; all scores of the batch differ."""
     rows, targets = [], [1 + i % (width - 2) for i in range(len(ranks))]
     for i, (rank, target) in enumerate(zip(ranks, targets, strict=True)):
-        # the first and last columns score lowest and are never targets: the order of columns is a check of its own
+        # the first and last columns score lowest and are never targets: the order of columns is a
+        # check of its own
         order = [column for column in range(1, width - 1) if column != target] + [0, width - 1]
         order.insert(rank - 1, target)
         rows.append([i + 1 - order.index(column) / width for column in range(width)])
@@ -100,7 +121,10 @@ def _filter() -> list[Case]:
     cases += tasks(([0.5, 0.9, 0.1, 0.7], [0], [2]), ([0.5, 0.9, 0.1, 0.7], [0], []))
     wide = ranked([2], 40)
     masks = {"best": wide.scores == wide.scores.max(), "worst": torch.arange(40)[None] == 0}
-    return cases + [replace(wide, exclude=mask, note=f"the {name} of all excluded") for name, mask in masks.items()]
+    return cases + [
+        replace(wide, exclude=mask, note=f"the {name} of all excluded")
+        for name, mask in masks.items()
+    ]
 
 
 def _ties() -> list[Case]:
@@ -116,17 +140,29 @@ def _permuted() -> list[Case]:
     scores = [0.5, 0.9, 0.1, 0.7, 0.3]
     orders = [[(i + shift) % 5 for i in range(5)] for shift in range(5)]
     orders += [order[::-1] for order in orders]
-    return [one([scores[i] for i in order], order.index(target)) for target in (0, 1, 2) for order in orders]
+    return [
+        one([scores[i] for i in order], order.index(target))
+        for target in (0, 1, 2)
+        for order in orders
+    ]
 
 
 def _several() -> list[Case]:
-    queries = ([0.9, 0.8, 0.1], (0, 1)), ([0.9, 0.8, 0.7, 0.1], (0, 1, 2)), ([0.1, 0.9, 0.5, 0.7], (0, 2))
-    cases = [stack(*(one(x, own, [i for i in relevant if i != own]) for own in relevant)) for x, relevant in queries]
+    queries = (
+        ([0.9, 0.8, 0.1], (0, 1)),
+        ([0.9, 0.8, 0.7, 0.1], (0, 1, 2)),
+        ([0.1, 0.9, 0.5, 0.7], (0, 2)),
+    )
+    cases = [
+        stack(*(one(x, own, [i for i in relevant if i != own]) for own in relevant))
+        for x, relevant in queries
+    ]
     return [cases[0], stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2))), *cases[1:]]
 
 
 _ROWS = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
-ORDINARY = ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")  # the last is neither first nor last
+# the last is neither first nor last
+ORDINARY = ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")
 
 
 DESCRIPTIONS = {
@@ -156,7 +192,14 @@ DESCRIPTIONS = {
     "integer_overflow": "int8 scores and ranks above 2^15 and 2^16 are right",
     "float_counters": "ranks are counted as integers, with bfloat16 scores and beyond 2^24",
 }
-MAY_RAISE = {"nan_truth", "nan_candidates", "all_nan", "infinities", "bfloat16_ties", "filter_by_finite_values"}
+MAY_RAISE = {
+    "nan_truth",
+    "nan_candidates",
+    "all_nan",
+    "infinities",
+    "bfloat16_ties",
+    "filter_by_finite_values",
+}
 MAY_RAISE |= {"integer_overflow", "float_counters"}  # an exception does not fail these
 CASES = {  # small ones first
     "plain_ranks": [ORDINARY],
@@ -167,33 +210,59 @@ CASES = {  # small ones first
     "batch_of_one": [ranked([2], 12)],
     "filter": _filter(),
     "ties": _ties(),
-    "constant_scorer": tasks(*(([x] * N, [0, N - 1]) for N in (2, 3, 16) for x in (0.5, 0.0, -1.0))),
+    "constant_scorer": tasks(
+        *(([x] * N, [0, N - 1]) for N in (2, 3, 16) for x in (0.5, 0.0, -1.0))
+    ),
     "nan_truth": tasks(([NAN, 0.5], [0]), ([0.5, NAN], [1]), ([0.9, NAN, 0.1, 0.5], [1])),
     "nan_candidates": tasks(([0.5, NAN], [0]), ([NAN, 0.5], [1]), ([0.5, NAN, 0.1, 0.9], [0])),
     "all_nan": tasks(([NAN] * 3, [0, 1, 2])),
-    "infinities": tasks(([INF, 0.5], [0, 1]), ([-INF, 0.5], [0, 1]), ([INF, INF, 0.5], [0]), ([-INF, -INF, 0.5], [1])),
+    "infinities": tasks(
+        ([INF, 0.5], [0, 1]),
+        ([-INF, 0.5], [0, 1]),
+        ([INF, INF, 0.5], [0]),
+        ([-INF, -INF, 0.5], [1]),
+    ),
     "negative_scores": tasks(([-1.0, -2.0, -3.0], [0, 1]), ([0.0, -1.0], [0, 1]))
     + tasks(([-3.0, -1.0, -2.0], [0], [1]), ([-1.0, -0.5, -2.0], [0], [1])),
-    "saturated_sigmoid": tasks(([30.0, 40.0], [0, 1]), ([-200.0, -300.0], [0, 1]), ([100.0, 200.0, 300.0], [0, 1])),
+    "saturated_sigmoid": tasks(
+        ([30.0, 40.0], [0, 1]), ([-200.0, -300.0], [0, 1]), ([100.0, 200.0, 300.0], [0, 1])
+    ),
     # 1.001 is 1 in bfloat16, the next number is 1.0078125
-    "bfloat16_ties": tasks(([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16),
+    "bfloat16_ties": tasks(
+        ([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16
+    ),
     "permuted_candidates": _permuted(),
     "own_target_in_filter": tasks(
-        *(([0.5, 0.9, 0.1], [target], columns) for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2])))
+        *(
+            ([0.5, 0.9, 0.1], [target], columns)
+            for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2]))
+        )
     ),
-    "filter_by_finite_values": tasks(([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1]))
+    "filter_by_finite_values": tasks(
+        ([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1])
+    )
     + tasks(([-2e30, -3e30, -1e30, -4e30], [0], [1])),
     "several_answers": _several(),
-    "single_candidate": [one([0.5], 0), stack(one([0.5], 0), one([0.5], 0)), one([0.5, 0.9, 0.1], 0, [1, 2])],
+    "single_candidate": [
+        one([0.5], 0),
+        stack(one([0.5], 0), one([0.5], 0)),
+        one([0.5, 0.9, 0.1], 0, [1, 2]),
+    ],
     "k_above_candidates": tasks(([0.5, 0.9], [1, 0])),
     "last_incomplete_batch": [  # the last rows have the last rank, which the others seldom have
-        ranked([1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, f"{size} tasks without ties")
+        ranked(
+            [1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, f"{size} tasks without ties"
+        )
         for size in (3, 5, 33, 65, 129, 257, 1027)
     ],
     "padded_repeats": [stack(_ROWS[0], _ROWS[2], _ROWS[2]), stack(*_ROWS, *_ROWS[:1] * 3)],
     "integer_overflow": [
         *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),
-        Case(torch.arange(7e4)[None], torch.tensor([2000]), note="70000 candidates, all but 2000 above the true one"),
+        Case(
+            torch.arange(7e4)[None],
+            torch.tensor([2000]),
+            note="70000 candidates, all but 2000 above the true one",
+        ),
     ],
     "float_counters": [placed(702, 1000, "702 candidates of 1000", torch.bfloat16)],
 }

@@ -11,7 +11,17 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from torchrankmetrics.audit.cases import CASES, DESCRIPTIONS, LARGEST, MAY_RAISE, ORDINARY, Case, largest, ranked, stack
+from torchrankmetrics.audit.cases import (
+    CASES,
+    DESCRIPTIONS,
+    LARGEST,
+    MAY_RAISE,
+    ORDINARY,
+    Case,
+    largest,
+    ranked,
+    stack,
+)
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.transforms import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
@@ -33,12 +43,15 @@ class Finding:
 
     Attributes:
         check, description (str): its name, and the check in one sentence.
-        status (str): "passed", "failed" (a wrong number), "error" (an exception where a number is required) or
-            "skipped" (nothing could be compared, or an exception that is as good as a number).
-        case (str): the smallest case that shows it; "" if the check passed or no case of it was compared.
+        status (str): "passed", "failed" (a wrong number), "error" (an exception where a number is
+            required) or "skipped" (nothing could be compared, or an exception that is as good as a
+            number).
+        case (str): the smallest case that shows it; "" if the check passed or no case of it was
+            compared.
         quantity (str): "rank", or the key of the metric that is wrong.
         got, expected (float or str): the value of the evaluator and the right one.
-        message (str): the exception, the tie rule found, other wrong metrics, or why the check was skipped.
+        message (str): the exception, the tie rule found, other wrong metrics, or why the check was
+            skipped.
     """
 
     check: str
@@ -58,8 +71,12 @@ class Finding:
     def __str__(self) -> str:
         text = self.message or self.description
         if self.status == "failed":
-            got, expected = (f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected))
-            text = f"{self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(self.message)
+            got, expected = (
+                f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected)
+            )
+            text = f"{self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(
+                self.message
+            )
         return f"{self.status:<8}  {self.check:<24}  {self.case}{': ' * bool(self.case)}{text}"
 
 
@@ -69,7 +86,8 @@ class Report:
 
     Attributes:
         evaluator (str): its name.
-        ties (tuple): the tie rules that its results follow; several, if its metrics do not distinguish them.
+        ties (tuple): the tie rules that its results follow; several, if its metrics do not
+            distinguish them.
         findings (tuple): one per check.
     """
 
@@ -87,7 +105,9 @@ class Report:
         return tuple(finding for finding in self.findings if finding.is_failure)
 
     def __str__(self) -> str:
-        rule = " or ".join(self.ties) or ("no rule" if self["ties"].status == "failed" else "unknown")
+        rule = " or ".join(self.ties) or (
+            "no rule" if self["ties"].status == "failed" else "unknown"
+        )
         head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} checks failed; ties: {rule}"
         return "\n".join([head, *map(str, self.findings)])
 
@@ -95,7 +115,11 @@ class Report:
         """Return a dict with evaluator, ties, and checks, one record each; NaN and infinite values are strings."""
         checks = [asdict(finding) for finding in self.findings]
         for check in checks:
-            check |= {key: str(x) for key, x in check.items() if isinstance(x, float) and not math.isfinite(x)}
+            check |= {
+                key: str(x)
+                for key, x in check.items()
+                if isinstance(x, float) and not math.isfinite(x)
+            }
         return {"evaluator": self.evaluator, "ties": list(self.ties), "checks": checks}
 
     def to_json(self) -> str:
@@ -103,20 +127,25 @@ class Report:
         return json.dumps(self.to_dict(), indent=1)
 
 
-def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int = MAX_CANDIDATES) -> Report:
+def audit(
+    evaluator: Evaluator, *, ties: str | None = None, max_candidates: int = MAX_CANDIDATES
+) -> Report:
     """Check an evaluator on small cases with known results.
 
     Args:
-        evaluator (callable): a function of scores (B, N), target (B,) int64 and exclude, a bool mask (B, N) that is
-            True for excluded candidates, or None. It returns ranks (B,), or a dict of metrics, of which those with a
-            known name are compared. It gets copies. Several relevant items of a query are several rows.
-            NotImplementedError skips a case.
-        ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or "expected"
-            (metrics averaged over the orders of tied candidates). None accepts any one rule.
-        max_candidates (int, default 2^25): skip larger cases; the largest has 2^24 + 4 candidates, 67 MB of scores.
+        evaluator (callable): a function of scores (B, N), target (B,) int64 and exclude, a bool
+            mask (B, N) that is True for excluded candidates, or None. It returns ranks (B,), or a
+            dict of metrics, of which those with a known name are compared. It gets copies. Several
+            relevant items of a query are several rows. NotImplementedError skips a case.
+        ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or
+            "expected" (metrics averaged over the orders of tied candidates). None accepts any one
+            rule.
+        max_candidates (int, default 2^25): skip larger cases; the largest has 2^24 + 4 candidates,
+            67 MB of scores.
 
     Returns:
-        A ``Report``: ``print(report)``, ``report["nan_truth"].status``, ``report.failures``, ``report.to_json()``.
+        A ``Report``: ``print(report)``, ``report["nan_truth"].status``, ``report.failures``,
+        ``report.to_json()``.
 
     Raises:
         TypeError: if evaluator is not a function, or its first result is neither ranks nor a dict.
@@ -126,8 +155,12 @@ def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int 
     >>> audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic).failures
     ()
     """
-    check_function("evaluator", evaluator, "(scores, target, exclude) -> ranks or a dict of metrics")
-    run = Battery(evaluator, None if ties is None else check_choice("ties", ties, RANK_TYPES), max_candidates)
+    check_function(
+        "evaluator", evaluator, "(scores, target, exclude) -> ranks or a dict of metrics"
+    )
+    run = Battery(
+        evaluator, None if ties is None else check_choice("ties", ties, RANK_TYPES), max_candidates
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run.run()
@@ -135,7 +168,9 @@ def audit(evaluator: Evaluator, *, ties: str | None = None, max_candidates: int 
     return Report(name, tuple(run.rules), tuple(run.found[check] for check in CHECKS))
 
 
-def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candidates: int = MAX_CANDIDATES) -> None:
+def assert_evaluator(
+    evaluator: Evaluator, ties: str | None = None, *, max_candidates: int = MAX_CANDIDATES
+) -> None:
     """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
 
     Args:
@@ -148,8 +183,13 @@ def assert_evaluator(evaluator: Evaluator, ties: str | None = None, *, max_candi
     """
     report = audit(evaluator, ties=ties, max_candidates=max_candidates)
     if report.failures:
-        lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]
-        raise AssertionError("\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines]))
+        lines = [
+            f"  {finding.check} ({finding.description})\n    {finding}"
+            for finding in report.failures
+        ]
+        raise AssertionError(
+            "\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines])
+        )
 
 
 class OutcomeError(Exception):
@@ -165,7 +205,8 @@ class Battery:
 
     def __init__(self, evaluator: Evaluator, ties: RankType | None, max_candidates: int) -> None:
         self.evaluator, self.required, self.max_candidates = evaluator, ties, max_candidates
-        self.metrics: dict[str, MetricName] | None = None  # compared keys of its dict; None if it returns ranks
+        # compared keys of its dict; None if it returns ranks
+        self.metrics: dict[str, MetricName] | None = None
         self.unknown: list[str] = []  # keys of its dict that name no metric
         self.rules: list[RankType] = []
         self.check = ""  # that is run
@@ -196,7 +237,11 @@ class Battery:
         if not self._values():
             return "no metric follows its definition"
         self._compare("plain_ranks")
-        return "the ranks without ties or filter are wrong" if self.found["plain_ranks"].is_failure else ""
+        return (
+            "the ranks without ties or filter are wrong"
+            if self.found["plain_ranks"].is_failure
+            else ""
+        )
 
     def _results(self, case: Case, is_first: bool = False) -> Results:
         """Call the evaluator with copies and read its result; the first one shows whether it returns metrics."""
@@ -208,19 +253,30 @@ class Battery:
                     self.metrics[key] = replace(parse_name(key), side=None, average=None)
             self.unknown = [key for key in result if key not in self.metrics]
             if not self.metrics:
-                raise ValueError(f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}")
+                raise ValueError(
+                    "evaluator must name metrics such as mrr, mr or hits@10 in its dict; got "
+                    f"{[*result]}"
+                )
         if isinstance(result, Mapping) != (self.metrics is not None):
-            got, before = ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
-            raise OutcomeError("failed", quantity="result", got=got, expected=f"{before}, as before")
+            got, before = (
+                ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
+            )
+            raise OutcomeError(
+                "failed", quantity="result", got=got, expected=f"{before}, as before"
+            )
         if self.metrics is not None:
             if missing := [key for key in self.metrics if key not in result]:
                 got = f"no {shorten(missing[0])}"
-                raise OutcomeError("failed", quantity="result", got=got, expected="the same keys as before")
+                raise OutcomeError(
+                    "failed", quantity="result", got=got, expected="the same keys as before"
+                )
             values = {key: result[key] for key in self.metrics}
             try:
                 return {key: float(value) for key, value in values.items()}
             except (TypeError, ValueError, RuntimeError) as error:
-                raise TypeError(f"evaluator must return a number for each metric, got {shorten(values)}") from error
+                raise TypeError(
+                    f"evaluator must return a number for each metric, got {shorten(values)}"
+                ) from error
         try:
             ranks = torch.as_tensor(result).detach().cpu()
             if ranks.is_complex() or ranks.dtype == torch.bool:
@@ -235,27 +291,44 @@ class Battery:
 
     def _call(self, case: Case) -> Any:
         given = {"scores": case.scores, "target": case.target, "exclude": case.exclude}
-        clones: list[Any] = [None if tensor is None else tensor.clone() for tensor in given.values()]
+        clones: list[Any] = [
+            None if tensor is None else tensor.clone() for tensor in given.values()
+        ]
         try:
             result = self.evaluator(*clones)
         except NotImplementedError as error:
-            raise OutcomeError("skipped", message=" ".join(str(error).split()) or "not supported") from error
+            raise OutcomeError(
+                "skipped", message=" ".join(str(error).split()) or "not supported"
+            ) from error
         except Exception as error:
             text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise OutcomeError("error", message=text) from error
         for (name, tensor), clone in zip(given.items(), clones, strict=True):
             # by the bytes, since NaN does not equal itself
-            as_bytes = [one.contiguous().view(torch.uint8) for one in (tensor, clone) if one is not None]
-            if as_bytes and not self.found["scores_unmodified"].is_failure and not torch.equal(*as_bytes):
+            as_bytes = [
+                one.contiguous().view(torch.uint8) for one in (tensor, clone) if one is not None
+            ]
+            if (
+                as_bytes
+                and not self.found["scores_unmodified"].is_failure
+                and not torch.equal(*as_bytes)
+            ):
                 changed = OutcomeError("failed", quantity=name, got="changed", expected="as given")
                 self._put("scores_unmodified", changed, case)
-        return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else result
+        return (
+            {str(key): value for key, value in result.items()}
+            if isinstance(result, Mapping)
+            else result
+        )
 
     def _faults(self, case: Case, result: Results) -> list[Fault | None]:
         """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
         ranks, any_rule = case.ranks, case.has_nan_target or not self.rules
         if not any_rule:
-            return [self._fault(case, result, right, right) for right in (self._right(ranks, x) for x in self.rules)]
+            return [
+                self._fault(case, result, right, right)
+                for right in (self._right(ranks, x) for x in self.rules)
+            ]
         ends = (Ranks(x, None, ranks.num_candidates) for x in (ranks.optimistic, ranks.pessimistic))
         return [self._fault(case, result, *map(self._right, ends))]
 
@@ -292,14 +365,18 @@ class Battery:
             is_certain = isinstance(f, AtMost) and f.k >= fewest
             if self.check == "k_above_candidates":
                 return is_base and is_certain
-            return not is_certain and (fewest > 1 or (is_base and not name.definition.uses_candidates))
+            return not is_certain and (
+                fewest > 1 or (is_base and not name.definition.uses_candidates)
+            )
 
         return {key: name for key, name in (self.metrics or {}).items() if is_compared(name)}
 
     def _near(self, a: float, b: float) -> bool:
         """Equal up to what single precision leaves of a mean; ranks are multiples of 1/2."""
         relative, absolute = (0.0, 0.2) if self.metrics is None else (1e-5, 1e-6)
-        return math.isclose(a, b, rel_tol=relative, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
+        return math.isclose(a, b, rel_tol=relative, abs_tol=absolute) or (
+            math.isnan(a) and math.isnan(b)
+        )
 
     def _put(self, name: str, outcome: OutcomeError, case: Case | str = "") -> None:
         status = "skipped" if outcome.status == "error" and name in MAY_RAISE else outcome.status
@@ -325,13 +402,19 @@ class Battery:
     def _check(self, case: Case) -> None:
         """Compare one case; raise OutcomeError unless it is right."""
         name, width, few = self.check, case.scores.shape[1], self.check == "k_above_candidates"
-        if case.exclude is not None and name != "filter" and self.found["filter"].status != "passed":
+        if (
+            case.exclude is not None
+            and name != "filter"
+            and self.found["filter"].status != "passed"
+        ):
             raise OutcomeError("skipped", message="the check filter did not pass")
         if width > self.max_candidates:
             raise OutcomeError("skipped", message=f"it needs {width} candidates")
         if (few or self.metrics is not None) and not self._compared(case.ranks):
             undefined = "none of the metrics is defined for so few candidates"
-            raise OutcomeError("skipped", message="it returns no hits at k above 1" if few else undefined)
+            raise OutcomeError(
+                "skipped", message="it returns no hits at k above 1" if few else undefined
+            )
         # a single task is passed as two equal rows: whether one row works is a check of its own
         twice = len(case.target) == 1 and name != "batch_of_one"
         case = stack(case, case) if twice else case
@@ -347,11 +430,17 @@ class Battery:
             quantity = quantity.partition("[")[0] if twice else quantity
             raise OutcomeError("failed", quantity=quantity, got=got, expected=right)
         if name == "ties":
-            self.rules = [rule for rule, fault in zip(self.rules, faults, strict=True) if fault is None]
+            self.rules = [
+                rule for rule, fault in zip(self.rules, faults, strict=True) if fault is None
+            ]
 
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
-        cases = [ranked([7, 9, 8], 12), ORDINARY, Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0))]
+        cases = [
+            ranked([7, 9, 8], 12),
+            ORDINARY,
+            Case(ORDINARY.scores.flip(0), ORDINARY.target.flip(0)),
+        ]
         case = ORDINARY
         try:
             _, again, reverse = map(self._results, cases)
@@ -382,13 +471,17 @@ class Battery:
             others = f"also {', '.join(wrong[1:])}" if wrong[1:] else found[wrong[0]].message
             self.found["values"] = replace(found[wrong[0]], message=others)
         elif self.unknown:
-            self._put("values", OutcomeError("passed", message=f"not compared: {', '.join(self.unknown)}"))
+            self._put(
+                "values", OutcomeError("passed", message=f"not compared: {', '.join(self.unknown)}")
+            )
         return bool(self.metrics)
 
     def _ties(self) -> None:
         """Narrow the rules case by case until one shows that its results follow none of them."""
         named = {name.rank_type for name in (self.metrics or {}).values()}  # of ranks none
-        possible = self.rules = [x for x in RANK_TYPES if {None, x} & named or (not named and x != "expected")]
+        possible = self.rules = [
+            x for x in RANK_TYPES if {None, x} & named or (not named and x != "expected")
+        ]
         self._compare("ties")
         found = self.found["ties"]
         if found.status == "passed":
@@ -405,4 +498,6 @@ class Battery:
 
 def _by_row(ranks: Tensor) -> Results:
     values = ranks.double().tolist()
-    return {"rank" if len(values) == 1 else f"rank[{row}]": value for row, value in enumerate(values)}
+    return {
+        "rank" if len(values) == 1 else f"rank[{row}]": value for row, value in enumerate(values)
+    }

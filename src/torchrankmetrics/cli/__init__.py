@@ -12,8 +12,8 @@ from torchrankmetrics.errors import RankMetricWarning
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    The code is 0; 1 if a check failed (``verify``, ``--fail-if``, ``--fail-under``); 2 for invalid input,
-    with one line on stderr; or 130 for Ctrl-C.
+    The code is 0; 1 if a check failed (``verify``, ``--fail-if``, ``--fail-under``); 2 for invalid
+    input, with one line on stderr; or 130 for Ctrl-C.
     """
     if arguments is None and len(sys.argv) == 1:
         arguments = ["--help"]

@@ -32,22 +32,27 @@ def _type(annotation: Any) -> Any:
 def _command(function: Callable[..., int]) -> click.Command:
     """Make a command that parses the arguments of a function, whose parameters are annotated by ``opt`` and ``arg``.
 
-    The command returns a call of the function: click would print a line for Ctrl-C inside a command.
+    The command returns a call of the function: click would print a line for Ctrl-C inside a
+    command.
     """
     params = []
     for name, one in inspect.signature(function).parameters.items():
         annotation, (declare, names, settings) = get_args(one.annotation)
         presence = {"required": True} if one.default is one.empty else {"default": one.default}
         names = names or ["--" + name.replace("_", "-")] * (declare is click.Option)
-        params.append(declare([*names, name], **{"type": _type(annotation), **presence, **settings}))
-    return click.Command(function.__name__, callback=partial(partial, function), params=params, help=_help(function))
+        params.append(
+            declare([*names, name], **{"type": _type(annotation), **presence, **settings})
+        )
+    return click.Command(
+        function.__name__, callback=partial(partial, function), params=params, help=_help(function)
+    )
 
 
 def _main() -> None:
     """Compute rank-based metrics of saved ranks, and adjust published numbers for chance.
 
-    An adjusted index is 0 under random ranking and 1 at the optimum, whatever the numbers of candidates; a z-score
-    grows with the number of tasks.
+    An adjusted index is 0 under random ranking and 1 at the optimum, whatever the numbers of
+    candidates; a z-score grows with the number of tasks.
 
     Start with
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
@@ -59,7 +64,9 @@ def _main() -> None:
 
 app = click.version_option(__version__, message="%(prog)s %(version)s")(
     click.Group(
-        commands=[_command(one) for one in (report, compare, study, verify, adjust, datasets, metrics)],
+        commands=[
+            _command(one) for one in (report, compare, study, verify, adjust, datasets, metrics)
+        ],
         help=_help(_main),
         epilog="RankTable.save and CSV files store ranks (docs/cli.md#file-format). Metric names may be synonyms.",
         context_settings={"help_option_names": ["-h", "--help"], "show_default": True},

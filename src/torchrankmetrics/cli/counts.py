@@ -20,9 +20,13 @@ _ENTITIES = opt("Candidate entities: all, or train (entities of train, as in PyK
 def adjust(
     metric: Annotated[str, opt("Published metric: mrr, mr, hits@10 ...", "--metric", "-m")],
     value: Annotated[str, opt("Published value with its digits; hits as a share.")],
-    dataset: Annotated[str | None, opt("Dataset with known candidate counts.", "--dataset", "-d")] = None,
+    dataset: Annotated[
+        str | None, opt("Dataset with known candidate counts.", "--dataset", "-d")
+    ] = None,
     num_candidates: Annotated[int | None, opt("Number of candidates of every task.")] = None,
-    view: Annotated[str, opt("Views: adjusted_index, normalized, z_score, p_value.")] = "adjusted_index",
+    view: Annotated[
+        str, opt("Views: adjusted_index, normalized, z_score, p_value.")
+    ] = "adjusted_index",
     split: Annotated[Split, opt("Split.")] = "test",
     side: Annotated[Side, opt("Side of the ranking tasks.")] = "both",
     entities: Annotated[Entities, _ENTITIES] = "all",
@@ -31,11 +35,13 @@ def adjust(
 ) -> int:
     """Adjust a published number for chance, with the candidate counts of its test set.
 
-    0 is random ranking and 1 the optimum; low and high are the ends of the interval that the rounding leaves.
+    0 is random ranking and 1 the optimum; low and high are the ends of the interval that the
+    rounding leaves.
 
     For example
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
-    `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side tail`
+    `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side
+    tail`
     """
     from torchrankmetrics.datasets import candidate_counts, dataset_facts
     from torchrankmetrics.definitions.protocol import VIEWS
@@ -44,10 +50,17 @@ def adjust(
 
     views = split_list(view, "--view", VIEWS[1:])
     if (dataset is None) == (num_candidates is None):
-        raise ValueError("one of --dataset and --num-candidates must be given, for the candidate counts")
+        raise ValueError(
+            "one of --dataset and --num-candidates must be given, for the candidate counts"
+        )
     known: Any = num_candidates
     if dataset is None:
-        reject("with --num-candidates", split=split != "test", side=side != "both", entities=entities != "all")
+        reject(
+            "with --num-candidates",
+            split=split != "test",
+            side=side != "both",
+            entities=entities != "all",
+        )
         note = f"{num_candidates} candidates in every task"
     else:
         known = candidate_counts(dataset, split, None if side == "both" else side, entities)
@@ -79,26 +92,50 @@ def datasets(
 
     For example
     `torchrankmetrics datasets`
-    `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test --side both,head,tail`
+    `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test --side
+    both,head,tail`
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads, which take longer than this command
+    # NumPy starts threads, which take longer than this command
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 
-    columns: tuple[str, ...] = ("entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
-    note, definitions = "distinct, min, mean, max: numbers of filtered candidates of the tasks", list[Any]()
+    columns: tuple[str, ...] = (
+        "entities_known",
+        "relations",
+        "tasks",
+        "distinct",
+        "min",
+        "mean",
+        "max",
+    )
+    note, definitions = (
+        "distinct, min, mean, max: numbers of filtered candidates of the tasks",
+        list[Any](),
+    )
     if metrics is not None:
         from torchrankmetrics.metrics.registry import base_definition
         from torchrankmetrics.null import ExactExpectation
 
-        columns, definitions = ("metric", "mean", "variance"), [*map(base_definition, split_list(metrics, "--metric"))]
+        columns, definitions = (
+            ("metric", "mean", "variance"),
+            [*map(base_definition, split_list(metrics, "--metric"))],
+        )
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
-    options = (("--split", split, Split), ("--side", side, Side), ("--entities", entities, Entities))
+    options = (
+        ("--split", split, Split),
+        ("--side", side, Side),
+        ("--entities", entities, Entities),
+    )
     parts = [split_list(text, option, get_args(kind)) for option, text, kind in options]
     rows: list[tuple[Cell, ...]] = []
-    for facts, one_split, one_side, kind in product(map(dataset_facts, names or dataset_names()), *parts):
+    for facts, one_split, one_side, kind in product(
+        map(dataset_facts, names or dataset_names()), *parts
+    ):
         if one_split not in facts.num_triples and not names:
             continue
-        counts = candidate_counts(facts.name, one_split, None if one_side == "both" else one_side, kind)
+        counts = candidate_counts(
+            facts.name, one_split, None if one_side == "both" else one_side, kind
+        )
         task = (facts.name, one_split, one_side, kind, "+".join(facts.known[one_split]))
         if metrics is None:
             N, tasks = counts.num_candidates, counts.num_tasks
@@ -107,7 +144,11 @@ def datasets(
         for definition in definitions:
             moments = ExactExpectation().moments(definition, counts)
             rows.append((*task, definition.name, moments.mean, moments.variance))
-    return emit(Tabular.named((*_TASKS, *columns), rows, (note,), len(_TASKS) + (metrics is not None)), form, output)
+    return emit(
+        Tabular.named((*_TASKS, *columns), rows, (note,), len(_TASKS) + (metrics is not None)),
+        form,
+        output,
+    )
 
 
 def metrics(form: Form = None, output: Output = None) -> int:

@@ -29,33 +29,63 @@ def arg(text: str, **settings: Any) -> Any:
 
 
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
-Cluster = Annotated[Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")]
+Cluster = Annotated[
+    Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")
+]
 
-_SUFFIXES = dict(zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True))
+_SUFFIXES = dict(
+    zip((".txt", ".csv", ".json", ".md", ".tex", ".html"), get_args(Format), strict=True)
+)
 
 
-def _checked(context: click.Context, parameter: click.Parameter, output: Path | None) -> Path | None:
+def _checked(
+    context: click.Context, parameter: click.Parameter, output: Path | None
+) -> Path | None:
     """Set the format by the suffix of the output before anything is computed; "-" is the standard output."""
     suffix, form = "" if output is None else output.suffix.lower(), context.params["form"]
     if suffix in (".npz", ".parquet"):
-        raise ValueError(f"--output must not end in {suffix}, the suffix of files of ranks; got {output}")
+        raise ValueError(
+            f"--output must not end in {suffix}, the suffix of files of ranks; got {output}"
+        )
     if form is None and suffix not in ("", *_SUFFIXES):
-        raise ValueError(f"--output must end in {', '.join(_SUFFIXES)}, or --format must be given; got {output}")
+        raise ValueError(
+            f"--output must end in {', '.join(_SUFFIXES)}, or --format must be given; got {output}"
+        )
     context.params["form"] = form or _SUFFIXES.get(suffix, "table")
     return None if str(output) == "-" else output
 
 
-Form = Annotated[Format | None, opt("Format; default: suffix of --output, or table.", "--format", "-f", is_eager=True)]
-Output = Annotated[Path | None, opt("File to write; default: standard output.", "--output", "-o", callback=_checked)]
+Form = Annotated[
+    Format | None,
+    opt("Format; default: suffix of --output, or table.", "--format", "-f", is_eager=True),
+]
+Output = Annotated[
+    Path | None,
+    opt("File to write; default: standard output.", "--output", "-o", callback=_checked),
+]
 
 
-def emit(table: Tabular, form: Form, output: Output, title: str = "", failed: Sequence[str] = (), **about: Any) -> int:
+def emit(
+    table: Tabular,
+    form: Form,
+    output: Output,
+    title: str = "",
+    failed: Sequence[str] = (),
+    **about: Any,
+) -> int:
     """Print a table or write it to a file; notes on CSV and JSON and failed checks go to stderr. Return the exit code.
 
-    HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object (docs/cli.md, "JSON").
+    HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object
+    (docs/cli.md, "JSON").
     """
     if form == "json":
-        fields = {"version": __version__, "files": [], "tasks": None, "confidence_level": None, **about}
+        fields = {
+            "version": __version__,
+            "files": [],
+            "tasks": None,
+            "confidence_level": None,
+            **about,
+        }
         text = json.dumps({**fields, "rows": json.loads(table.to_json())}, indent=2) + "\n"
     elif form == "csv":
         text = str(table.to_csv())
@@ -82,7 +112,11 @@ def emit(table: Tabular, form: Form, output: Output, title: str = "", failed: Se
 
 def reject(why: str, **given: object) -> None:
     """Raise a ValueError if one of these options was given, because it would have no effect."""
-    if names := [f"--{name.replace('_', '-')}" for name, one in given.items() if not (one is None or one is False)]:
+    if names := [
+        f"--{name.replace('_', '-')}"
+        for name, one in given.items()
+        if not (one is None or one is False)
+    ]:
         raise ValueError(f"{', '.join(names)} would do nothing {why}")
 
 
@@ -90,5 +124,7 @@ def split_list(text: str, option: str, choices: Sequence[Any] | None = None) -> 
     """Split a comma-separated list; ValueError for an empty part, and for one that is not among the choices."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise ValueError(f"{option} must be names separated by commas, such as mrr,hits@10; got {shorten(text)}")
+        raise ValueError(
+            f"{option} must be names separated by commas, such as mrr,hits@10; got {shorten(text)}"
+        )
     return parts if choices is None else [check_choice(option, part, choices) for part in parts]

@@ -11,35 +11,64 @@ from typing import Annotated, Any, Literal
 import click
 
 import torchrankmetrics as trm
-from torchrankmetrics.cli.output import Cluster, Form, Level, Output, arg, emit, opt, reject, split_list
+from torchrankmetrics.cli.output import (
+    Cluster,
+    Form,
+    Level,
+    Output,
+    arg,
+    emit,
+    opt,
+    reject,
+    split_list,
+)
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import shorten
 
 Paths = list[Path] | None
-Models = Annotated[Paths, arg("Ranks of models: files, or directories with a file per training run.", nargs=-1)]
-Metrics = Annotated[str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; several by commas.", "--metric", "-m")]
+Models = Annotated[
+    Paths, arg("Ranks of models: files, or directories with a file per training run.", nargs=-1)
+]
+Metrics = Annotated[
+    str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; several by commas.", "--metric", "-m")
+]
 Qrels = Annotated[Path | None, opt("Relevance of documents, for --run: TREC, BEIR or JSON.")]
-Runs = Annotated[Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run", multiple=True)]
+Runs = Annotated[
+    Paths, opt("Scores of documents: TREC, BEIR or JSON; repeatable.", "--run", multiple=True)
+]
 Documents = Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")]
 Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
-MaxBytes = Annotated[int, opt("Maximum memory of a file of ranks; larger files are an error.", type=click.IntRange(1))]
+MaxBytes = Annotated[
+    int,
+    opt("Maximum memory of a file of ranks; larger files are an error.", type=click.IntRange(1)),
+]
 Rule = Literal["worse", "not-better", "not-equivalent"]
 _SUFFIXES = (".npz", ".parquet", ".csv", ".tsv")
 _TINY = 1e-300  # smaller floats have fewer digits
 
 
 def report(
-    files: Annotated[Paths, arg("Files of ranks, directories of such files, or -.", nargs=-1)] = None,
+    files: Annotated[
+        Paths, arg("Files of ranks, directories of such files, or -.", nargs=-1)
+    ] = None,
     metrics: Metrics = None,
-    view: Annotated[str | None, opt("Views: base, normalized, adjusted_index, z_score, p_value.")] = None,
+    view: Annotated[
+        str | None, opt("Views: base, normalized, adjusted_index, z_score, p_value.")
+    ] = None,
     side: Annotated[str, opt("Sides: both, head, tail, relation.")] = "both",
-    rank_type: Annotated[str, opt("Ranks of ties: realistic, optimistic, pessimistic, expected.")] = "realistic",
-    confidence_level: Annotated[float | None, opt("Confidence level of intervals; default: no intervals.")] = None,
+    rank_type: Annotated[
+        str, opt("Ranks of ties: realistic, optimistic, pessimistic, expected.")
+    ] = "realistic",
+    confidence_level: Annotated[
+        float | None, opt("Confidence level of intervals; default: no intervals.")
+    ] = None,
     method: Annotated[Literal["normal", "bootstrap"], opt("Method of the intervals.")] = "normal",
     cluster: Cluster = None,
     by_group: Annotated[bool, opt("Print one line per group.", is_flag=True)] = False,
-    fail_under: Annotated[str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")] = None,
+    fail_under: Annotated[
+        str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")
+    ] = None,
     qrels: Qrels = None,
     runs: Runs = None,
     num_candidates: Documents = None,
@@ -77,14 +106,21 @@ def report(
     names: Any = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = names if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
-    measures = Selection(views, rank_types, sides, relevance_threshold=relevance_threshold).measures(names)
+    measures = Selection(
+        views, rank_types, sides, relevance_threshold=relevance_threshold
+    ).measures(names)
     limits = []
     for part in [] if fail_under is None else split_list(fail_under, "--fail-under"):
         if not (match := re.fullmatch(r"([^=]*)=(-?\d*\.?\d+(?:e-?\d+)?)", part)):
-            raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shorten(part)}")
+            raise ValueError(
+                "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got "
+                f"{shorten(part)}"
+            )
         limits.append((as_measure(match[1]), float(match[2])))
         if not limits[-1][0].higher_is_better:
-            raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(match[1])}")
+            raise ValueError(
+                f"--fail-under must name metrics where higher is better, got {shorten(match[1])}"
+            )
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
@@ -97,17 +133,28 @@ def report(
         analysis, chosen = Analysis([table.rows]), measures
         for missing in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
             there = " and ".join(analysis.sides) or "no"
-            raise ValueError(f"{path} has no ranks of side {missing!r}: it has {there} sides; use --side both")
+            raise ValueError(
+                f"{path} has no ranks of side {missing!r}: it has {there} sides; use --side both"
+            )
         sample = analysis.sample()
         if metrics is None and sample.num_candidates is None:
             chosen = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if by_group:
             part = break_down(analysis, chosen.values(), None)
-            cells = {one: part[one] for i, one in enumerate(part.columns) if i < 2 or not view or one in chosen}
+            cells = {
+                one: part[one]
+                for i, one in enumerate(part.columns)
+                if i < 2 or not view or one in chosen
+            }
         else:
-            cells = {"metric": list(chosen), "value": [_cell(measure, analysis) for measure in chosen.values()]}
+            cells = {
+                "metric": list(chosen),
+                "value": [_cell(measure, analysis) for measure in chosen.values()],
+            }
         if confidence_level is not None:
-            intervals = confidence_intervals(analysis, chosen, confidence_level, method, cluster, 2000, 0).rows
+            intervals = confidence_intervals(
+                analysis, chosen, confidence_level, method, cluster, 2000, 0
+            ).rows
             for end in ("low", "high"):
                 ends = {row.metric: getattr(row, end) for row in intervals}
                 cells[end] = [ends.get(key) for key in chosen]  # p-values have none
@@ -115,20 +162,32 @@ def report(
         notes += [f"{name}: {note}" for note in (tasks_note(sample), *sampled_notes(analysis))]
         tasks += sample.num_tasks
         values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
-        failed += [f"{name}: {key} is {x:.6g}, below {limit:g}" for key, x, limit in values if not x >= limit]
+        failed += [
+            f"{name}: {key} is {x:.6g}, below {limit:g}"
+            for key, x, limit in values
+            if not x >= limit
+        ]
     result = Tabular.named(["file"] * several + list(cells), rows, notes, keys=1 + several)
     about = {"files": listed, "tasks": tasks, "confidence_level": confidence_level}
     return emit(result, form, output, "Rank metrics", failed, **about)
 
 
 def _sources(
-    files: Paths, qrels: Qrels, runs: Runs, num_candidates: Documents, max_bytes: MaxBytes, cluster: Any, metrics: Any
+    files: Paths,
+    qrels: Qrels,
+    runs: Runs,
+    num_candidates: Documents,
+    max_bytes: MaxBytes,
+    cluster: Any,
+    metrics: Any,
 ) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
     """Return the path of each model with its files (several of a directory), and a function that loads their ranks."""
     from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
     from torchrankmetrics.table.files import is_one_table
 
-    judged, *paths = (Path("/dev/stdin") if str(path) == "-" else path for path in (qrels, *(runs or files or ())))
+    judged, *paths = (
+        Path("/dev/stdin") if str(path) == "-" else path for path in (qrels, *(runs or files or ()))
+    )
     models: Any = [(path, [path]) for path in paths]
     if (qrels is None) != (not runs):
         raise ValueError("--qrels and --run must be given together")
@@ -154,7 +213,9 @@ def _sources(
             if not parts and any(path.rglob("*.parquet")):
                 parts.append(path)  # partitioned: the error has the remedy
         if not parts:
-            raise ValueError(f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})")
+            raise ValueError(
+                f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})"
+            )
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
 
 
@@ -162,7 +223,9 @@ def _displayed(paths: list[Path]) -> list[str]:
     """Write paths for a table that is published: absolute ones relative to their common directory."""
     absolute = [path for path in paths if path.is_absolute()]
     folder = os.path.commonpath([path.parent for path in absolute]) if absolute else ""
-    return [path.relative_to(folder).as_posix() if path.is_absolute() else str(path) for path in paths]
+    return [
+        path.relative_to(folder).as_posix() if path.is_absolute() else str(path) for path in paths
+    ]
 
 
 def _cell(measure: Any, analysis: Any) -> Cell:
@@ -170,7 +233,10 @@ def _cell(measure: Any, analysis: Any) -> Cell:
     value: float = measure.value(analysis)
     if measure.view != "p_value" or math.isnan(value):
         return value
-    return PValue(value, math.log10(value) if value > _TINY else measure.log_p_value(analysis)[0] / math.log(10))
+    return PValue(
+        value,
+        math.log10(value) if value > _TINY else measure.log_p_value(analysis)[0] / math.log(10),
+    )
 
 
 def compare(
@@ -178,9 +244,15 @@ def compare(
     metrics: Metrics = None,
     confidence_level: Level = 0.95,
     cluster: Cluster = None,
-    baseline: Annotated[str | None, opt("Model to compare with the others: a name, or best.")] = None,
-    margin: Annotated[float | None, opt("Test whether two models are equal within this margin.")] = None,
-    fail_if: Annotated[Rule | None, opt("Exit with code 1 if a is worse, not-better or not-equivalent.")] = None,
+    baseline: Annotated[
+        str | None, opt("Model to compare with the others: a name, or best.")
+    ] = None,
+    margin: Annotated[
+        float | None, opt("Test whether two models are equal within this margin.")
+    ] = None,
+    fail_if: Annotated[
+        Rule | None, opt("Exit with code 1 if a is worse, not-better or not-equivalent.")
+    ] = None,
     qrels: Qrels = None,
     runs: Runs = None,
     num_candidates: Documents = None,
@@ -191,9 +263,9 @@ def compare(
 ) -> int:
     """Compare models on the same tasks: difference, confidence interval, p-value.
 
-    Tasks are matched by side and sample id, or by order without sample ids. For two models p_adjusted is Holm's over
-    the metrics. Three or more models are named after their files; pairs and metrics are one family of tests (max-T, or
-    Holm for directories of training runs).
+    Tasks are matched by side and sample id, or by order without sample ids. For two models
+    p_adjusted is Holm's over the metrics. Three or more models are named after their files; pairs
+    and metrics are one family of tests (max-T, or Holm for directories of training runs).
 
     For example
     `torchrankmetrics compare a.npz b.npz -m mrr,hits@10,amri --cluster sample_id`
@@ -204,7 +276,9 @@ def compare(
     from torchrankmetrics.inference.comparison import equivalences
     from torchrankmetrics.metrics.registry import Selection
 
-    requested = split_list(("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric")
+    requested = split_list(
+        ("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric"
+    )
     measures = list(Selection(relevance_threshold=relevance_threshold).measures(requested).values())
     sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
     paths = [path for path, _ in sources]
@@ -217,7 +291,9 @@ def compare(
     if fail_if is not None and (fail_if == "not-equivalent") != (margin is not None):
         raise ValueError("--fail-if not-equivalent and --margin must be given together")
     displayed = _displayed(paths)
-    models: list[Any] = [load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources]
+    models: list[Any] = [
+        load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources
+    ]
     tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
     found: Any
     if len(models) > 2:
@@ -225,16 +301,23 @@ def compare(
         names = names if len(set(names)) == len(names) else displayed
         if len(set(names)) < len(names):
             raise ValueError(f"models must be different files; got {', '.join(names)}")
-        several = trm.compare(dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests)
+        several = trm.compare(
+            dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests
+        )
         table, found = several.tabular(), several.rows
     else:
         if margin is None:
             pair = trm.compare(models[0], models[1], measures, **tests)
             table, found = pair.tabular(), pair.rows
         else:
-            found = [equivalence(models[0], models[1], measure, margin=margin, **tests) for measure in measures]
+            found = [
+                equivalence(models[0], models[1], measure, margin=margin, **tests)
+                for measure in measures
+            ]
             table = equivalences(found)
-        table = replace(table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),))
+        table = replace(
+            table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),)
+        )
     failed = [text for row in found if fail_if and (text := _failure(row, fail_if))]
     about = {"files": displayed, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
     return emit(table, form, output, "Comparison of models", failed, **about)
@@ -250,7 +333,9 @@ def _failure(row: Any, rule: Rule) -> str | None:
     if higher is None:
         raise ValueError(f"--fail-if needs metrics that have a better direction, got {row.metric}")
     alpha = 1 - row.confidence_level + 1e-12
-    significant = not row.low <= 0 <= row.high if row.p_adjusted is None else row.p_adjusted <= alpha
+    significant = (
+        not row.low <= 0 <= row.high if row.p_adjusted is None else row.p_adjusted <= alpha
+    )
     worse = significant and (row.difference < 0) == higher
     if not worse and (rule == "worse" or (significant and (row.difference > 0) == higher)):
         return None
@@ -262,22 +347,26 @@ def _failure(row: Any, rule: Rule) -> str | None:
 def study(
     pattern: Annotated[str, arg("Paths of files of ranks, with {dataset}, {model} and {seed}.")],
     metrics: Annotated[str, opt("Metrics, separated by commas.", "--metric", "-m")] = "mrr,hits@10",
-    view: Annotated[Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")] = "base",
+    view: Annotated[
+        Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")
+    ] = "base",
     confidence_level: Level = 0.95,
     cluster: Cluster = None,
     values_only: Annotated[bool, opt("Print no intervals.", is_flag=True)] = False,
-    across: Annotated[bool, opt("Print averages over the datasets and how often models win.", is_flag=True)] = False,
+    across: Annotated[
+        bool, opt("Print averages over the datasets and how often models win.", is_flag=True)
+    ] = False,
     form: Form = None,
     output: Output = None,
 ) -> int:
     """Put models, datasets and seeds into one table, or into an HTML page with figures that `verify` checks.
 
-    The best value of a dataset is bold; models that are not significantly different from it are marked. CSV and
-    JSON have one row per cell.
+    The best value of a dataset is bold; models that are not significantly different from it are
+    marked. CSV and JSON have one row per cell.
 
     For example
-    `torchrankmetrics study "runs/{dataset}/{model}/{seed}.npz" --metric mrr,hits@10 --output report.html`
-    `torchrankmetrics study "runs/{model}.csv" -m amri --format latex`
+    `torchrankmetrics study "runs/{dataset}/{model}/{seed}.npz" --metric mrr,hits@10 --output
+    report.html` `torchrankmetrics study "runs/{model}.csv" -m amri --format latex`
     """
     from torchrankmetrics.study import RankStudy
 
@@ -293,7 +382,11 @@ def study(
         return 0
     else:
         table = runs.table(names, **tests)
-        result = table.records() if form in ("csv", "json") else table.with_layout(intervals=not values_only).tabular()
+        result = (
+            table.records()
+            if form in ("csv", "json")
+            else table.with_layout(intervals=not values_only).tabular()
+        )
     return emit(result, form, output, files=files, confidence_level=confidence_level)
 
 

@@ -30,14 +30,17 @@ class DatasetFacts:
         title (str): as papers print it, with the graph if there are several.
         synonyms (tuple): other names.
         protocol (str): targets, candidates and filter, in a sentence.
-        num_entities (mapping): by convention, "all" or "train" (entities of train); of an alignment the pairs.
+        num_entities (mapping): by convention, "all" or "train" (entities of train); of an alignment
+            the pairs.
         num_relations (int): number of relations; of an alignment 1.
         num_triples (mapping): by split, of those it has; of an alignment the pairs.
-        checksum (mapping): SHA-256 of the sorted label lines by split (``benchmarks/make_datasets.py``).
+        checksum (mapping): SHA-256 of the sorted label lines by split
+            (``benchmarks/make_datasets.py``).
         source (str): origin of the triples.
         licence (str): of the triples.
         known (mapping): the splits that are filtered out, by split: itself and those before it.
-        histograms (mapping): (2, n) integers by (split, entities, side): ascending num_candidates, and their counts.
+        histograms (mapping): (2, n) integers by (split, entities, side): ascending num_candidates,
+            and their counts.
     """
 
     name: str
@@ -59,15 +62,15 @@ def candidate_counts(
 ) -> CandidateCounts:
     """Filtered candidate counts N_i of a benchmark graph: what ``adjust`` and ``PrecomputedExpectation`` need of it.
 
-    Filtered out are the known triples of the split and of those before it; of an alignment nothing. The true entity
-    counts as a candidate.
+    Filtered out are the known triples of the split and of those before it; of an alignment nothing.
+    The true entity counts as a candidate.
 
     Args:
         dataset (str): a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
         split (str, default "test"): "train", "valid" or "test"; not every dataset has all three.
         side (str, default None): "head", "tail", or None: the tasks of both.
-        entities (str, default "all"): "all", or "train" as in PyKEEN: only entities of train are candidates, and
-            triples with another entity or relation are dropped.
+        entities (str, default "all"): "all", or "train" as in PyKEEN: only entities of train are
+            candidates, and triples with another entity or relation are dropped.
 
     Returns:
         Distinct counts N_i with the number of tasks of each.
@@ -84,7 +87,10 @@ def candidate_counts(
     check_choice("side", side, (None, *ENTITY_SIDES))
     check_choice("entities", entities, ENTITIES)
     if split not in facts.num_triples:
-        raise ValueError(f"split {shorten(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
+        raise ValueError(
+            f"split {shorten(split)} is none of {facts.name}, which has "
+            f"{', '.join(facts.num_triples)}"
+        )
     sides = ENTITY_SIDES if side is None else (side,)
     numbers, counts = np.hstack([facts.histograms[split, entities, one] for one in sides])
     return CandidateCounts.of(numbers, count=counts)
@@ -99,7 +105,13 @@ def dataset_names() -> tuple[str, ...]:
     >>> "fb15k237" in dataset_names()
     True
     """
-    return tuple(sorted(path.name.removesuffix(".json") for path in _FOLDER.iterdir() if path.name.endswith(".json")))
+    return tuple(
+        sorted(
+            path.name.removesuffix(".json")
+            for path in _FOLDER.iterdir()
+            if path.name.endswith(".json")
+        )
+    )
 
 
 def dataset_facts(dataset: str) -> DatasetFacts:
@@ -121,12 +133,17 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         raise TypeError(f"dataset must be a str such as 'fb15k237', got {type(dataset).__name__}")
     word, by_word = _word(dataset), _names_by_word()
     if word not in by_word:  # only then are all files read
-        by_word = by_word | {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
+        by_word = by_word | {
+            _word(other): name for name in by_word.values() for other in _load(name).synonyms
+        }
     if word not in by_word:
         near = difflib.get_close_matches(word, by_word, 1, cutoff=0.85)
         nearest = f"did you mean {by_word[near[0]]!r}? " if near else ""
         known = f"dataset_names() lists {len(dataset_names())} datasets, `KnownTriples.num_candidates` counts others"
-        raise ValueError(f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}{known}")
+        raise ValueError(
+            f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; "
+            f"{nearest}{known}"
+        )
     return _load(by_word[word])
 
 
@@ -141,10 +158,17 @@ def _load(name: str) -> DatasetFacts:
     known, histograms = {}, {}
     for one in content.pop("histograms"):
         known[one["split"]] = tuple(one["known"])
-        histograms[one["split"], one["entities"], one["side"]] = np.array([one["num_candidates"], one["count"]])
+        histograms[one["split"], one["entities"], one["side"]] = np.array(
+            [one["num_candidates"], one["count"]]
+        )
     for split, _, side in tuple(histograms):  # written once where both conventions agree
         histograms.setdefault((split, "train", side), histograms[split, "all", side])
-    content |= {"name": name, "synonyms": tuple(content["synonyms"]), "known": known, "histograms": histograms}
+    content |= {
+        "name": name,
+        "synonyms": tuple(content["synonyms"]),
+        "known": known,
+        "histograms": histograms,
+    }
     return DatasetFacts(**content)
 
 

@@ -13,8 +13,9 @@ class PrecomputedExpectation(ExpectationProvider):
     """Null moments of stored candidate counts, for example of a whole test set while a part of it is evaluated.
 
     Args:
-        num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored tasks, or the name of
-            a dataset (``dataset_names`` lists them) for its filtered test tasks of both sides.
+        num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored
+            tasks, or the name of a dataset (``dataset_names`` lists them) for its filtered test
+            tasks of both sides.
         weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
         count (array-like, default None): (n,) number of tasks of each entry; None: one each.
         provider (ExpectationProvider, default None): computes the moments; None: exact.
@@ -41,7 +42,10 @@ class PrecomputedExpectation(ExpectationProvider):
         self._provider: ExpectationProvider = DEFAULT_EXPECTATION if provider is None else provider
 
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
+        self,
+        definition: RankDefinition,
+        counts: npt.ArrayLike | CandidateCounts,
+        weight: npt.ArrayLike | None = None,
     ) -> Moments:
         """Moments of the stored set; ``counts`` and ``weight`` are ignored."""
         return self._provider.moments(definition, self.counts)

@@ -37,8 +37,10 @@ class MetricDefinition:
     has_optimum: bool = True
     limits: Bounds = (None, None)  # of base values
     lowest_index: float | None = None  # bound of the adjusted index
-    of_tasks: "RankDefinition | None" = None  # the definition itself if its mean is over ranking tasks
-    entries_are_rows: bool = True  # whether each entry of a sample is one row, instead of the rows of a query
+    # the definition itself if its mean is over ranking tasks
+    of_tasks: "RankDefinition | None" = None
+    # whether each entry of a sample is one row, instead of the rows of a query
+    entries_are_rows: bool = True
 
     def sample(self, rows: Any, side: Side, average: Average) -> Any:
         """Read the tasks or queries of a side on which the metric is defined, of an ``Analysis`` or several runs."""
@@ -94,8 +96,9 @@ class MetricDefinition:
     def at_threshold(self, relevance_threshold: float) -> "Definition":
         """The metric with another smallest label of a relevant item; ValueError for metrics of ranking tasks."""
         raise ValueError(
-            f"relevance_threshold is for query metrics, such as 'rr' and 'success_at_10': {shorten(self.name)} "
-            "averages over ranking tasks, one for every item with a label above 0"
+            "relevance_threshold is for query metrics, such as 'rr' and 'success_at_10': "
+            f"{shorten(self.name)} averages over ranking tasks, one for every item with a label "
+            "above 0"
         )
 
     def has_view(self, view: View) -> bool:
@@ -131,8 +134,8 @@ class MetricDefinition:
             return f"view={view!r} has no meaning for {shorten(self.name)}: it has no {lacks}; use {instead}"
         if rank_type == "expected" and not self.has_expected:
             return (
-                f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {shorten(self.name)}; "
-                "use 'realistic', 'optimistic' or 'pessimistic'"
+                "rank_type='expected' is known for means of a transform, GMR and IGMR, not for "
+                f"{shorten(self.name)}; use 'realistic', 'optimistic' or 'pessimistic'"
             )
         if view == "p_value" and not self.has_p_value:
             return f"view='p_value' is not known for {shorten(self.name)}: it is not a function of a mean of f"

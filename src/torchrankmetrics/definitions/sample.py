@@ -55,11 +55,19 @@ class CandidateCounts:
         return hash(self.digest)
 
     @classmethod
-    def of(cls, num_candidates: Any, weight: npt.ArrayLike | None = None, count: npt.ArrayLike | None = None) -> Self:
+    def of(
+        cls,
+        num_candidates: Any,
+        weight: npt.ArrayLike | None = None,
+        count: npt.ArrayLike | None = None,
+    ) -> Self:
         """Compress per-task candidate counts."""
         if isinstance(num_candidates, cls):
             if weight is not None or count is not None:
-                raise ValueError("weight and count are already part of the given CandidateCounts; pass them as None")
+                raise ValueError(
+                    "weight and count are already part of the given CandidateCounts; pass them as "
+                    "None"
+                )
             return num_candidates
         N = integers(num_candidates, "num_candidates")
         if (wrong := (N < 1) | (N > MOST_CANDIDATES)).any():
@@ -69,15 +77,21 @@ class CandidateCounts:
         w = None if weight is None else weights_of(weight)
         for name, other in (("count", c), ("weight", w)):
             if other is not None and other.shape != N.shape:
-                raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
+                raise ValueError(
+                    f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}"
+                )
         if (total := c.sum(dtype=np.float64)) >= 1 << 63 or (c < 0).any():
             got = f"the least {c.min()} and the sum {total:.4g}"
-            raise ValueError(f"count must sum to less than 2^63, without negative numbers; got {got}")
+            raise ValueError(
+                f"count must sum to less than 2^63, without negative numbers; got {got}"
+            )
         used = c > 0 if w is None else (c > 0) & (w > 0)
         return cls.compressed(N[used], None if w is None else w[used], c[used])
 
     @classmethod
-    def compressed(cls, num_candidates: IntArray, weight: FloatArray | None, count: IntArray) -> Self:
+    def compressed(
+        cls, num_candidates: IntArray, weight: FloatArray | None, count: IntArray
+    ) -> Self:
         """Compress as ``of`` what is known to be valid, with positive weights and counts, (m,) each."""
         if not len(num_candidates):
             raise ValueError("num_candidates is empty: no task has a positive weight")
@@ -90,7 +104,10 @@ class CandidateCounts:
 
     def at_least(self, min_candidates: int) -> "CandidateCounts":
         """The tasks with so many candidates or more, their weights again of sum 1; maybe none."""
-        if min_candidates <= 1 or (first := int(np.searchsorted(self.num_candidates, min_candidates))) == 0:
+        if (
+            min_candidates <= 1
+            or (first := int(np.searchsorted(self.num_candidates, min_candidates))) == 0
+        ):
             return self
         N, weight, count = self.num_candidates[first:], self.weight[first:], self.count[first:]
         return CandidateCounts(N, weight / (weight * count).sum(), count)
@@ -103,12 +120,16 @@ class CandidateCounts:
     @cached_property
     def digest(self) -> bytes:
         """Hash of the content: equal counts and weights share cached moments, epoch after epoch."""
-        return hashlib.sha256(b"".join(x.tobytes() for x in (self.num_candidates, self.weight, self.count))).digest()
+        return hashlib.sha256(
+            b"".join(x.tobytes() for x in (self.num_candidates, self.weight, self.count))
+        ).digest()
 
 
 def in_range(weight: FloatArray) -> FloatArray:
     """Scale weights (m,) > 0 by a power of two where sums or squares of them may overflow or round; else give them."""
-    if not len(weight) or (weight[weight.argmin()] > _FAINT and weight[weight.argmax()] < 1 / _FAINT):
+    if not len(weight) or (
+        weight[weight.argmin()] > _FAINT and weight[weight.argmax()] < 1 / _FAINT
+    ):
         return weight
     return by_power_of_two(weight, weight.max())
 
@@ -121,7 +142,8 @@ def by_power_of_two(weight: FloatArray, largest: npt.ArrayLike) -> FloatArray:
 def sum_by_value(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, FloatArray]:
     """Find the distinct values, ascending, and the mass of each, added in the order given."""
     if len(values) and values.max() <= _TABLE_PER_VALUE * len(values):
-        table: npt.NDArray[Any] = np.bincount(values, mass)  # cheaper than a sort, and the same sums
+        # cheaper than a sort, and the same sums
+        table: npt.NDArray[Any] = np.bincount(values, mass)
         distinct = np.flatnonzero(table > 0).astype(np.int64)
         return distinct, table[distinct]
     distinct, index = np.unique(values, return_inverse=True)
@@ -135,7 +157,9 @@ def distinct_rows(columns: tuple[Any, ...], count: IntArray) -> tuple[tuple[Any,
         order = order[np.argsort(column[order], kind="stable")]
     columns = tuple(column[order] for column in columns)
     first = np.flatnonzero(changes(*columns))
-    return tuple(column[first] for column in columns), np.add.reduceat(count[order], first) if len(order) else count
+    return tuple(column[first] for column in columns), np.add.reduceat(count[order], first) if len(
+        order
+    ) else count
 
 
 def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -153,8 +177,11 @@ def integers(values: npt.ArrayLike, name: str) -> IntArray:
         raise TypeError(f"{name} must be integers, got the str {shorten(values)}")
     given = array = np.atleast_1d(np.asarray(values))
     if given.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {given.shape}")
-    if given.size and given.dtype.kind not in "iu":  # integers that fit in no type come as floats or objects
+        raise ValueError(
+            f"{name} must be one-dimensional, one entry per task; got shape {given.shape}"
+        )
+    # integers that fit in no type come as floats or objects
+    if given.size and given.dtype.kind not in "iu":
         array = np.asarray(values, dtype=object).ravel()
         if not all(type(value) is int for value in array):
             raise TypeError(f"{name} must be integers, got dtype {given.dtype}")
@@ -168,7 +195,9 @@ def weights_of(values: npt.ArrayLike) -> FloatArray:
     try:
         w = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"weight must hold numbers, got {type(values).__name__}: {error}") from error
+        raise TypeError(
+            f"weight must hold numbers, got {type(values).__name__}: {error}"
+        ) from error
     if (wrong := ~(np.isfinite(w) & (w >= 0))).any():
         raise ValueError(f"weight must be finite and not negative, got {w[wrong][0]}")
     return w
@@ -186,7 +215,8 @@ class UnknownCandidatesError(ValueError):
         super().__init__(
             message
             or "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it "
-            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of filtered candidates"
+            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of "
+            "filtered candidates"
         )
 
 
@@ -207,8 +237,8 @@ class Sample:
         other = value if self.elsewhere is None else compute(self.elsewhere)
         if abs(value - other) > 1e-12 * max(1.0, abs(value)):
             raise UnknownCandidatesError(
-                f"{name!r} depends on the ranks of relevant items that were not retrieved. Pass num_candidates=, "
-                "the number of all items; or use a cut-off, 'rr', 'ap' or 'ndcg'"
+                f"{name!r} depends on the ranks of relevant items that were not retrieved. Pass "
+                "num_candidates=, the number of all items; or use a cut-off, 'rr', 'ap' or 'ndcg'"
             )
         return value
 
@@ -237,7 +267,9 @@ class RankSample(Sample):
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
         self.weight, self.count = in_range(weight[used]), count[used]
         self.mass = self.weight * self.count
-        self._histograms: dict[tuple[RankType, bool], tuple[FloatArray, FloatArray, IntArray | None]] = {}
+        self._histograms: dict[
+            tuple[RankType, bool], tuple[FloatArray, FloatArray, IntArray | None]
+        ] = {}
 
     @cached_property
     def total(self) -> float:
@@ -261,7 +293,9 @@ class RankSample(Sample):
         """Ranks of the entries, (m,) float64."""
         return self.doubled(rank_type) / 2.0
 
-    def histogram(self, rank_type: RankType, by_candidates: bool) -> tuple[FloatArray, FloatArray, IntArray | None]:
+    def histogram(
+        self, rank_type: RankType, by_candidates: bool
+    ) -> tuple[FloatArray, FloatArray, IntArray | None]:
         """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these."""
         key = (rank_type, by_candidates)
         if key not in self._histograms:
@@ -278,7 +312,9 @@ class RankSample(Sample):
     @cached_property
     def tie_blocks(self) -> "RankSample":
         """The sample without candidate counts, equal ranks and weights as one entry."""
-        (low, high, weight), count = distinct_rows((self.optimistic, self.pessimistic, self.weight), self.count)
+        (low, high, weight), count = distinct_rows(
+            (self.optimistic, self.pessimistic, self.weight), self.count
+        )
         return RankSample(low, high, None, weight, count)
 
     @property

@@ -9,13 +9,17 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 
 PANEL_NODES = 16  # at most
-# ranks up to here are taken one by one: powers and logarithms bend most there, and a user's f may jump there
+# ranks up to here are taken one by one: powers and logarithms bend most there, and a user's f may
+# jump there
 SMALL_RANKS = 64
 
 
-def gauss_rule(length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NODES) -> tuple[FloatArray, FloatArray]:
+def gauss_rule(
+    length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NODES
+) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights of the Gauss rule for sums over {0..M-1}, for each length M >= order."""
-    # Gautschi 2004, Orthogonal Polynomials: Computation and Approximation, table 1.2 (discrete Chebyshev)
+    # Gautschi 2004, Orthogonal Polynomials: Computation and Approximation, table 1.2 (discrete
+    # Chebyshev)
     k = np.arange(1, order)
     M = length[:, None].astype(np.float64)
     off = 0.5 * k * np.sqrt((1 - (k / M) ** 2) / (4 * k * k - 1))
@@ -25,7 +29,9 @@ def gauss_rule(length: npt.NDArray[np.int64] | FloatArray, order: int = PANEL_NO
     return (M - 1) / 2 + M * root, M * vector[:, 0, :] ** 2
 
 
-def panel_rule(start: IntArray, length: IntArray, order: int = PANEL_NODES) -> tuple[FloatArray, FloatArray, IntArray]:
+def panel_rule(
+    start: IntArray, length: IntArray, order: int = PANEL_NODES
+) -> tuple[FloatArray, FloatArray, IntArray]:
     """Nodes and weights for sums over the integers of the panels [start, start + length)."""
     size = np.minimum(length, order)
     first = np.cumsum(size) - size
@@ -41,13 +47,17 @@ def panel_rule(start: IntArray, length: IntArray, order: int = PANEL_NODES) -> t
     return nodes, weights, size
 
 
-def panel_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, high: IntArray) -> FloatArray:
+def panel_means(
+    f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, high: IntArray
+) -> FloatArray:
     """Mean over {low..high} of a function smooth on dyadic panels: positive rules, no differences of prefix sums."""
     total = np.zeros(len(low))
     block, start = np.arange(len(low)), low.copy()
     while len(block):
         # one by one where powers bend most; then panels no longer than their start
-        length = np.minimum(np.where(start <= SMALL_RANKS, PANEL_NODES, start), high[block] - start + 1)
+        length = np.minimum(
+            np.where(start <= SMALL_RANKS, PANEL_NODES, start), high[block] - start + 1
+        )
         nodes, weights, size = panel_rule(start, length)
         terms = weights * f(nodes, np.repeat(block, size))
         total[block] += np.add.reduceat(terms, np.cumsum(size) - size)
@@ -66,7 +76,9 @@ class PrefixRule:
         edges = [head]
         while edges[-1] < top:
             edges.append(max(edges[-1] + 1, int(edges[-1] * ratio)))
-        ends = np.unique(np.concatenate([np.arange(head), np.minimum(np.array(edges), top), upper[upper > head]]))
+        ends = np.unique(
+            np.concatenate([np.arange(head), np.minimum(np.array(edges), top), upper[upper > head]])
+        )
         self.upper = upper
         self._integers = np.diff(ends)  # per panel
         self.nodes, self._weights, self._size = panel_rule(ends[:-1] + 1, self._integers)
@@ -77,15 +89,22 @@ class PrefixRule:
         """Average f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
         panels = np.add.reduceat(values * self._weights, self._first, axis=-1)
         # long double: thousands of panels would cost two digits in float64
-        return np.cumsum(panels, axis=-1, dtype=np.longdouble)[..., self._last].astype(np.float64) / self.upper
+        return (
+            np.cumsum(panels, axis=-1, dtype=np.longdouble)[..., self._last].astype(np.float64)
+            / self.upper
+        )
 
     def variances(self, values: FloatArray) -> FloatArray:
         """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out."""
         # Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115)
         inside = np.add.reduceat(values * self._weights, self._first) / self._integers
-        own = np.add.reduceat(self._weights * (values - np.repeat(inside, self._size)) ** 2, self._first)
+        own = np.add.reduceat(
+            self._weights * (values - np.repeat(inside, self._size)) ** 2, self._first
+        )
         total = np.cumsum(self._integers).astype(np.float64)
-        running = (np.cumsum(inside * self._integers, dtype=np.longdouble) / total).astype(np.float64)
+        running = (np.cumsum(inside * self._integers, dtype=np.longdouble) / total).astype(
+            np.float64
+        )
         before = np.r_[0.0, total[:-1]]
         between = before * self._integers / total * (inside - np.r_[0.0, running[:-1]]) ** 2
         squares = np.cumsum(own + between, dtype=np.longdouble)[self._last].astype(np.float64)

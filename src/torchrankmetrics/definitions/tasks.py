@@ -34,12 +34,21 @@ from torchrankmetrics.definitions.transforms import (
     apply_transform,
     known,
 )
-from torchrankmetrics.validation import check_choice, check_function, check_int, check_key, one_number, shorten
+from torchrankmetrics.validation import (
+    check_choice,
+    check_function,
+    check_int,
+    check_key,
+    one_number,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
 
-Aggregation = Literal["mean", "median", "maximum", "minimum", "variance", "mad", "count", "tie_rate"]
+Aggregation = Literal[
+    "mean", "median", "maximum", "minimum", "variance", "mad", "count", "tie_rate"
+]
 
 
 @dataclass(frozen=True)
@@ -48,20 +57,23 @@ class RankDefinition(MetricDefinition):
 
     Args:
         name (str): canonical name, ``[a-z][a-z0-9_]*``; the key in logs.
-        f (callable, default IDENTITY): transform of ranks, a float64 tensor to a finite one of its shape; if it depends
-            on the number N of candidates too, a ``WithCandidates`` whose f(1, N) does not depend on N.
-        aggregation (str, default "mean"): how the transformed ranks become one number; means are weighted by v_i = w_i
-            / sum of w.
+        f (callable, default IDENTITY): transform of ranks, a float64 tensor to a finite one of its
+            shape; if it depends on the number N of candidates too, a ``WithCandidates`` whose f(1,
+            N) does not depend on N.
+        aggregation (str, default "mean"): how the transformed ranks become one number; means are
+            weighted by v_i = w_i / sum of w.
         g (callable, default IDENTITY): post-transform of the aggregate.
-        optimum (float, default computed): the value when every rank is 1; None: no best value (dispersion, counts).
-        higher_is_better (bool, default None): direction, by default read off f and g at ranks 1 and 2^20, or none
-            without an optimum.
-        has_null (bool, default True): whether the candidate counts define the value under random ranking, which they
-            never do for counts and tie rates.
+        optimum (float, default computed): the value when every rank is 1; None: no best value
+            (dispersion, counts).
+        higher_is_better (bool, default None): direction, by default read off f and g at ranks 1 and
+            2^20, or none without an optimum.
+        has_null (bool, default True): whether the candidate counts define the value under random
+            ranking, which they never do for counts and tie rates.
 
     Raises:
-        ValueError: if the name is not a key, the aggregation is unknown, or a default cannot be derived because the
-            value at ranks 1 and 2^20 is not finite, the same, or at rank 1 depends on the number of candidates.
+        ValueError: if the name is not a key, the aggregation is unknown, or a default cannot be
+            derived because the value at ranks 1 and 2^20 is not finite, the same, or at rank 1
+            depends on the number of candidates.
 
     >>> dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
     >>> dcg.optimum, dcg.higher_is_better
@@ -100,10 +112,13 @@ class RankDefinition(MetricDefinition):
             is_geometric_mean=is_geometric_mean,
             is_extreme=self.aggregation in ("maximum", "minimum"),
             has_optimum=self.optimum is not None,
-            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
+            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it
+            # as the best
             lowest_index=-1.0 if is_mean and f.is_identity and g.is_identity else None,
             has_expected=is_geometric_mean or (is_mean and g.is_identity),
-            is_power_mean=is_mean and abs(f.exponent) not in (0, 1) and g.exponent == 1 / f.exponent,
+            is_power_mean=is_mean
+            and abs(f.exponent) not in (0, 1)
+            and g.exponent == 1 / f.exponent,
         )
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
@@ -111,25 +126,34 @@ class RankDefinition(MetricDefinition):
                 ends = self.g(f.at(_FAR)(far_ranks))
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(
-                    f"f of {shorten(self.name)} must map a float64 tensor of ranks to a tensor of the same shape, but "
-                    f"raises {str(error)!r}; write functions of torch, such as torch.log2(r), and conditions as "
-                    "torch.where(r <= 10, 1 / r, 0.0)"
+                    f"f of {shorten(self.name)} must map a float64 tensor of ranks to a tensor of "
+                    f"the same shape, but raises {str(error)!r}; write functions of torch, such as "
+                    "torch.log2(r), and conditions as torch.where(r <= 10, 1 / r, 0.0)"
                 ) from error
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
-                raise ValueError(f"f and g must give a finite tensor of their input's shape; at ranks 1, 2**20: {ends}")
+                raise ValueError(
+                    "f and g must give a finite tensor of their input's shape; at ranks 1, 2**20: "
+                    f"{ends}"
+                )
             at_one, far = ends.tolist()
             if self.uses_candidates:
-                near = self.g(f.at(f.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu")))
+                near = self.g(
+                    f.at(f.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu"))
+                )
                 if not math.isclose(at_one, near.item(), abs_tol=1e-12):
                     raise ValueError(
-                        f"f of {shorten(self.name)} must give rank 1 the same value for every number of candidates; "
-                        "scale it by its best value, or pass optimum=None"
+                        f"f of {shorten(self.name)} must give rank 1 the same value for every "
+                        "number of candidates; scale it by its best value, or pass optimum=None"
                     )
             if self.higher_is_better is None and at_one == far:
-                raise ValueError(f"higher_is_better must be passed for {shorten(self.name)}, as f(1) == f(2**20)")
+                raise ValueError(
+                    f"higher_is_better must be passed for {shorten(self.name)}, as f(1) == f(2**20)"
+                )
             vars(self).update(
                 optimum=at_one if math.isnan(self.optimum) else self.optimum,
-                higher_is_better=at_one > far if self.higher_is_better is None else self.higher_is_better,
+                higher_is_better=at_one > far
+                if self.higher_is_better is None
+                else self.higher_is_better,
             )
 
     @property
@@ -179,15 +203,21 @@ class RankDefinition(MetricDefinition):
         if self.is_geometric_mean:
             s = known(self.g).direction * blocks.weight / sample.total
             unit = np.where(s > 0, low, high)  # (rank / unit)^s >= 1: nothing cancels
-            excess = panel_means(lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])), low, high)
+            excess = panel_means(
+                lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])), low, high
+            )
             return float(np.exp((blocks.count * (np.log1p(excess) + s * np.log(unit))).sum()))
-        mean = known(self.f).block_means(low, high, blocks.known_candidates if self.uses_candidates else None)
+        mean = known(self.f).block_means(
+            low, high, blocks.known_candidates if self.uses_candidates else None
+        )
         return float((blocks.mass * mean).sum() / sample.total)
 
     def _aggregate(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
         rank, mass, num_candidates = sample.histogram(rank_type, by_candidates=self.uses_candidates)
-        return aggregate(self, apply_transform(self.f, rank, num_candidates=num_candidates), mass).reshape(1)
+        return aggregate(
+            self, apply_transform(self.f, rank, num_candidates=num_candidates), mass
+        ).reshape(1)
 
     def null_moments(self, sample: RankSample, expectation: "ExpectationProvider") -> Moments:
         return expectation.moments(self, sample.candidate_counts)
@@ -200,7 +230,10 @@ class RankDefinition(MetricDefinition):
     def log_p_value(self, sample: RankSample) -> tuple[float, float]:
         from torchrankmetrics.null.p_values import p_value_bracket
 
-        value, mean = self.value(sample, "pessimistic"), float(self._aggregate(sample, "pessimistic")[0])
+        value, mean = (
+            self.value(sample, "pessimistic"),
+            float(self._aggregate(sample, "pessimistic")[0]),
+        )
         low, high = p_value_bracket(self, value, sample.candidate_counts, mean=mean)
         return high, math.exp(high) - math.exp(low) if high - low > _RESOLVED else 0.0
 
@@ -208,7 +241,9 @@ class RankDefinition(MetricDefinition):
         if self.aggregation == "tie_rate":
             return (sample.pessimistic > sample.optimistic).astype(np.float64)
         if rank_type == "expected":
-            return known(self.f).block_means(sample.optimistic, sample.pessimistic, sample.num_candidates)
+            return known(self.f).block_means(
+                sample.optimistic, sample.pessimistic, sample.num_candidates
+            )
         return apply_transform(self.f, sample.rank(rank_type), num_candidates=sample.num_candidates)
 
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
@@ -220,7 +255,10 @@ class RankDefinition(MetricDefinition):
         if N is None:
             low, high = sorted(f.values(np.array([1.0, math.inf])).tolist())
         else:
-            ends = [apply_transform(self.f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
+            ends = [
+                apply_transform(self.f, r.astype(np.float64), num_candidates=N)
+                for r in (np.ones_like(N), N)
+            ]
             low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
         return low, high
 
@@ -250,7 +288,8 @@ class RankDefinition(MetricDefinition):
 
 _RESOLVED = 1e-3  # relative width of a bracket of p that counts as none
 _FAR = 1 << 20  # rank at which the direction of a metric is read
-_PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
+# ranks between which g must be monotone
+_PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]
 
 MEAN_RANK = RankDefinition("mr")
 MEAN_RECIPROCAL_RANK = RankDefinition("mrr", f=Power(-1))
@@ -262,7 +301,9 @@ INVERSE_GEOMETRIC_MEAN_RANK = RankDefinition("igmr", f=Log(), g=Exponential(-1))
 MEDIAN_RANK = RankDefinition("median_rank", aggregation="median")
 INVERSE_MEDIAN_RANK = RankDefinition("inverse_median_rank", aggregation="median", g=Power(-1))
 RANK_VARIANCE = RankDefinition("rank_variance", aggregation="variance", optimum=None)
-RANK_STANDARD_DEVIATION = RankDefinition("rank_std", aggregation="variance", g=Power(0.5), optimum=None)
+RANK_STANDARD_DEVIATION = RankDefinition(
+    "rank_std", aggregation="variance", g=Power(0.5), optimum=None
+)
 RANK_MEDIAN_ABSOLUTE_DEVIATION = RankDefinition("rank_mad", aggregation="mad", optimum=None)
 RANK_COUNT = RankDefinition("count", aggregation="count", optimum=None)
 TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None)
@@ -287,7 +328,8 @@ def hits_at(k: int) -> RankDefinition:
 def power_mean_rank(p: float) -> RankDefinition:
     """Return the power mean (sum of v_i r_i^p)^(1/p), in [1, max N_i]; lower is better (Hoyt et al. 2022, section 2).
 
-    p = 1, 0, -1 give MR, GMR, HMR, and +-inf the largest and the smallest rank. It never decreases in p.
+    p = 1, 0, -1 give MR, GMR, HMR, and +-inf the largest and the smallest rank. It never decreases
+    in p.
 
     Args:
         p (float): exponent, a real number or an infinity.
@@ -314,7 +356,13 @@ def power_mean_rank(p: float) -> RankDefinition:
 def exponent_name(p: float) -> str:
     """Write an exponent as a piece of a key: 2 -> "2", 2.5 -> "2p5", -2 -> "minus_2", -inf -> "minus_inf"."""
     size = abs(float(p))
-    text = "inf" if math.isinf(size) else str(int(size)) if size.is_integer() else format(Decimal(repr(size)), "f")
+    text = (
+        "inf"
+        if math.isinf(size)
+        else str(int(size))
+        if size.is_integer()
+        else format(Decimal(repr(size)), "f")
+    )
     return ("minus_" if p < 0 else "") + text.replace(".", "p")
 
 
@@ -326,7 +374,9 @@ _AGGREGATES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
     "minimum": lambda x, mass: np.asarray(x.min(0)),
     "variance": lambda x, mass: weighted_mean((x - weighted_mean(x, mass)) ** 2, mass),
     # 1 for a standard normal, by its upper quartile
-    "mad": lambda x, mass: weighted_median(np.abs(x - weighted_median(x, mass)), mass) / 0.6744897501960817,
+    "mad": lambda x, mass: (
+        weighted_median(np.abs(x - weighted_median(x, mass)), mass) / 0.6744897501960817
+    ),
 }
 
 

@@ -26,15 +26,18 @@ class KnownTransform:
     __call__: Callable[..., Tensor]
     exponent: float = math.nan  # p of x -> x^p; NaN for others
     direction: int = 0  # 1 if it increases for x > 0, -1 if it decreases; 0: unknown
-    # what rounding costs the inverse next to a relative error: absolute, and as a share of the range
+    # what rounding costs the inverse next to a relative error: absolute, and as a share of the
+    # range
     inverse_error: ClassVar[tuple[float, float]] = (0.0, 1e-12)
-    smooth: ClassVar[bool] = False  # monotone, and smooth on panels of ranks that double; others: rank by rank
+    # monotone, and smooth on panels of ranks that double; others: rank by rank
+    smooth: ClassVar[bool] = False
     constant_from: int = 1 << 62  # rank from which on all values are equal
     is_share: ClassVar[bool] = False  # its mean is a share of tasks
     has_limit: ClassVar[bool] = True  # its formula is valid at infinity too
     uses_candidates: ClassVar[bool] = False
     min_candidates: int = 1  # the fewest candidates with which a task has a value
-    closed_moments: bool = False  # moments among N candidates do not depend on the other N of a call, to the last bit
+    # moments among N candidates do not depend on the other N of a call, to the last bit
+    closed_moments: bool = False
 
     @property
     def is_identity(self) -> bool:
@@ -62,11 +65,15 @@ class KnownTransform:
         """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out."""
         if not self.smooth:
             return range_moments(rank_table(self, int(N[-1])), np.zeros_like(N), N)
-        rule = prefix_rule(N.tobytes(), panel_ratio(1.0 if math.isnan(self.exponent) else self.exponent))
+        rule = prefix_rule(
+            N.tobytes(), panel_ratio(1.0 if math.isnan(self.exponent) else self.exponent)
+        )
         values = apply_transform(self, rule.nodes)
         return rule.means(values), rule.variances(values)
 
-    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    def block_means(
+        self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
+    ) -> FloatArray:
         """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice or thrice in, (b,) float64 out."""
         if self.smooth:
             return panel_means(lambda rank, _: apply_transform(self, rank), low, high)
@@ -102,14 +109,18 @@ def apply_transform(
         return x
     if f.uses_candidates:
         if num_candidates is None:
-            raise ValueError(f"{name} depends on the number of candidates: num_candidates is needed")
+            raise ValueError(
+                f"{name} depends on the number of candidates: num_candidates is needed"
+            )
         columns.append(num_candidates.astype(np.float64))
     result = np.empty(len(x))
     for begin in range(0, len(x), _BLOCK):
         blocks = [torch.from_numpy(column[begin : begin + _BLOCK]) for column in columns]
         value, size = f(*blocks), blocks[0].shape
         if value.shape != size:
-            raise ValueError(f"{name} must keep the shape of its input, {tuple(size)}; got {tuple(value.shape)}")
+            raise ValueError(
+                f"{name} must keep the shape of its input, {tuple(size)}; got {tuple(value.shape)}"
+            )
         result[begin : begin + _BLOCK] = value.to(torch.float64).numpy()
     if not np.isfinite(result).all():
         bad = float(x[~np.isfinite(result)][0])
@@ -123,7 +134,10 @@ def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
         point = torch.tensor(x, dtype=torch.float64, device="cpu", requires_grad=True)
         value = g(point)
         if not value.requires_grad:
-            raise ValueError(f"g must be of differentiable torch operations for an error estimate, got {shorten(g)}")
+            raise ValueError(
+                "g must be of differentiable torch operations for an error estimate, got "
+                f"{shorten(g)}"
+            )
         return np.asarray(torch.autograd.grad(value.sum(), point)[0])
 
 
@@ -144,13 +158,16 @@ def check_evaluations(f: KnownTransform, num_candidates: IntArray) -> None:
 def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
     function = getattr(f, "function", f)
     return ValueError(
-        f"num_candidates must be {most}, to sum the user-defined f={getattr(function, '__qualname__', function)!s:.80} "
-        f"over all ranks; got {got}. Use a metric of the package, or rank_type='realistic' and "
+        f"num_candidates must be {most}, to sum the user-defined "
+        f"f={getattr(function, '__qualname__', function)!s:.80} over all ranks; got {got}. Use a "
+        "metric of the package, or rank_type='realistic' and "
         "expectation=MonteCarloExpectation(samples=10_000, seed=0)"
     )
 
 
-def range_moments(values: FloatArray, start: IntArray, stop: IntArray) -> tuple[FloatArray, FloatArray]:
+def range_moments(
+    values: FloatArray, start: IntArray, stop: IntArray
+) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of many values[start:stop]: Chan et al. 1983 (doi:10.1080/00031305.1983.10483115)."""
     start, stop, size, squares = start.copy(), stop.copy(), 1, np.zeros_like(values)
     count, total, mean, square = np.zeros((4, len(start)))
@@ -171,7 +188,11 @@ def range_moments(values: FloatArray, start: IntArray, stop: IntArray) -> tuple[
         stop[odd] -= 1
         add(odd, stop[odd])
         first, second = (values[i : len(values) // 2 * 2 : 2] for i in (0, 1))
-        squares = squares[: 2 * len(first) : 2] + squares[1 : 2 * len(first) : 2] + (first - second) ** 2 / (2 * size)
+        squares = (
+            squares[: 2 * len(first) : 2]
+            + squares[1 : 2 * len(first) : 2]
+            + (first - second) ** 2 / (2 * size)
+        )
         values, size, start, stop = first + second, 2 * size, start // 2, stop // 2
     return total / count, square / count
 
@@ -194,7 +215,9 @@ class Power(KnownTransform):
         return x.reciprocal() if self.p == -1 else x.pow(self.p)
 
     def __post_init__(self) -> None:
-        vars(self).update(exponent=float(self.p), direction=int(np.sign(self.p)), closed_moments=abs(self.p) == 1)
+        vars(self).update(
+            exponent=float(self.p), direction=int(np.sign(self.p)), closed_moments=abs(self.p) == 1
+        )
 
     def inverse(self, value: float, low: float, high: float) -> float:
         return float(value ** (1 / self.p))
@@ -209,7 +232,9 @@ class Power(KnownTransform):
             return np.where(N == 1, 1.0, mean), np.where(N == 1, 0.0, second - mean**2)
         return super().null_moments(N)
 
-    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    def block_means(
+        self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
+    ) -> FloatArray:
         return np.asarray((low + high) / 2.0) if self.p == 1 else super().block_means(low, high)
 
 
@@ -263,7 +288,9 @@ class AtMost(KnownTransform):
         hit, x = np.minimum(self.k, N), N.astype(np.float64)
         return hit / x, (hit / x) * ((N - hit) / x)
 
-    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    def block_means(
+        self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
+    ) -> FloatArray:
         return np.asarray(np.clip(self.k - low + 1, 0, high - low + 1) / (high - low + 1))
 
 
@@ -271,11 +298,14 @@ class AtMost(KnownTransform):
 class WithCandidates(KnownTransform):
     """(r, N) -> function(r, N): a transform of ranks that depends on the number of candidates of the task too.
 
-    Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has closed forms.
+    Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has
+    closed forms.
 
     Args:
-        function (callable): ranks and candidate counts, float64 tensors of one shape, to a finite one of it.
-        min_candidates (int, default 1): fewest candidates with which a task has a value; others have the weight 0.
+        function (callable): ranks and candidate counts, float64 tensors of one shape, to a finite
+            one of it.
+        min_candidates (int, default 1): fewest candidates with which a task has a value; others
+            have the weight 0.
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -296,7 +326,9 @@ class WithCandidates(KnownTransform):
         mean, variance = np.concatenate(moments, axis=1)
         return mean, variance
 
-    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    def block_means(
+        self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
+    ) -> FloatArray:
         assert num_candidates is not None
         means = np.empty(len(low))
         check_evaluations(self, distinct := np.unique(num_candidates))
@@ -315,7 +347,9 @@ class _ShareBelow(WithCandidates):
         x = N.astype(np.float64)
         return np.full(len(N), 0.5), np.where(N == 1, 0.0, (x + 1) / (12 * np.maximum(x - 1, 1)))
 
-    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    def block_means(
+        self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
+    ) -> FloatArray:
         return apply_transform(self, (low + high) / 2.0, num_candidates=num_candidates)
 
 

@@ -59,7 +59,9 @@ def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     a: Models, b: Models, metric: MetricLike = ..., **options: Unpack[_Options]
 ) -> Comparison: ...
 @overload
-def compare(a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_Options]) -> Comparisons: ...
+def compare(
+    a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_Options]
+) -> Comparisons: ...
 @overload
 def compare(
     a: Mapping[str, Models],
@@ -83,38 +85,47 @@ def compare(
 ) -> Comparison | Comparisons | PairwiseComparisons:
     """Compare models on the same tasks, aligned by (side, sample id), or by order if none has sample ids.
 
-    ``compare(a, b, metric)`` compares two models, ``compare({"a": ..., "b": ..., "c": ...}, metric)`` any number. Then
-    all pairs and metrics are one family: p-values are adjusted by max-T over sign flips of the tasks, or by Holm if
-    some have another test (several runs, query metrics) or none (the median).
+    ``compare(a, b, metric)`` compares two models, ``compare({"a": ..., "b": ..., "c": ...},
+    metric)`` any number. Then all pairs and metrics are one family: p-values are adjusted by max-T
+    over sign flips of the tasks, or by Holm if some have another test (several runs, query metrics)
+    or none (the median).
 
-    The p-value is from a sign-flip permutation test, or from McNemar's exact test for hits without clusters and
-    weights. The interval contains the differences that the same test does not reject (for hits with Tango's test), so
-    it contains 0 exactly if p is above 1 - confidence_level. Metrics that are not a function of a mean, such as the
-    median, have bootstrap percentiles and no p-value. For lists of runs, both are Student's t over new training seeds
-    and new tasks, and ``seeds`` contains the variance components. Processes are not synchronized.
+    The p-value is from a sign-flip permutation test, or from McNemar's exact test for hits without
+    clusters and weights. The interval contains the differences that the same test does not reject
+    (for hits with Tango's test), so it contains 0 exactly if p is above 1 - confidence_level.
+    Metrics that are not a function of a mean, such as the median, have bootstrap percentiles and no
+    p-value. For lists of runs, both are Student's t over new training seeds and new tasks, and
+    ``seeds`` contains the variance components. Processes are not synchronized.
 
     Args:
-        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a data frame, or a dict
-            of query -> value of any metric; or a list of them, one per training seed; or a dict of name -> model.
-        b (as a, default None): the other model, of the same tasks; after a dict of models the metric.
-        metric (str, RankDefinition, RankMetric or a list of them, default None): in any view except p_value, of values
-            of queries the name of their metric; None: "mrr". With a list p-values are also adjusted by Holm. Views use
-            the expectation of the metric; for a name, of the first metric of that definition in the collections.
-        baseline (str, default None): after a dict, None: all pairs; the name of a model: its pairs; "best": the pairs
-            of the best model of each metric, with p-values adjusted for all pairs.
+        a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a
+            data frame, or a dict of query -> value of any metric; or a list of them, one per
+            training seed; or a dict of name -> model.
+        b (as a, default None): the other model, of the same tasks; after a dict of models the
+            metric.
+        metric (str, RankDefinition, RankMetric or a list of them, default None): in any view except
+            p_value, of values of queries the name of their metric; None: "mrr". With a list
+            p-values are also adjusted by Holm. Views use the expectation of the metric; for a name,
+            of the first metric of that definition in the collections.
+        baseline (str, default None): after a dict, None: all pairs; the name of a model: its pairs;
+            "best": the pairs of the best model of each metric, with p-values adjusted for all
+            pairs.
         confidence_level (float, default 0.95): in (0, 1).
-        cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64 keys in the order of
-            the tasks of ``a``: of the rows of ``table()`` for a collection with sample ids, else of the input.
+        cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64
+            keys in the order of the tasks of ``a``: of the rows of ``table()`` for a collection
+            with sample ids, else of the input.
         n_resamples (int, default 2000): number of bootstrap samples.
-        permutations (int, default 9999): number of flips; p is at least 1 / (permutations + 1). For m > 1 metrics at
-            least 50 m / (1 - confidence_level) are used, so that Holm's correction can still reject.
+        permutations (int, default 9999): number of flips; p is at least 1 / (permutations + 1). For
+            m > 1 metrics at least 50 m / (1 - confidence_level) are used, so that Holm's correction
+            can still reject.
         seed (int, default 0): random seed of both.
 
     Returns:
         A ``Comparison``; ``Comparisons`` if metric is a list; after a dict ``PairwiseComparisons``.
 
     Raises:
-        TypeError, ValueError: for invalid options, and for models of different tasks. Too few tasks are warned of.
+        TypeError, ValueError: for invalid options, and for models of different tasks. Too few tasks
+            are warned of.
 
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
@@ -130,11 +141,15 @@ def compare(
     draws = _checked(confidence_level, n_resamples, permutations, seed)
     if isinstance(a, Mapping) and not is_values(a) and not isinstance(b, Mapping):
         if b is not None and metric is not None:
-            raise TypeError("after a dict of models the metric is the second argument: compare({...}, metric)")
+            raise TypeError(
+                "after a dict of models the metric is the second argument: compare({...}, metric)"
+            )
         models, metrics = cast("Mapping[Any, Models]", a), _entries(metric if b is None else b)
         return _compare_all(models, metrics, cluster, baseline, confidence_level, draws)
     if b is None:
-        raise TypeError("b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models")
+        raise TypeError(
+            "b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models"
+        )
     if baseline is not None:
         raise ValueError("baseline must be None for two models: pass a dict of name -> model")
     metrics = _entries(metric)
@@ -147,7 +162,11 @@ def compare(
 
 
 def paired(
-    a: Models, b: Models, metrics: Sequence[Any], cluster: Cluster | None = None, draws: Draws = (2000, 9999, 0)
+    a: Models,
+    b: Models,
+    metrics: Sequence[Any],
+    cluster: Cluster | None = None,
+    draws: Draws = (2000, 9999, 0),
 ) -> list[PairedMeasure]:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors of ``compare``."""
     (rows_a, rows_b), keys, measures = _aligned(["a", "b"], [a, b], metrics, cluster)
@@ -156,11 +175,15 @@ def paired(
 
 def _checked(level: float, n_resamples: int, permutations: int, seed: int) -> Draws:
     """Check the options of resampling for tests that reject where an interval of this level ends."""
-    n_resamples, permutations = check_int("n_resamples", n_resamples, 100), check_int("permutations", permutations, 99)
+    n_resamples, permutations = (
+        check_int("n_resamples", n_resamples, 100),
+        check_int("permutations", permutations, 99),
+    )
     if (permutations + 1) * (1 - level) < 1 - 1e-9:
         raise ValueError(
-            f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for intervals of level {level:g}: p is at "
-            f"least 1 / (permutations + 1), so no test could reject; got {permutations}"
+            f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for intervals of "
+            f"level {level:g}: p is at least 1 / (permutations + 1), so no test could reject; got "
+            f"{permutations}"
         )
     return n_resamples, permutations, check_int("seed", seed, 0)
 
@@ -185,12 +208,14 @@ def _aligned(
     sizes = list(map(len, runs))
     if 1 in sizes and max(sizes) > 1:
         raise ValueError(
-            "all models must be lists of at least 2 runs if one is, for the variance of training seeds; "
-            f"{names[sizes.index(1)]} has 1"
+            "all models must be lists of at least 2 runs if one is, for the variance of training "
+            f"seeds; {names[sizes.index(1)]} has 1"
         )
     flat, of_runs = list(itertools.chain(*runs)), names
     if 1 not in sizes:
-        of_runs = [f"{name}[{i}]" for name, size in zip(names, sizes, strict=True) for i in range(size)]
+        of_runs = [
+            f"{name}[{i}]" for name, size in zip(names, sizes, strict=True) for i in range(size)
+        ]
     if any(map(is_values, flat)):
         if cluster is not None or len(metrics) != 1:
             raise ValueError("cluster must be None and metric one name for values of queries")
@@ -205,27 +230,46 @@ def _aligned(
 
 
 def _runs(models: Models, name: str) -> list[Evaluation | Values]:
-    runs: list[Any] = list(models) if isinstance(models, list | tuple) and not is_list_of_ranks(models) else [models]
+    runs: list[Any] = (
+        list(models)
+        if isinstance(models, list | tuple) and not is_list_of_ranks(models)
+        else [models]
+    )
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
-    return [run if is_values(run) else as_evaluation(run, name, ", or a list of them") for run in runs]
+    return [
+        run if is_values(run) else as_evaluation(run, name, ", or a list of them") for run in runs
+    ]
 
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
     """Requested measure; without an expectation of its own it has the one of the first collection."""
     if (found := measure_of(metric)) is None:
         name = parse_name(metric)
-        known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
+        known = [
+            one
+            for model in models
+            if isinstance(model, Collected)
+            for one in model.measures.values()
+        ]
         # the expectations of members may differ
         own = [one for one in known if one.definition == name.definition] or known
         found = as_measure(name, own[0].expectation if own else None)
     if not found.is_estimate:
-        raise ValueError(f"{shorten(found.key)} cannot be compared; base, normalized, adjusted_index or z_score can")
+        raise ValueError(
+            f"{shorten(found.key)} cannot be compared; base, normalized, adjusted_index or z_score "
+            "can"
+        )
     return found
 
 
 def _compare_all(
-    models: Mapping[Any, Models], metrics: list[Any], cluster: Cluster | None, baseline: Any, level: float, draws: Draws
+    models: Mapping[Any, Models],
+    metrics: list[Any],
+    cluster: Cluster | None,
+    baseline: Any,
+    level: float,
+    draws: Draws,
 ) -> PairwiseComparisons:
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names = list(map(str, models))
@@ -237,22 +281,30 @@ def _compare_all(
     rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
     if baseline not in (None, BEST, *rows):
-        raise ValueError(f"baseline must be None, 'best' or one of the models {listed}; got {shorten(baseline)}")
+        raise ValueError(
+            f"baseline must be None, 'best' or one of the models {listed}; got {shorten(baseline)}"
+        )
     of_best = baseline == BEST and BEST not in rows
     undirected = [measure for measure in measures if measure.higher_is_better is None]
     if of_best and undirected:
-        raise ValueError(f"{shorten(undirected[0].key)} has no direction, so no model is the best: use baseline=None")
+        raise ValueError(
+            f"{shorten(undirected[0].key)} has no direction, so no model is the best: use "
+            "baseline=None"
+        )
     # the best model is chosen on the same data: the family contains every pair that it could have
     pairs = list(itertools.combinations(rows, 2))
     if baseline in rows:
         pairs = [(baseline, other) for other in rows if other != baseline]
     flips = all(len(runs) == 1 for runs in aligned) and all(
-        one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type) for one in measures
+        one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type)
+        for one in measures
     )
     if not flips:
         draws = _enough(draws, len(measures) * len(pairs), level)
     found = [
-        dataclasses.replace(PairedMeasure(measure, rows[a], rows[b], keys, draws).comparison(level), models=(a, b))
+        dataclasses.replace(
+            PairedMeasure(measure, rows[a], rows[b], keys, draws).comparison(level), models=(a, b)
+        )
         for measure, (a, b) in itertools.product(measures, pairs)
     ]
     found = _adjusted(found, _max_t(rows, keys, measures, pairs, draws) if flips else None)
@@ -268,30 +320,47 @@ def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[
     adjusted = holm(plain) if max_t is None else np.maximum(plain, max_t)
     correction = "Holm" if max_t is None else "max-T"
     return [
-        dataclasses.replace(row, p_adjusted=None if np.isnan(p) else float(p), correction=correction)
+        dataclasses.replace(
+            row, p_adjusted=None if np.isnan(p) else float(p), correction=correction
+        )
         for row, p in zip(found, adjusted, strict=True)
     ]
 
 
 def _max_t(
-    rows: dict[str, list[Rows]], keys: IntArray | None, measures: list[Measure], pairs: list[Any], draws: Draws
+    rows: dict[str, list[Rows]],
+    keys: IntArray | None,
+    measures: list[Measure],
+    pairs: list[Any],
+    draws: Draws,
 ) -> FloatArray:
     """Adjusted p-values from flips of all differences from the first model, which span every pair."""
     reference, *others = rows
-    units = np.arange(len(rows[reference][0])) if keys is None else np.unique(keys, return_inverse=True)[1]
+    units = (
+        np.arange(len(rows[reference][0]))
+        if keys is None
+        else np.unique(keys, return_inverse=True)[1]
+    )
     columns = np.zeros((int(units.max()) + 1, len(measures) * len(others)))
-    for column, (measure, other) in zip(columns.T, itertools.product(measures, others), strict=True):
+    for column, (measure, other) in zip(
+        columns.T, itertools.product(measures, others), strict=True
+    ):
         pair = PairedMeasure(measure, rows[other], rows[reference], keys, draws)
         column[np.unique(units[pair.used])] = pair.flipped
-    model = dict(zip(rows, np.eye(len(rows))[:, 1:], strict=True))  # its difference from the first one
+    # its difference from the first one
+    model = dict(zip(rows, np.eye(len(rows))[:, 1:], strict=True))
     lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
     return max_t_p_values(columns, np.kron(np.eye(len(measures)), lines), *draws[1:])
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
     """Comparisons of the best model with each other one, as best - other."""
-    own = [(row, row.models) for row in rows if row.metric == measure.key and row.models is not None]
-    values = {model: value for row, pair in own for model, value in zip(pair, (row.a, row.b), strict=True)}
+    own = [
+        (row, row.models) for row in rows if row.metric == measure.key and row.models is not None
+    ]
+    values = {
+        model: value for row, pair in own for model, value in zip(pair, (row.a, row.b), strict=True)
+    }
     best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)
     return [turned(row) if pair[1] == best else row for row, pair in own if best in pair]
 
@@ -303,8 +372,9 @@ def _warn(rows: Sequence[Comparison], level: float) -> None:
     warn_of_few_tasks({row.label: row.effective_tasks for row in rows if row.label not in same})
     if unbounded := [shorten(row.label) for row in rows if not row.bounded]:
         warn(
-            f"the interval of {', '.join(unbounded)} ends at the limit of the possible values: too few tasks or "
-            f"clusters differ between the models to reject any difference at confidence level {level:g}. Use more tasks"
+            f"the interval of {', '.join(unbounded)} ends at the limit of the possible values: too "
+            "few tasks or clusters differ between the models to reject any difference at "
+            f"confidence level {level:g}. Use more tasks"
         )
 
 
@@ -322,18 +392,20 @@ def equivalence(
 ) -> Equivalence:
     """Test whether two models are equal within a margin, and whether ``a`` is not inferior to ``b``.
 
-    Two one-sided tests (Schuirmann 1987, doi:10.1007/BF01068419), each half of the two-sided test that ``compare``
-    inverts: they reject at 1 - confidence_level exactly if the interval of level 2 confidence_level - 1 is on that side
-    of the margin. Choose the margin before you see the ranks.
+    Two one-sided tests (Schuirmann 1987, doi:10.1007/BF01068419), each half of the two-sided test
+    that ``compare`` inverts: they reject at 1 - confidence_level exactly if the interval of level 2
+    confidence_level - 1 is on that side of the margin. Choose the margin before you see the ranks.
 
     Args:
-        a (Ranks, RankTable, RankCollection or list): a model, or a list of its runs, as in ``compare``.
+        a (Ranks, RankTable, RankCollection or list): a model, or a list of its runs, as in
+            ``compare``.
         b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
         metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
         margin (float): > 0, in units of the metric in its view.
         confidence_level (float, default 0.95): above 0.5.
         cluster (str or integers, default None): unit of resampling, as in ``compare``.
-        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a function of a mean.
+        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a
+            function of a mean.
         permutations (int, default 9999): number of flips of the sign-flip test.
         seed (int, default 0): random seed of both.
 
@@ -350,18 +422,24 @@ def equivalence(
     """
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}")
+        raise TypeError(
+            f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}"
+        )
     if not 0 < number < math.inf:
-        raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {number}")
+        raise ValueError(
+            f"margin must be above 0 and finite, in the units of the metric; got {number}"
+        )
     confidence_level = check_confidence_level(confidence_level)
     if confidence_level <= 0.5:
-        raise ValueError(f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}")
+        raise ValueError(
+            f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}"
+        )
     level = 2 * confidence_level - 1
     (test,) = paired(a, b, [metric], cluster, _checked(level, n_resamples, permutations, seed))
     if math.isnan(test.slope) or test.slope == 0:
         raise ValueError(
-            f"{shorten(test.measure.key)} is undefined: every possible ranking of these tasks gives the same value "
-            "(zero variance under the null)"
+            f"{shorten(test.measure.key)} is undefined: every possible ranking of these tasks "
+            "gives the same value (zero variance under the null)"
         )
     found = test.comparison(level)
     # p-values of "the difference is -margin or lower" and "it is margin or higher"
@@ -372,5 +450,11 @@ def equivalence(
     if not test.measure.higher_is_better:
         below, above = above, below
     name = "bootstrap percentiles" if found.p_value is None else found.test
-    fields = vars(found) | {"confidence_level": confidence_level, "margin": float(number), "test": name}
-    return Equivalence(**fields, p_equivalent=max(below, above), p_not_worse=below, p_not_better=above)
+    fields = vars(found) | {
+        "confidence_level": confidence_level,
+        "margin": float(number),
+        "test": name,
+    }
+    return Equivalence(
+        **fields, p_equivalent=max(below, above), p_not_worse=below, p_not_better=above
+    )

@@ -41,17 +41,23 @@ class Comparison(Rendered):
     Attributes:
         metric (str): canonical key.
         a, b, difference (float): values of both models, with several seeds their means, and a - b.
-        low, high, confidence_level (float): the interval of the difference, and its level in (0, 1).
-        p_value (float): two-sided, of no difference; None for metrics without a test, such as the median.
-        p_adjusted, correction (float, str): adjusted for all metrics and pairs of the call, by "Holm" or "max-T".
+        low, high, confidence_level (float): the interval of the difference, and its level in (0,
+            1).
+        p_value (float): two-sided, of no difference; None for metrics without a test, such as the
+            median.
+        p_adjusted, correction (float, str): adjusted for all metrics and pairs of the call, by
+            "Holm" or "max-T".
         test (str): name of the test.
-        num_tasks, unit (int, str): number of "tasks" or "queries" on which both models were compared.
+        num_tasks, unit (int, str): number of "tasks" or "queries" on which both models were
+            compared.
         num_clusters (int): number of their clusters; None: every task is independent.
         effective_clusters (float): number of clusters of equal weight with the same information.
         seeds (SeedSplit): variance components, with several seeds.
-        permutations (int): number of random flips of the permutation test; None: p is exact or of another test.
+        permutations (int): number of random flips of the permutation test; None: p is exact or of
+            another test.
         effective_tasks (float): effective number of tasks or clusters, as in ``Interval``.
-        bounded (bool): False if one end is the limit of the values: the test rejects no difference on that side.
+        bounded (bool): False if one end is the limit of the values: the test rejects no difference
+            on that side.
         models (tuple): names of the two models, if they have names.
     """
 
@@ -79,7 +85,11 @@ class Comparison(Rendered):
     @property
     def label(self) -> str:
         """The metric, and the models if they have names."""
-        return self.metric if self.models is None else f"{self.metric}, {self.models[0]} - {self.models[1]}"
+        return (
+            self.metric
+            if self.models is None
+            else f"{self.metric}, {self.models[0]} - {self.models[1]}"
+        )
 
     @property
     def interval_level(self) -> float:
@@ -91,7 +101,11 @@ class Comparison(Rendered):
         """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
         if self.p_value is None:
             return None
-        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations) if self.permutations else 0.0
+        return (
+            math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
+            if self.permutations
+            else 0.0
+        )
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -107,16 +121,19 @@ class Comparison(Rendered):
         if self.p_adjusted not in (None, self.p_value):
             p += f", by {self.correction} {self.p_adjusted:.2g}"
         text = (
-            f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
+            f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, "
+            f"{self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
             f"{self.num_tasks} {self.unit}{in_clusters(self.num_clusters, self.effective_clusters)}"
         )
         if (split := self.seeds) is None:
             return text
-        shares = [100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)]
+        shares = [
+            100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)
+        ]
         return (
-            f"{text}; {' and '.join(map(str, split.num_seeds))} seeds: {shares[0]:.0f}% of the variance is training "
-            f"seeds, {shares[1]:.0f}% test tasks, {100 - sum(shares):.0f}% both"
+            f"{text}; {' and '.join(map(str, split.num_seeds))} seeds: {shares[0]:.0f}% of the "
+            f"variance is training seeds, {shares[1]:.0f}% test tasks, {100 - sum(shares):.0f}% "
+            "both"
         )
 
 
@@ -137,15 +154,27 @@ class _ComparisonTable(Rendered):
         first, named = self.rows[0], any(one.models is not None for one in self.rows)
         columns = (
             Column("metric", key=True),
-            *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
-            *(Column(name, "a - b" if name == "difference" else None, metric=ROW) for name in _VALUES),
+            *(
+                (Column("model_a", "A", key=True), Column("model_b", "B", key=True))
+                if named
+                else ()
+            ),
+            *(
+                Column(name, "a - b" if name == "difference" else None, metric=ROW)
+                for name in _VALUES
+            ),
             *(Column(name) for name in ("p", "p_adjusted", "test")),
         )
         fields = (*_VALUES, "p_value", "p_adjusted", "test")
-        cells = [(one.metric, *(one.models or ()), *(getattr(one, name) for name in fields)) for one in self.rows]
+        cells = [
+            (one.metric, *(one.models or ()), *(getattr(one, name) for name in fields))
+            for one in self.rows
+        ]
         size = f"{first.num_tasks} {first.unit}{in_clusters(first.num_clusters, first.effective_clusters)}"
         adjusted = f"; p_adjusted by {first.correction}" if named else ""
-        return Tabular(columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",))
+        return Tabular(
+            columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",)
+        )
 
 
 @dataclass(frozen=True)
@@ -167,7 +196,8 @@ class Comparisons(_ComparisonTable):
 class PairwiseComparisons(_ComparisonTable):
     """Comparisons of several models: one per metric and pair, with p-values adjusted for their number.
 
-    ``result["mrr"]`` has the comparisons of a metric, ``result["mrr", "a", "b"]`` the one of two models, as a - b.
+    ``result["mrr"]`` has the comparisons of a metric, ``result["mrr", "a", "b"]`` the one of two
+    models, as a - b.
 
     Attributes:
         rows (tuple): ordered by metric.
@@ -189,7 +219,10 @@ class PairwiseComparisons(_ComparisonTable):
         for row in rows:
             if set(row.models or ()) == set(pair):
                 return row if row.models == tuple(pair) else turned(row)
-        raise KeyError(f"{' and '.join(map(shorten, pair))} are not both among {', '.join(map(truncate, self.models))}")
+        raise KeyError(
+            f"{' and '.join(map(shorten, pair))} are not both among "
+            f"{', '.join(map(truncate, self.models))}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,13 +230,18 @@ class Equivalence(Comparison):
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as in ``Comparison``.
-        num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool): likewise.
+        metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as
+            in ``Comparison``.
+        num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool):
+            likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.
-        low, high, interval_level (float): interval of two one-sided tests, and its level 2 confidence_level - 1.
-        margin, confidence_level (float): largest difference that does not matter, > 0; level of the tests, in (0, 1).
-        p_equivalent, p_not_worse, p_not_better (float): of the hypotheses that the absolute difference is at least the
-            margin, that a is worse than b by the margin or more, and that a is better by the margin or more.
+        low, high, interval_level (float): interval of two one-sided tests, and its level 2
+            confidence_level - 1.
+        margin, confidence_level (float): largest difference that does not matter, > 0; level of the
+            tests, in (0, 1).
+        p_equivalent, p_not_worse, p_not_better (float): of the hypotheses that the absolute
+            difference is at least the margin, that a is worse than b by the margin or more, and
+            that a is better by the margin or more.
     """
 
     margin: float
@@ -233,22 +271,37 @@ class Equivalence(Comparison):
     def __str__(self) -> str:
         verdict = "a is not inferior" if self.not_inferior else "not shown to be equivalent"
         return (
-            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, {self.high:+.4f}] "
-            f"at {100 * self.interval_level:g}%, margin {self.margin:g}: "
-            f"{'equivalent' if self.equivalent else verdict} (p = {self.p_equivalent:.2g}; a not worse: "
-            f"p = {self.p_not_worse:.2g}; {self.test}); {self.num_tasks} {self.unit}"
+            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.interval_level:g}%, margin "
+            f"{self.margin:g}: {'equivalent' if self.equivalent else verdict} (p = "
+            f"{self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; {self.test}); "
+            f"{self.num_tasks} {self.unit}"
         )
 
 
 def equivalences(found: Sequence[Equivalence]) -> Tabular:
     """Build a table with a row per metric, for the same models and margin."""
     first, names = found[0], ("metric", *_VALUES, "p_equivalent", "p_not_worse")
-    headings = {"difference": "a - b", "p_equivalent": "p equivalent", "p_not_worse": "p a not worse"}
-    columns = [Column(name, headings.get(name), key=name == "metric") for name in (*names, "equivalent", "test")]
+    headings = {
+        "difference": "a - b",
+        "p_equivalent": "p equivalent",
+        "p_not_worse": "p a not worse",
+    }
+    columns = [
+        Column(name, headings.get(name), key=name == "metric")
+        for name in (*names, "equivalent", "test")
+    ]
     verdicts = [("yes" if one.equivalent else "not shown", one.test) for one in found]
-    rows = [(*(getattr(one, name) for name in names), *last) for one, last in zip(found, verdicts, strict=True)]
-    levels = f"tests at {100 * first.confidence_level:g}%, intervals at {100 * first.interval_level:g}%"
-    return Tabular(columns, rows, (f"{first.num_tasks} {first.unit}, margin {first.margin:g}, {levels}",))
+    rows = [
+        (*(getattr(one, name) for name in names), *last)
+        for one, last in zip(found, verdicts, strict=True)
+    ]
+    levels = (
+        f"tests at {100 * first.confidence_level:g}%, intervals at {100 * first.interval_level:g}%"
+    )
+    return Tabular(
+        columns, rows, (f"{first.num_tasks} {first.unit}, margin {first.margin:g}, {levels}",)
+    )
 
 
 Draws = tuple[int, int, int]
@@ -259,9 +312,18 @@ class PairedMeasure:
     """A measure of two models, or of several runs of each, on the same tasks: rows ``used`` (m,), values in a view."""
 
     def __init__(
-        self, measure: Measure, rows_a: list[Rows], rows_b: list[Rows], keys: IntArray | None, draws: Draws
+        self,
+        measure: Measure,
+        rows_a: list[Rows],
+        rows_b: list[Rows],
+        keys: IntArray | None,
+        draws: Draws,
     ) -> None:
-        self.measure, self.definition, self.rank_type = measure, measure.definition, measure.rank_type
+        self.measure, self.definition, self.rank_type = (
+            measure,
+            measure.definition,
+            measure.rank_type,
+        )
         self.n_resamples, self.permutations, self.seed = draws
         source = PairedSource([*rows_a, *rows_b])
         self.samples, self.used = self.definition.sample(source, measure.side, measure.average)
@@ -273,7 +335,9 @@ class PairedMeasure:
         values = [self.definition.value(sample, self.rank_type) for sample in self.samples]
         self.slope = 1.0
         if measure.view != "base":
-            in_view, self.slope = affine_view(self.definition, measure.view, measure.moments(self.samples[0]))
+            in_view, self.slope = affine_view(
+                self.definition, measure.view, measure.moments(self.samples[0])
+            )
             values = list(map(in_view, values))
         self.a, self.b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
 
@@ -285,7 +349,9 @@ class PairedMeasure:
             about |= {"num_clusters": self.units.size, "effective_clusters": self.units.effective}
         about["unit"] = "queries" if self.definition.of_tasks is None else "tasks"
         values = self.a, self.b, self.a - self.b, low, high
-        return Comparison(self.measure.key, *values, level, p_value, None, test, self.num_tasks, **about)
+        return Comparison(
+            self.measure.key, *values, level, p_value, None, test, self.num_tasks, **about
+        )
 
     def _tested(self, level: float) -> tuple[float, float, float | None, str, dict[str, Any]]:
         """Ends of the interval of the base difference, p-value, name of the test, and further fields of the result."""
@@ -296,14 +362,18 @@ class PairedMeasure:
             return *ends, None, "bootstrap interval only", {"effective_tasks": effective_tasks}
         if len(self.samples) > 2:
             found = self._seeded(level)
-            parts = {part: getattr(found.split, part) * self.slope**2 for part in ("seeds", "tasks", "interaction")}
+            parts = {
+                part: getattr(found.split, part) * self.slope**2
+                for part in ("seeds", "tasks", "interaction")
+            }
             about = {"bounded": math.isfinite(found.low), "seeds": replace(found.split, **parts)}
             return found.low, found.high, found.p_value_of(0.0), "t over seeds and tasks", about
         self.units.require_two()
         low, high, p_value, depends = math.inf, -math.inf, 0.0, True
         if self.definition.is_share:
-            # Sign flips alone reject too often if few tasks or clusters are discordant. A difference is rejected if
-            # both tests reject it: the interval is the wider of both, p the larger.
+            # Sign flips alone reject too often if few tasks or clusters are discordant. A
+            # difference is rejected if both tests reject it: the interval is the wider of both, p
+            # the larger.
             only_a, only_b, size, error = self._discordant
             low, high = share_difference(only_a, only_b, size, level - ROUNDING)
             p_value = share_difference_p_value(only_a, only_b, size, 0.0)
@@ -312,7 +382,10 @@ class PairedMeasure:
             depends = self.units.clustered and error > 0
         flips = self._sign_flips
         low_of_flips, high_of_flips, p_of_flips, bounded = flips.difference(level)
-        about = {"permutations": None if flips.flips.exhaustive else self.permutations, "bounded": bounded}
+        about = {
+            "permutations": None if flips.flips.exhaustive else self.permutations,
+            "bounded": bounded,
+        }
         about["effective_tasks"] = flips.effective_tasks if depends else math.inf
         ends = min(low, low_of_flips), max(high, high_of_flips)
         return *ends, max(p_value, p_of_flips), "sign-flip permutation", about
@@ -335,7 +408,9 @@ class PairedMeasure:
     @cached_property
     def values(self) -> FloatArray:
         """Values f of each task for each run, (m, runs)."""
-        return np.stack([self.definition.unit_values(sample, self.rank_type) for sample in self.samples], 1)
+        return np.stack(
+            [self.definition.unit_values(sample, self.rank_type) for sample in self.samples], 1
+        )
 
     @cached_property
     def units(self) -> Units:
@@ -372,7 +447,9 @@ class PairedMeasure:
         # g may be undefined outside of the observed values of f
         if not self.definition.is_mean_of_f and not np.isfinite(limits).all():
             limits = float(self.values.min()), float(self.values.max())
-        return SignFlipTest(self.units, self.flipped, self.definition.g, limits, self.permutations, self.seed)
+        return SignFlipTest(
+            self.units, self.flipped, self.definition.g, limits, self.permutations, self.seed
+        )
 
     def _seeded(self, level: float) -> SeededEstimate:
         sizes = self.num_a, len(self.samples) - self.num_a
@@ -383,10 +460,12 @@ class PairedMeasure:
         """Differences of the base values on resampled tasks, (resamples,)."""
         if len(self.samples) > 2:
             raise ValueError(
-                f"{shorten(self.definition.name)} over several seeds has no variance formula: compare single runs, or "
-                "a mean of f"
+                f"{shorten(self.definition.name)} over several seeds has no variance formula: "
+                "compare single runs, or a mean of f"
             )
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
         (definition, first), (_, second) = map(self.definition.as_tasks, self.samples)
-        values = replicate_values(definition, [first, second], self.rank_type, self.n_resamples, self.seed, keys)
+        values = replicate_values(
+            definition, [first, second], self.rank_type, self.n_resamples, self.seed, keys
+        )
         return np.asarray(values[0] - values[1])

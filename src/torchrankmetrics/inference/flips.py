@@ -7,7 +7,12 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
-from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
+from torchrankmetrics.definitions.transforms import (
+    Transform,
+    apply_transform,
+    known,
+    transform_slopes,
+)
 from torchrankmetrics.inference.standard_errors import Units
 
 ROUNDING = 1e-12  # of a confidence level: p = 1 - level is rejected, whatever its rounding
@@ -16,11 +21,12 @@ ROUNDING = 1e-12  # of a confidence level: p = 1 - level is rejected, whatever i
 class SignFlips:
     """Sums of k columns (u, k) of independent tasks or clusters under flips of their signs, (b, k).
 
-    Flips do not change the sum of squares, so that Student's t orders them as the sum does (Janssen 1997). If there are
-    more flips than ``permutations``, random ones from a subgroup are used (doi:10.1093/biomet/asad050): flip h changes
-    the sign of unit i, with a random number x_i, if h and x_i have an odd number of common bits. A fast Walsh-Hadamard
-    transform computes all sums at once. Units with zero in the first column have other random numbers, so that its
-    p-value is the same without them.
+    Flips do not change the sum of squares, so that Student's t orders them as the sum does (Janssen
+    1997). If there are more flips than ``permutations``, random ones from a subgroup are used
+    (doi:10.1093/biomet/asad050): flip h changes the sign of unit i, with a random number x_i, if h
+    and x_i have an odd number of common bits. A fast Walsh-Hadamard transform computes all sums at
+    once. Units with zero in the first column have other random numbers, so that its p-value is the
+    same without them.
     """
 
     def __init__(self, columns: FloatArray, permutations: int = 9999, seed: int = 0) -> None:
@@ -34,7 +40,9 @@ class SignFlips:
         unit = np.empty(len(columns), dtype=np.int64)
         unit[moved] = 1 << np.arange(number) if self.exhaustive else _spread(number, flips, rng)
         unit[~moved] = _spread(len(columns) - number, flips, np.random.default_rng([seed, 1]))
-        sums = np.stack([np.bincount(unit, column, minlength=flips) for column in columns.T], 1).astype(np.float64)
+        sums = np.stack(
+            [np.bincount(unit, column, minlength=flips) for column in columns.T], 1
+        ).astype(np.float64)
         half = 1
         while half < flips:
             even, odd = np.moveaxis(sums.reshape(-1, 2, half, columns.shape[1]), 1, 0)
@@ -57,16 +65,21 @@ class SignFlips:
 
     def furthest(self, line: FloatArray, move: float, alpha: float) -> float:
         """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight."""
-        # the last column contains the weights (> 0), and columns @ line sums to zero: the observed sum grows with t
-        # only, and each flip reaches it up to its own t
+        # the last column contains the weights (> 0), and columns @ line sums to zero: the observed
+        # sum grows with t only, and each flip reaches it up to its own t
         total, sums = float(self.observed[-1]), np.sign(move) * (self.sums @ line)
-        apart, along = abs(move) * (total - self.sums[:, -1]), abs(move) * (total + self.sums[:, -1])
+        apart, along = (
+            abs(move) * (total - self.sums[:, -1]),
+            abs(move) * (total + self.sums[:, -1]),
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.maximum(sums / apart, -sums / along)
         # no flip, or all flips: reached by any t
         until[np.minimum(apart, along) <= 1e-12 * abs(move) * total] = np.inf
         number = len(until)
-        rank = math.floor(alpha * number) + 1 if self.exhaustive else math.floor(alpha * (number + 1))
+        rank = (
+            math.floor(alpha * number) + 1 if self.exhaustive else math.floor(alpha * (number + 1))
+        )
         return max(float(np.partition(until, number - rank)[number - rank]), 0.0)
 
 
@@ -78,13 +91,19 @@ def _spread(units: int, size: int, rng: np.random.Generator) -> IntArray:
 class SignFlipTest:
     """Sign-flip test of g(mean of A) - g(mean of B), with the interval that inverts it.
 
-    A difference is tested at the means (a, b) = (A - t, B + t) that have it, by flips of the signs of
-    g'(a) (f^A - a) - g'(b) (f^B - b), which are linear in sums that are flipped once: of ``differences`` w (f^A - f^B)
-    and of ``units`` (k = 2). ``limits`` are those of the mean of f, and ``flips`` their number and the seed.
+    A difference is tested at the means (a, b) = (A - t, B + t) that have it, by flips of the signs
+    of g'(a) (f^A - a) - g'(b) (f^B - b), which are linear in sums that are flipped once: of
+    ``differences`` w (f^A - f^B) and of ``units`` (k = 2). ``limits`` are those of the mean of f,
+    and ``flips`` their number and the seed.
     """
 
     def __init__(
-        self, units: Units, differences: FloatArray, g: Transform, limits: tuple[float, float], *flips: int
+        self,
+        units: Units,
+        differences: FloatArray,
+        g: Transform,
+        limits: tuple[float, float],
+        *flips: int,
     ) -> None:
         self.g, self.limits, self._straight = g, limits, known(g).is_identity
         self.means = float(units.mean[0]), float(units.mean[1])
@@ -96,7 +115,9 @@ class SignFlipTest:
     def difference(self, level: float) -> tuple[float, float, float, bool]:
         """Ends of the interval; p-value of no difference; False if an end is the limit of the possible values."""
         p_value, alpha = self.flips.p_value(np.eye(3)[0]), 1 - level + ROUNDING
-        (one, first), (other, second) = (self._end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0))
+        (one, first), (other, second) = (
+            self._end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0)
+        )
         low, high = min(one, other), max(one, other)
         if p_value > alpha:  # an end may be 0 up to rounding
             slack = 1e-12 * (high - low) if high - low < math.inf else 0.0
@@ -111,7 +132,9 @@ class SignFlipTest:
             first, last = (self._at(end) - null for end in (-reach, reach))
             t = math.copysign(reach, abs(first) - abs(last))  # of a difference that is not possible
             if first * last <= 0:
-                t = float(brentq(lambda t: self._at(t) - null, -reach, reach, xtol=1e-300, rtol=1e-14))
+                t = float(
+                    brentq(lambda t: self._at(t) - null, -reach, reach, xtol=1e-300, rtol=1e-14)
+                )
         slopes = self._slopes(*self._pair(t))
         moved = t * float(slopes[0] - slopes[1]) - slopes[0] * (self.means[0] - self.means[1])
         return self.flips.p_value(np.array([slopes[0], slopes.sum(), moved]))
@@ -119,7 +142,8 @@ class SignFlipTest:
     def _end(self, direction: float, alpha: float, differs: bool) -> tuple[float, bool]:
         """Value of g(a) - g(b) furthest from the observed one that is not rejected, for one sign of t; if bounded."""
 
-        def beyond(t: float) -> float:  # distance by which the end is beyond t, with the slopes at t
+        # distance by which the end is beyond t, with the slopes at t
+        def beyond(t: float) -> float:
             slopes = self._slopes(*self._pair(direction * t))
             # the mean of g'(a) (f^A - a) - g'(b) (f^B - b), without t
             line = np.array([slopes[0], slopes.sum(), -slopes[0] * (self.means[0] - self.means[1])])
@@ -131,7 +155,8 @@ class SignFlipTest:
             end = self.means[0] - self.means[1] - 2 * direction * t
             return min(max(end, low - high), high - low), t < math.inf
         equal = direction * (self.means[0] - self.means[1]) / 2
-        if differs and equal > 0:  # beyond 0, where slopes of g become large, a test of few tasks may not reject again
+        # beyond 0, where slopes of g become large, a test of few tasks may not reject again
+        if differs and equal > 0:
             t = float(brentq(lambda t: min(beyond(t), equal), 0.0, equal, xtol=1e-300, rtol=1e-11))
         elif 0 < t < math.inf:
             inside, gap = 0.0, beyond(t)
@@ -154,11 +179,14 @@ class SignFlipTest:
         return float(ga - gb)
 
 
-def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0) -> FloatArray:
+def max_t_p_values(
+    columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0
+) -> FloatArray:
     """Adjust the sign-flip tests of several mean differences by step-down max-T (doi:10.1198/016214504000000539).
 
-    The differences are ``columns`` (u, k) @ ``lines`` (k, m). All differences of a unit change sign together, so that
-    the flips contain their dependence. A difference that is zero on every task has p = 1.
+    The differences are ``columns`` (u, k) @ ``lines`` (k, m). All differences of a unit change sign
+    together, so that the flips contain their dependence. A difference that is zero on every task
+    has p = 1.
     """
     flips = SignFlips(columns, permutations, seed)
     each = columns @ lines

@@ -34,8 +34,9 @@ class Interval:
         metric (str): canonical key.
         value, low, high (float): value of the metric, and the ends of the interval.
         standard_error (float): in the units of the value.
-        effective_tasks (float): effective number of tasks or clusters, n over the kurtosis of their influences;
-            infinite for methods such as Wilson's. Below 5 the interval misses more often than stated.
+        effective_tasks (float): effective number of tasks or clusters, n over the kurtosis of their
+            influences; infinite for methods such as Wilson's. Below 5 the interval misses more
+            often than stated.
     """
 
     metric: str
@@ -56,9 +57,10 @@ class Intervals(Rendered):
     Attributes:
         rows (tuple): one ``Interval`` per metric.
         confidence_level, method (float, str): level in (0, 1); "normal" or "bootstrap".
-        num_tasks, unit (int, str): number of "tasks", or of "queries" if all metrics are query metrics.
-        num_clusters, effective_clusters (int, float): number of clusters, and the effective one, None without clusters;
-            well below 100 the intervals miss more often than stated.
+        num_tasks, unit (int, str): number of "tasks", or of "queries" if all metrics are query
+            metrics.
+        num_clusters, effective_clusters (int, float): number of clusters, and the effective one,
+            None without clusters; well below 100 the intervals miss more often than stated.
     """
 
     rows: tuple[Interval, ...]
@@ -89,7 +91,10 @@ def row_of(rows: Sequence[Row], key: str) -> Row:
     for row in rows:
         if row.metric == key:
             return row
-    raise KeyError(f"no result for {shorten(key)}; available: {', '.join(dict.fromkeys(row.metric for row in rows))}")
+    raise KeyError(
+        f"no result for {shorten(key)}; available: "
+        f"{', '.join(dict.fromkeys(row.metric for row in rows))}"
+    )
 
 
 def in_clusters(number: int | None, effective: float | None) -> str:
@@ -97,7 +102,9 @@ def in_clusters(number: int | None, effective: float | None) -> str:
     return "" if number is None else f" in {number} clusters (effective number {effective:.0f})"
 
 
-def check_confidence_level(given: float, name: str = "confidence_level", example: float = 0.95) -> float:
+def check_confidence_level(
+    given: float, name: str = "confidence_level", example: float = 0.95
+) -> float:
     """Read a confidence level, or another probability; ValueError outside (0, 1)."""
     number = one_number(given)
     if number is None or not 0 < number < 1:
@@ -108,25 +115,32 @@ def check_confidence_level(given: float, name: str = "confidence_level", example
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     """Warn of metrics whose standard error depends on too few tasks or clusters."""
     few = [
-        f"{shorten(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
+        f"{shorten(key)} "
+        f"({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
         for key, number in effective_tasks.items()
         if number < LEAST_EFFECTIVE_TASKS
     ]
     if few:
         warn(
-            f"the interval of {', '.join(few)} may be too narrow: fewer than {LEAST_EFFECTIVE_TASKS:g} tasks or "
-            "clusters, for example of very large ranks, determine its standard error. Use more tasks, or a metric that "
-            "depends less on large ranks, such as hits@10"
+            f"the interval of {', '.join(few)} may be too narrow: fewer than "
+            f"{LEAST_EFFECTIVE_TASKS:g} tasks or clusters, for example of very large ranks, "
+            "determine its standard error. Use more tasks, or a metric that depends less on large "
+            "ranks, such as hits@10"
         )
 
 
 def named_clusters(rows: Rows, name: str) -> IntArray:
     """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
     if name not in ("group", "sample_id"):
-        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}")
+        raise ValueError(
+            f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}"
+        )
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
     if (keys == ABSENT).any():
-        raise ValueError(f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to update (or a column)")
+        raise ValueError(
+            f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to update (or a "
+            "column)"
+        )
     return keys
 
 
@@ -171,15 +185,19 @@ def confidence_intervals(
     keys = clusters_of(cluster, analysis.rows, "table()")
     if not isinstance(cluster, str | None) and (Columns(analysis.rows).sample_id == ABSENT).any():
         raise ValueError(
-            "cluster as an array needs a sample_id for every task, because rows without one are sorted and merged: "
-            "pass sample_id= to every update, or cluster='group'"
+            "cluster as an array needs a sample_id for every task, because rows without one are "
+            "sorted and merged: pass sample_id= to every update, or cluster='group'"
         )
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
-    others = [repr(key) for key, one in estimated.items() if not one.definition.is_function_of_mean(one.rank_type)]
+    others = [
+        repr(key)
+        for key, one in estimated.items()
+        if not one.definition.is_function_of_mean(one.rank_type)
+    ]
     if method == "normal" and others:
         raise ValueError(
-            f"method='normal' has no standard error for {', '.join(others)}: only functions of a mean have a formula; "
-            "use method='bootstrap'"
+            f"method='normal' has no standard error for {', '.join(others)}: only functions of a "
+            "mean have a formula; use method='bootstrap'"
         )
     found: dict[Measure, Estimate] = {}
     rows = []
@@ -198,17 +216,24 @@ def confidence_intervals(
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
-        clusters = units_of(sample.weight, sample.weight, sample.count, keys[used(analysis.rows, "both")])
+        clusters = units_of(
+            sample.weight, sample.weight, sample.count, keys[used(analysis.rows, "both")]
+        )
         number, effective = clusters.size, clusters.effective
     num_tasks, unit = sample.num_tasks, "tasks"
     if estimated and all(measure.definition.of_tasks is None for measure in estimated.values()):
-        num_tasks, unit = max(measure.sample(analysis).num_tasks for measure in estimated.values()), "queries"
+        num_tasks, unit = (
+            max(measure.sample(analysis).num_tasks for measure in estimated.values()),
+            "queries",
+        )
     return Intervals(tuple(rows), confidence_level, method, num_tasks, number, effective, unit)
 
 
 def clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster | None) -> IntArray:
     """Clusters of the queries of an analysis, their groups; ValueError for others."""
     if not isinstance(cluster, str) or cluster != "group":
-        raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
+        raise ValueError(
+            f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks"
+        )
     queries: Any = measure.sample(analysis)
     return queries.group  # type: ignore[no-any-return]

@@ -64,7 +64,11 @@ Values = Mapping[Any, float]
 
 def is_values(given: object) -> TypeGuard[Values]:
     """Whether this is a mapping of numbers."""
-    return isinstance(given, Mapping) and len(given) > 0 and one_number(next(iter(given.values()))) is not None
+    return (
+        isinstance(given, Mapping)
+        and len(given) > 0
+        and one_number(next(iter(given.values()))) is not None
+    )
 
 
 def is_list_of_ranks(given: object) -> bool:
@@ -79,7 +83,10 @@ def as_evaluation(given: object, name: str, instead: str = "") -> Evaluation:
     if isinstance(given, HasArray) or is_list_of_ranks(given):
         ranks = as_tensor(cast("Any", given), name)
         if ranks.is_floating_point():
-            raise TypeError(f"{name} must be integers, got {ranks.dtype}; for ties pass Ranks(optimistic, pessimistic)")
+            raise TypeError(
+                f"{name} must be integers, got {ranks.dtype}; for ties pass Ranks(optimistic, "
+                "pessimistic)"
+            )
         return Ranks(ranks)
     check_evaluation(given, name, instead)
     return cast("Evaluation", given)
@@ -89,12 +96,16 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
     """Raise a TypeError unless an argument contains ranks; ``instead``: further allowed types."""
     if not isinstance(evaluation, Ranks | RankTable | Collected):
         is_pykeen = hasattr(getattr(evaluation, "metric_results", evaluation), "table")
-        remedy = "result.metric_results.table" if is_pykeen else "ranks as Ranks(ranks, None, num_candidates)"
+        remedy = (
+            "result.metric_results.table"
+            if is_pykeen
+            else "ranks as Ranks(ranks, None, num_candidates)"
+        )
         if isinstance(evaluation, Mapping):
             remedy = "one value per query, {query: value}; of a run rank_run(qrels, run) of integrations.trec"
         raise TypeError(
-            f"{name} must be a RankTable, a RankCollection, Ranks or an array of ranks{instead}, got "
-            f"{type(evaluation).__name__}; pass {remedy}"
+            f"{name} must be a RankTable, a RankCollection, Ranks or an array of ranks{instead}, "
+            f"got {type(evaluation).__name__}; pass {remedy}"
         )
 
 
@@ -124,12 +135,15 @@ def paired_rows(
         given.append(table.rows.cpu().numpy())
     without_id = [Columns(rows).sample_id == ABSENT for rows in given]
     by_id = not all(absent.all() for absent in without_id)
-    if lacking := [name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()]:
+    if lacking := [
+        name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()
+    ]:
         raise ValueError(
-            f"{lacking[0]} has tasks without a sample_id, others have them: pass sample_id= to every update of both "
-            "(to a file, a column sample_id)"
+            f"{lacking[0]} has tasks without a sample_id, others have them: pass sample_id= to "
+            "every update of both (to a file, a column sample_id)"
         )
-    # an analysis warns of NaN scores and of repeats that differ, and raises errors that an accelerator has flagged
+    # an analysis warns of NaN scores and of repeats that differ, and raises errors that an
+    # accelerator has flagged
     canonical = [Analysis([torch.from_numpy(rows)]).table_rows for rows in given]
     ordered = canonical if by_id else given
     for run, rows, name in zip(runs, ordered, names, strict=True):
@@ -137,15 +151,16 @@ def paired_rows(
             _check_same_ids(ordered[0], rows, names[0], name)
         elif not _has_order(run, rows):
             raise ValueError(
-                f"{name} has no sample ids and its rows are sorted or merged, as table(), compact() and "
-                "storage='counts' return them: their order may not be that of the tasks. Pass sample_id= to every "
-                "update (to a file, a column sample_id), or compare Ranks or the collections"
+                f"{name} has no sample ids and its rows are sorted or merged, as table(), "
+                "compact() and storage='counts' return them: their order may not be that of the "
+                "tasks. Pass sample_id= to every update (to a file, a column sample_id), or "
+                "compare Ranks or the collections"
             )
         elif len(rows) != len(ordered[0]):
             raise ValueError(
-                f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample ids tasks are "
-                "aligned by order: pass sample_id= to every update (to a file, a column sample_id), or ranks of the "
-                "same tasks in the same order"
+                f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample "
+                "ids tasks are aligned by order: pass sample_id= to every update (to a file, a "
+                "column sample_id), or ranks of the same tasks in the same order"
             )
         check_same_tasks(ordered[0], rows, names[0], name)
     if by_id and not isinstance(runs[0], Collected) and not isinstance(cluster, str | None):
@@ -155,9 +170,15 @@ def paired_rows(
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
     """Whether rows without sample ids are in input order: as compact() and table() sort them, they have lost it."""
-    if isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows):
+    if (
+        isinstance(run, RankTable)
+        and len(rows) > 1
+        and np.array_equal(canonical_rows(rows)[0], rows)
+    ):
         return False
-    return not (isinstance(run, Collected) and run.storage == "counts") and bool((Columns(rows).count == 1).all())
+    return not (isinstance(run, Collected) and run.storage == "counts") and bool(
+        (Columns(rows).count == 1).all()
+    )
 
 
 def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
@@ -165,14 +186,21 @@ def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     if not np.array_equal(ids[0], ids[1]):
         of_a, of_b = (set(map(tuple, one.tolist())) for one in ids)
         lacking = _lacking(name_a, of_a, name_b, of_b, _task)
-        raise ValueError(f"{name_a} and {name_b} are not of the same tasks (side, sample_id): {lacking}")
+        raise ValueError(
+            f"{name_a} and {name_b} are not of the same tasks (side, sample_id): {lacking}"
+        )
 
 
 def _lacking(name_a: str, a: Set[Any], name_b: str, b: Set[Any], show: Callable[[Any], str]) -> str:
     """Describe which entries of two sets are in one only."""
     lost = {name_a: sorted(map(show, b - a)), name_b: sorted(map(show, a - b))}
-    listed = {name: ", ".join(found[:_SHOWN]) + ", ..." * (len(found) > _SHOWN) for name, found in lost.items()}
-    return "; ".join(f"{name} lacks {len(found)}: {listed[name]}" for name, found in lost.items() if found)
+    listed = {
+        name: ", ".join(found[:_SHOWN]) + ", ..." * (len(found) > _SHOWN)
+        for name, found in lost.items()
+    }
+    return "; ".join(
+        f"{name} lacks {len(found)}: {listed[name]}" for name, found in lost.items() if found
+    )
 
 
 def _task(place: tuple[int, int]) -> str:
@@ -182,15 +210,23 @@ def _task(place: tuple[int, int]) -> str:
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
     one, other = Columns(a), Columns(b)
-    columns = {name: (getattr(one, name), getattr(other, name)) for name in ("side", "num_candidates", "group")}
-    for name, (x, y) in {**columns, "weight": (weights(a), weights(b)), "gain": (gains(a), gains(b))}.items():
+    columns = {
+        name: (getattr(one, name), getattr(other, name))
+        for name in ("side", "num_candidates", "group")
+    }
+    for name, (x, y) in {
+        **columns,
+        "weight": (weights(a), weights(b)),
+        "gain": (gains(a), gains(b)),
+    }.items():
         different = np.flatnonzero(x != y)
         if len(different):
             at, sample = different[0], int(one.sample_id[different[0]])
             task = str(at) if sample == ABSENT else _task((int(one.side[at]), sample))
             raise ValueError(
-                f"{name_a} and {name_b} differ in {name} at {len(different)} tasks, first task {task}: "
-                f"{x[at]} and {y[at]}; use the same tasks, filter and weights for all models"
+                f"{name_a} and {name_b} differ in {name} at {len(different)} tasks, first task "
+                f"{task}: {x[at]} and {y[at]}; use the same tasks, filter and weights for all "
+                "models"
             )
 
 
@@ -199,13 +235,19 @@ class PairedSource(NamedTuple):
 
     rows: Sequence[Rows]
 
-    def sample(self, side: Side, average: Average, min_candidates: int) -> tuple[Sequence[Any], IntArray]:
+    def sample(
+        self, side: Side, average: Average, min_candidates: int
+    ) -> tuple[Sequence[Any], IntArray]:
         """Ranking tasks, or values, of every run."""
         if self.rows[0].shape[1] != WIDTH:
             values = [np.ascontiguousarray(rows[:, 0]).view(np.float64) for rows in self.rows]
             return [ValueSample(one) for one in values], np.arange(len(self.rows[0]))
         index = np.flatnonzero(used(self.rows[0], side, min_candidates))
-        parts = self.rows if len(index) == len(self.rows[0]) else [part.T[:, index].T for part in self.rows]
+        parts = (
+            self.rows
+            if len(index) == len(self.rows[0])
+            else [part.T[:, index].T for part in self.rows]
+        )
         return [sample_of(part, average) for part in parts], index
 
     def query_sample(
@@ -220,24 +262,34 @@ class PairedSource(NamedTuple):
         is_same = not ((names == ABSENT).mean(1) % 1).any()
         # queries without names also differ by group and weight
         about = Columns(parts[0])
-        facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
-        label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
+        facts = [
+            about.side,
+            *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits)),
+        ]
+        label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(
+            -1
+        )
         found = []
         for part in parts:
             own, named = Columns(part), Columns(part).query >= 0
             keys = np.stack([own.side, own.query, label], 1)[named]
-            # the label separates different names; equal queries without a name may have several labels
+            # the label separates different names; equal queries without a name may have several
+            # labels
             is_same &= len(np.unique(keys, axis=0)) == len(np.unique(keys[:, :2], axis=0))
             found.append(definition.read(queries_of(part, label)))
         first = found[0]
         is_same &= all(np.array_equal(one.count, first.count) for one in found)
-        if not (is_same and all(np.array_equal(one.num_answers, first.num_answers) for one in found)):
+        if not (
+            is_same and all(np.array_equal(one.num_answers, first.num_answers) for one in found)
+        ):
             raise ValueError(
-                "the models differ in which tasks are relevant items of one query: rank the same queries with both, "
-                "in the same form, or name them with query="
+                "the models differ in which tasks are relevant items of one query: rank the same "
+                "queries with both, in the same form, or name them with query="
             )
         chosen = used_queries(definition, first, side)
-        return [query_sample_of(queries.take(chosen), average) for queries in found], weighed[first.row[chosen]]
+        return [query_sample_of(queries.take(chosen), average) for queries in found], weighed[
+            first.row[chosen]
+        ]
 
 
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
@@ -250,12 +302,18 @@ def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
             raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
         for query, value in model.items():
             if (number := one_number(value)) is None or not math.isfinite(number):
-                raise ValueError(f"{name} must have finite values, got {shorten(value)} for query {shorten(query)}")
+                raise ValueError(
+                    f"{name} must have finite values, got {shorten(value)} for query "
+                    f"{shorten(query)}"
+                )
         if model.keys() != first.keys():
             lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
             raise ValueError(f"{reference} and {name} have different queries: {lacking}")
     order = sorted(first, key=str)
-    return [np.array([model[query] for query in order], dtype=np.float64).view(np.int64)[:, None] for model in models]
+    return [
+        np.array([model[query] for query in order], dtype=np.float64).view(np.int64)[:, None]
+        for model in models
+    ]
 
 
 def value_measure(name: str | None, rows: Sequence[Rows]) -> Measure:

@@ -10,7 +10,14 @@ import numpy as np
 from scipy.stats import chi2, norm, t as student
 
 from torchrankmetrics.definitions.protocol import Definition
-from torchrankmetrics.definitions.sample import FloatArray, IntArray, RankSample, RankType, Sample, weighted_mean
+from torchrankmetrics.definitions.sample import (
+    FloatArray,
+    IntArray,
+    RankSample,
+    RankType,
+    Sample,
+    weighted_mean,
+)
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
 from torchrankmetrics.metrics.measure import Measure, affine_view
@@ -39,7 +46,9 @@ class Units:
     def require_two(self) -> None:
         """Raise a ValueError if there are fewer than two units, so that no standard error can be estimated."""
         if self.size < 2:
-            raise ValueError(f"an error estimate needs at least 2 independent tasks or clusters, got {self.size}")
+            raise ValueError(
+                f"an error estimate needs at least 2 independent tasks or clusters, got {self.size}"
+            )
 
     @cached_property
     def total(self) -> float:
@@ -55,7 +64,11 @@ class Units:
     def influence(self) -> FloatArray:
         """(u, k) influences, sums of v (f - M); for clusters the jackknife's, divided by 1 - share of the weight."""
         plain = (self.sums - self.weight[:, None] * self.mean) / self.total
-        return plain / (1 - self.weight[:, None] / self.total) if self.clustered and self.size > 1 else plain
+        return (
+            plain / (1 - self.weight[:, None] / self.total)
+            if self.clustered and self.size > 1
+            else plain
+        )
 
     @property
     def factor(self) -> float:
@@ -87,7 +100,9 @@ class Units:
     @property
     def is_binary(self) -> bool:
         """Whether units are single tasks of equal weight, which count 0 or 1."""
-        return not (self.clustered or np.ptp(self.weight) or (self.sums / self.weight[:, None] % 1).any())
+        return not (
+            self.clustered or np.ptp(self.weight) or (self.sums / self.weight[:, None] % 1).any()
+        )
 
     def discordant(self, a: int, b: int) -> tuple[int, int, int]:
         """Numbers of binary units that only a hits, that only b hits, and of all."""
@@ -104,14 +119,18 @@ class Units:
         return float((self.count * square).sum()) ** 2 / float((self.count * square**2).sum())
 
 
-def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:
+def units_of(
+    values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None
+) -> Units:
     """Collect values f of tasks, (m,) or (m, k), into units: the tasks themselves, or clusters by int64 keys (m,)."""
     values = values[:, None] if values.ndim == 1 else values
     if cluster is None:
         return Units(weight, weight[:, None] * values, count)
     key, index = np.unique(cluster, return_inverse=True)
     mass = weight * count
-    sums = np.stack([np.bincount(index, mass * column) for column in values.T], 1).astype(np.float64)
+    sums = np.stack([np.bincount(index, mass * column) for column in values.T], 1).astype(
+        np.float64
+    )
     of_cluster = np.bincount(index, mass).astype(np.float64)
     return Units(of_cluster, sums, np.ones(len(key), dtype=np.int64), clustered=True)
 
@@ -151,7 +170,9 @@ def estimate(
         effective_tasks = percentile_effective_tasks(of_tasks, ranks, cluster)
         (values,) = replicate_values(of_tasks, [ranks], rank_type, n_resamples, seed, cluster)
         return Estimate(float(values.std(ddof=1)), *percentiles(values, level), effective_tasks)
-    units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
+    units = units_of(
+        definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster
+    )
     error = math.sqrt(float(units.covariance[0, 0]))
     if definition.is_share:  # whatever the method: no resample of a sample without hits has one
         ends = error, *share_interval(units, level)
@@ -163,7 +184,10 @@ def estimate(
 
 
 def interval_through(
-    definition: Definition, units: Units, of_mean: tuple[float, float, float], limits: tuple[float, float]
+    definition: Definition,
+    units: Units,
+    of_mean: tuple[float, float, float],
+    limits: tuple[float, float],
 ) -> Estimate:
     """Transform the standard error and the ends for a mean by a monotone g (delta method), within its limits."""
     error, low, high = of_mean
@@ -180,10 +204,14 @@ def interval_through(
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     """Interval of a mean with Hall's correction for skewness (1992, J. R. Statist. Soc. B 54): ranks have long tails.
 
-    With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 + a^2 T^3 / 27 + a / 6
-    is inverted at Student's quantiles.
+    With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 +
+    a^2 T^3 / 27 + a / 6 is inverted at Student's quantiles.
     """
-    u, mean, error = units.influence[:, 0], float(units.mean[0]), math.sqrt(float(units.covariance[0, 0]))
+    u, mean, error = (
+        units.influence[:, 0],
+        float(units.mean[0]),
+        math.sqrt(float(units.covariance[0, 0])),
+    )
     if error == 0:
         return mean, mean
     a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
@@ -199,7 +227,10 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
     """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider."""
     # Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1
     p = min(max(float(units.mean[0]), 0.0), 1.0)
-    square, quantile = float((units.count * units.influence[:, 0] ** 2).sum()), norm.ppf((1 + level) / 2)
+    square, quantile = (
+        float((units.count * units.influence[:, 0] ** 2).sum()),
+        norm.ppf((1 + level) / 2),
+    )
     if units.clustered:  # the jackknife's error, and Student's quantile
         square, quantile = square * units.factor, student.ppf((1 + level) / 2, units.freedom)
     # without variance the sample size is the effective number of units
@@ -234,7 +265,9 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
             yield rng.multinomial(n, count / n, size=size).astype(np.float64)
 
 
-def studentised_interval(units: Units, level: float, n_resamples: int, seed: int) -> tuple[float, float, float]:
+def studentised_interval(
+    units: Units, level: float, n_resamples: int, seed: int
+) -> tuple[float, float, float]:
     """Standard error and ends of the bootstrap-t interval of a mean: M - q se, q quantiles of (M* - M) / se*."""
     # Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593)
     mean, weight = float(units.mean[0]), units.weight
@@ -252,12 +285,16 @@ def studentised_interval(units: Units, level: float, n_resamples: int, seed: int
     error = float(ratio_and_error(units.count[None].astype(np.float64))[1][0])
     if error == 0:
         return 0.0, mean, mean
-    ratios = np.concatenate([ratio_and_error(draws)[0] for draws in redraws(units.count, n_resamples, seed)])
+    ratios = np.concatenate(
+        [ratio_and_error(draws)[0] for draws in redraws(units.count, n_resamples, seed)]
+    )
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="nearest").tolist()
     return error, mean - high * error, mean - low * error
 
 
-def student_interval(value: float, error: float, freedom: float, level: float) -> tuple[float, float]:
+def student_interval(
+    value: float, error: float, freedom: float, level: float
+) -> tuple[float, float]:
     """Student's interval of a value with a standard error."""
     half = float(student.ppf((1 + level) / 2, freedom)) * error
     return value - half, value + half
@@ -277,14 +314,20 @@ def percentiles(values: FloatArray, level: float) -> tuple[float, float]:
     return low, high
 
 
-def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
+def percentile_effective_tasks(
+    definition: RankDefinition, sample: RankSample, cluster: IntArray | None
+) -> float:
     """Effective number of tasks or clusters of a metric without a formula; for quantiles all tasks or clusters."""
-    if definition.is_extreme:  # the bootstrap is inconsistent (Bickel and Freedman 1981, doi:10.1214/aos/1176345637)
+    # the bootstrap is inconsistent (Bickel and Freedman 1981, doi:10.1214/aos/1176345637)
+    if definition.is_extreme:
         raise ValueError(
-            f"{shorten(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
-            "a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
+            f"{shorten(definition.name)} has no interval, because a sample contains no ranks "
+            "beyond its extreme. Use a finite power mean such as 'power_mean_rank_4', a share "
+            "such as 'hits_at_100', or 'median_rank'"
         )
-    x = apply_transform(definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates)
+    x = apply_transform(
+        definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates
+    )
     if definition.aggregation == "variance":
         x = (x - weighted_mean(x, sample.mass)) ** 2
     units = units_of(x, sample.weight, sample.count, cluster)
@@ -305,7 +348,11 @@ def replicate_values(
     N = samples[0].known_candidates if definition.uses_candidates else None
     if cluster is None:  # every task is drawn by itself; equal ones are one entry
         samples = [samples[0].tie_blocks if N is None else samples[0]]
-        drawn, unit, times = samples[0].count, np.arange(len(samples[0].count)), np.ones_like(samples[0].count)
+        drawn, unit, times = (
+            samples[0].count,
+            np.arange(len(samples[0].count)),
+            np.ones_like(samples[0].count),
+        )
     else:
         times = samples[0].count
         key, unit = np.unique(cluster, return_inverse=True)
@@ -318,10 +365,20 @@ def replicate_values(
 
     def values(number: FloatArray) -> list[float]:
         if rank_type != "expected":
-            return [float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns]
+            return [
+                float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns
+            ]
         count = number[unit].astype(np.int64) * times
-        redrawn = [RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples]
+        redrawn = [
+            RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples
+        ]
         return [definition.value(one, rank_type) for one in redrawn]
 
-    result = np.array([values(row) for draws in redraws(drawn, n_resamples, seed) for row in draws]).T
-    return result if rank_type == "expected" else np.stack([apply_transform(definition.g, one, "g") for one in result])
+    result = np.array(
+        [values(row) for draws in redraws(drawn, n_resamples, seed) for row in draws]
+    ).T
+    return (
+        result
+        if rank_type == "expected"
+        else np.stack([apply_transform(definition.g, one, "g") for one in result])
+    )

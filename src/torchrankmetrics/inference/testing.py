@@ -10,7 +10,12 @@ import numpy.typing as npt
 from scipy import stats
 
 from torchrankmetrics.definitions.sample import FloatArray
-from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
+from torchrankmetrics.definitions.transforms import (
+    Transform,
+    apply_transform,
+    known,
+    transform_slopes,
+)
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
 from torchrankmetrics.inference.standard_errors import Units, bisected, student_interval, units_of
@@ -20,7 +25,9 @@ from torchrankmetrics.table.columns import used
 from torchrankmetrics.validation import shorten
 
 
-def share_difference(only_a: float, only_b: float, num_tasks: float, level: float) -> tuple[float, float]:
+def share_difference(
+    only_a: float, only_b: float, num_tasks: float, level: float
+) -> tuple[float, float]:
     """Interval of the difference of two paired shares: the wider of Tango's and Clopper and Pearson's of discordant."""
     # Tango 1998, Statist. Med. 17; Clopper and Pearson's agrees with McNemar's exact p
     score, discordant = tango(only_a, only_b, num_tasks, level), only_a + only_b
@@ -53,7 +60,10 @@ def tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, 
     """Tango's score interval of the difference of two paired shares."""
     z = float(stats.norm.ppf((1 + level) / 2))
     start = (only_a - only_b) / n
-    low, high = (bisected(lambda delta: _score(only_a, only_b, n, delta) > z, end, start, 50) for end in (-1.0, 1.0))
+    low, high = (
+        bisected(lambda delta: _score(only_a, only_b, n, delta) > z, end, start, 50)
+        for end in (-1.0, 1.0)
+    )
     return low, high
 
 
@@ -71,7 +81,8 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     """Adjust p-values for multiple testing by Holm's step-down method, which controls the family-wise error rate.
 
     Args:
-        p_values (array-like): of any shape, in [0, 1], one family; NaN is not tested and not counted.
+        p_values (array-like): of any shape, in [0, 1], one family; NaN is not tested and not
+            counted.
 
     Returns:
         float64 of the same shape.
@@ -134,8 +145,9 @@ class SeededEstimate(NamedTuple):
 class SeededModels:
     """Means over the runs of several models on the same tasks, with variances from seeds and from tasks.
 
-    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122), Student's t with Welch-Satterthwaite degrees
-    of freedom. ``units`` has a column per run, the ``sizes`` runs of each model next to each other.
+    Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122), Student's t with
+    Welch-Satterthwaite degrees of freedom. ``units`` has a column per run, the ``sizes`` runs of
+    each model next to each other.
     """
 
     def __init__(self, units: Units, sizes: tuple[int, ...], g: Transform) -> None:
@@ -171,36 +183,52 @@ class SeededModels:
         seeds = sum(max(self.between[i] - self.interaction[i], 0.0) for i in known)
         tasks = max(of_tasks - interaction, 0.0)
         split = SeedSplit(seeds, tasks, interaction, sizes)
-        error, rounding = math.sqrt(split.total), 1e-12 * max(abs(float(self.value[i])) for i in models)
+        error, rounding = (
+            math.sqrt(split.total),
+            1e-12 * max(abs(float(self.value[i])) for i in models),
+        )
         least = max(2.0 ** (1 - self.units.size), sys.float_info.min)
         if error <= rounding:
             value = value if abs(value) > rounding else 0.0
             half = math.inf if value and len(models) > 1 and least > 1 - level else 0.0
             split = SeedSplit(0.0, 0.0, 0.0, sizes)
-            return SeededEstimate(value, 0.0, math.inf, value - half, value + half, split, rounding, least)
-        parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
+            return SeededEstimate(
+                value, 0.0, math.inf, value - half, value + half, split, rounding, least
+            )
+        parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [
+            (tasks, self.units.size - 1)
+        ]
         squares = sum(v**2 / dof for v, dof in parts)
         # without variance between runs and between tasks only the interaction remains
-        freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
+        freedom = (
+            sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
+        )
         ends = student_interval(value, error, freedom, level)
         return SeededEstimate(value, error, freedom, *ends, split, rounding, least)
 
 
 def clustered_p_value(
-    evaluation: Evaluation, metric: MetricLike = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
+    evaluation: Evaluation,
+    metric: MetricLike = "mrr",
+    *,
+    cluster: Cluster,
+    second_cluster: Cluster | None = None,
 ) -> float:
     """Test whether a model is better than random ranking, for dependent tasks in clusters.
 
-    One-sided: Student's t of the mean of f of pessimistic ranks minus its mean under random ranking, with a
-    cluster-robust variance (for two kinds of clusters Cameron, Gelbach and Miller 2011, doi:10.1198/jbes.2010.07136).
-    Tasks of one cluster may depend in any way. With few clusters, or unequal ones, the test rejects too often.
+    One-sided: Student's t of the mean of f of pessimistic ranks minus its mean under random
+    ranking, with a cluster-robust variance (for two kinds of clusters Cameron, Gelbach and Miller
+    2011, doi:10.1198/jbes.2010.07136). Tasks of one cluster may depend in any way. With few
+    clusters, or unequal ones, the test rejects too often.
 
     Args:
         evaluation (Ranks, RankTable or RankCollection): ranks of the model.
-        metric (str, RankDefinition or RankMetric, default "mrr"): a function of a mean of f that has a direction.
-        cluster (str or integers): "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
-        second_cluster (str or integers, default None): second keys (for example queries and targets); tasks that share
-            either key may depend.
+        metric (str, RankDefinition or RankMetric, default "mrr"): a function of a mean of f that
+            has a direction.
+        cluster (str or integers): "group", "sample_id" or int64 keys aligned with the tasks, as in
+            ``compare``.
+        second_cluster (str or integers, default None): second keys (for example queries and
+            targets); tasks that share either key may depend.
 
     Returns:
         The p-value, a float in (0, 1].
@@ -215,7 +243,10 @@ def clustered_p_value(
     measure = as_measure(metric)
     definition = measure.definition.of_tasks
     if definition is None or not definition.has_p_value or not definition.is_function_of_mean():
-        raise ValueError(f"metric must be a function of a mean over tasks with a direction, got {shorten(measure.key)}")
+        raise ValueError(
+            "metric must be a function of a mean over tasks with a direction, got "
+            f"{shorten(measure.key)}"
+        )
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
     paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
@@ -227,14 +258,19 @@ def clustered_p_value(
         keys.append(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1))
 
     number, index = np.unique(sample.known_candidates, return_inverse=True)
-    centred = definition.unit_values(sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
+    centred = (
+        definition.unit_values(sample, "pessimistic")
+        - known(definition.f).null_moments(number)[0][index]
+    )
     units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
     variance, *others = (float(one.covariance[0, 0]) for one in units)
     if others:  # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
         variance = max(variance, variance + others[0] - others[1])
     if variance <= 0:
         return 1.0
-    ends = apply_transform(definition.f, np.array([1.0, float(number.max())]), num_candidates=np.full(2, number.max()))
+    ends = apply_transform(
+        definition.f, np.array([1.0, float(number.max())]), num_candidates=np.full(2, number.max())
+    )
     direction = 1.0 if ends[0] >= ends[1] else -1.0
     freedom = min(one.freedom for one in units[: len(kinds)])
     statistic = direction * float(units[0].mean[0]) / math.sqrt(variance)

@@ -12,11 +12,13 @@ class EarlyStopping(lightning.EarlyStopping):
     """Lightning's ``EarlyStopping`` that takes any name of a metric, and its direction, from the module's collections.
 
     Args:
-        monitor (str): name of a metric with or without the prefix of its collection, such as "val/recall@10".
+        monitor (str): name of a metric with or without the prefix of its collection, such as
+            "val/recall@10".
         **options (object): those of Lightning's ``EarlyStopping``; ``mode`` is not needed.
 
     Raises:
-        ValueError: at the start of training, if not exactly one collection has the metric, or ``mode`` is wrong.
+        ValueError: at the start of training, if not exactly one collection has the metric, or
+            ``mode`` is wrong.
     """
 
     def __init__(self, monitor: str, **options: Any) -> None:
@@ -34,7 +36,10 @@ class EarlyStopping(lightning.EarlyStopping):
                     found[watched["monitor"]] = watched["mode"]
         if len(found) != 1:
             there = ", ".join(found or keys)
-            raise ValueError(f"monitor must be a metric of a RankCollection, got {self.monitor!r}; use one of {there}")
+            raise ValueError(
+                f"monitor must be a metric of a RankCollection, got {self.monitor!r}; use one of "
+                f"{there}"
+            )
         ((key, mode),) = found.items()
         if self._options.get("mode", mode) != mode:
             raise ValueError(f"mode must be {mode!r} for {key!r}, got {self.mode!r}; leave it out")

@@ -11,15 +11,17 @@ from torchrankmetrics.validation import check_int
 class UnpaddedBatchSampler(BatchSampler):
     """Assign every sample to exactly one process, in equally many batches on each.
 
-    ``DistributedSampler`` repeats samples; with ``UnrepeatedDistributedSampler`` one process may run a batch more than
-    another, which hangs if the model communicates in its forward pass. Here neither happens; with
-    ``batch_size=1`` a batch may hold two samples. The sampler may be created before the process group.
+    ``DistributedSampler`` repeats samples; with ``UnrepeatedDistributedSampler`` one process may
+    run a batch more than another, which hangs if the model communicates in its forward pass. Here
+    neither happens; with ``batch_size=1`` a batch may hold two samples. The sampler may be created
+    before the process group.
 
     Args:
         dataset (sized dataset): anything with a length of at least the number of processes.
         batch_size (int): samples per batch and process.
         drop_last (bool, default False): must be False; accepted because trainers pass it.
-        num_replicas (int, default None): number of processes; None: the size of the process group, 1 without one.
+        num_replicas (int, default None): number of processes; None: the size of the process group,
+            1 without one.
         rank (int, default None): number of this process; None: its rank in the process group.
         sampler (iterable of int, default None): the ``DistributedSampler`` that a trainer passes.
 
@@ -42,8 +44,11 @@ class UnpaddedBatchSampler(BatchSampler):
     ) -> None:
         check_int("batch_size", batch_size, 1)
         if drop_last:
-            raise ValueError("drop_last must be False, got True: every sample is assigned to a process")
-        # trainers rebuild the batch sampler with their sampler: as ``sampler``, or instead of the dataset
+            raise ValueError(
+                "drop_last must be False, got True: every sample is assigned to a process"
+            )
+        # trainers rebuild the batch sampler with their sampler: as ``sampler``, or instead of the
+        # dataset
         counted = dataset if sampler is None else sampler
         if isinstance(counted, DistributedSampler):
             num_replicas = counted.num_replicas if num_replicas is None else num_replicas
@@ -73,11 +78,17 @@ class UnpaddedBatchSampler(BatchSampler):
             rank = distributed.get_rank() if rank is None else rank
         replicas = 1 if replicas is None else replicas
         if rank is None and replicas > 1:
-            raise ValueError(f"rank must be given with num_replicas={replicas} where there is no process group")
+            raise ValueError(
+                f"rank must be given with num_replicas={replicas} where there is no process group"
+            )
         rank = rank or 0
         if not 0 <= rank < replicas:
-            raise ValueError(f"rank must be in [0, {replicas}) for {replicas} processes, got {rank}")
+            raise ValueError(
+                f"rank must be in [0, {replicas}) for {replicas} processes, got {rank}"
+            )
         if size < replicas:
-            raise ValueError(f"dataset must have a sample for each of {replicas} processes, got {size} samples")
+            raise ValueError(
+                f"dataset must have a sample for each of {replicas} processes, got {size} samples"
+            )
         wanted = -(-size // (self.batch_size * replicas))
         return rank, replicas, min(wanted, size // replicas)  # no batch may be empty

@@ -14,16 +14,22 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.validation import check_choice
 
 # what OGB 1.3.6 measures on each of its link data sets
-OGB_METRICS = {"ogbl-ppa": "hits@100", "ogbl-collab": "hits@50", "ogbl-ddi": "hits@20", "ogbl-vessel": "rocauc"}
+OGB_METRICS = {
+    "ogbl-ppa": "hits@100",
+    "ogbl-collab": "hits@50",
+    "ogbl-ddi": "hits@20",
+    "ogbl-vessel": "rocauc",
+}
 OGB_METRICS |= dict.fromkeys(("ogbl-citation2", "ogbl-wikikg2", "ogbl-biokg"), "mrr")
 
 
 class Evaluator:
     """``ogb.linkproppred.Evaluator``: the same name, attributes, dicts and numbers, and also the ranks.
 
-    Ties follow OGB: hits@K counts pessimistic ranks, the lists of MRR come from realistic ones, ROC-AUC counts ties as
-    a half. Unlike OGB, a NaN never helps, and every dataset accepts arrays and every form of negatives, with a warning
-    if OGB compares all positives with one list and ``y_pred_neg`` is (B, M).
+    Ties follow OGB: hits@K counts pessimistic ranks, the lists of MRR come from realistic ones,
+    ROC-AUC counts ties as a half. Unlike OGB, a NaN never helps, and every dataset accepts arrays
+    and every form of negatives, with a warning if OGB compares all positives with one list and
+    ``y_pred_neg`` is (B, M).
 
     Args:
         name (str): name of a link dataset, such as "ogbl-collab".
@@ -57,36 +63,44 @@ class Evaluator:
         """Compute the metrics of OGB for this dataset.
 
         Args:
-            input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg" in every form of ``Ranks.from_negatives``.
+            input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg" in every form of
+                ``Ranks.from_negatives``.
             backend (str, default "auto"): as in ``rank_scores``.
 
         Returns:
-            {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list", "hits@3_list",
-            "hits@10_list", "mrr_list".
+            {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list",
+            "hits@3_list", "hits@10_list", "mrr_list".
 
         Raises:
-            TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError if positives or negatives lack.
+            TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError if positives
+                or negatives lack.
         """
         ranks = Ranks.from_negatives(input_dict, backend=backend)
         if not len(ranks):
             raise ValueError("y_pred_pos must hold the scores of at least one positive, got none")
         if ranks.flags is not None and (ranks.flags & fault.NAN).any():
-            warn("y_pred_pos or y_pred_neg hold NaN; here a NaN never helps, OGB's evaluator may put it first")
+            warn(
+                "y_pred_pos or y_pred_neg hold NaN; here a NaN never helps, OGB's evaluator may "
+                "put it first"
+            )
         if self.eval_metric != "mrr" and getattr(input_dict["y_pred_neg"], "ndim", 1) == 2:
             warn(
-                f"y_pred_neg is (B, M), negatives of each positive: {self.eval_metric} is not comparable to OGB's, "
-                "which has one list for all positives; pass y_pred_neg (M,)"
+                f"y_pred_neg is (B, M), negatives of each positive: {self.eval_metric} is not "
+                "comparable to OGB's, which has one list for all positives; pass y_pred_neg (M,)"
             )
         result = Result()
         result.ranks, result.eval_metric = ranks, self.eval_metric
         if self.eval_metric == "mrr":
-            result |= {f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in (1, 3, 10)}
+            result |= {
+                f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in (1, 3, 10)
+            }
             result["mrr_list"] = 1 / ranks.realistic.to(torch.float32)
         elif self.eval_metric == "rocauc":
             pairs = int((ranks.num_candidates - 1).sum())
             if pairs == 0:
                 raise ValueError("y_pred_neg must hold at least one negative for ROC-AUC, got none")
-            wrong = int((ranks.optimistic + ranks.pessimistic - 2).sum())  # twice, so that a tie is an integer
+            # twice, so that a tie is an integer
+            wrong = int((ranks.optimistic + ranks.pessimistic - 2).sum())
             result["rocauc"] = 1 - wrong / (2 * pairs)
         else:
             result[f"hits@{self.K}"] = float((ranks.pessimistic <= self.K).double().mean())

@@ -1,6 +1,7 @@
 """PyTorch Geometric: ranks of its KGE models, known triples from its Data, ranks from its top-k predictions.
 
-PyG itself is not imported: a model scores (heads, relations, tails), data have edge_index and edge_type.
+PyG itself is not imported: a model scores (heads, relations, tails), data have edge_index and
+edge_type.
 """
 
 from typing import Any
@@ -31,12 +32,15 @@ def rank_triples(
 ) -> RankTable:
     """Rank both sides of every triple among all nodes, for any ``KGEModel``.
 
-    ``KGEModel.test`` ranks only tails, unfiltered, counts ranks from 0, and orders tied scores arbitrarily.
+    ``KGEModel.test`` ranks only tails, unfiltered, counts ranks from 0, and orders tied scores
+    arbitrarily.
 
-    DistMult, ComplEx, RotatE and TransE are ranked by their embeddings, one for each query; other models score triples.
+    DistMult, ComplEx, RotatE and TransE are ranked by their embeddings, one for each query; other
+    models score triples.
 
     Args:
-        model (Module): the model; call ``eval()`` before, if it has dropout. Triples are moved to its device.
+        model (Module): the model; call ``eval()`` before, if it has dropout. Triples are moved to
+            its device.
         triples (Data or tuple): the test triples, in any form that ``known_triples`` takes.
         known (KnownTriples, default None): known positives to filter; None: raw ranks.
         higher_is_better (bool, default True): False for a model that returns distances.
@@ -46,19 +50,27 @@ def rank_triples(
         progress (bool, default True): as in ``torchrankmetrics.rank_triples``.
 
     Returns:
-        As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation as group.
+        As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation
+        as group.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and ``known_triples``; for another
-            model, or one with fewer nodes than the triples.
+        TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and
+            ``known_triples``; for another model, or one with fewer nodes than the triples.
     """
     if not (callable(model) and hasattr(model, "num_nodes")):
-        raise TypeError(f"model must be a KGEModel of PyG, with forward and num_nodes, got {type(model).__name__}")
+        raise TypeError(
+            "model must be a KGEModel of PyG, with forward and num_nodes, got "
+            f"{type(model).__name__}"
+        )
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
     check_below(tasks[:, ::2], model.num_nodes, "triples must hold nodes of the model,")
     tasks = tasks if parameter is None else tasks.to(parameter.device)
-    options: Any = {"higher_is_better": higher_is_better, "candidates": candidates, "batch_size": batch_size}
+    options: Any = {
+        "higher_is_better": higher_is_better,
+        "candidates": candidates,
+        "batch_size": batch_size,
+    }
     options |= {"backend": backend, "progress": progress}
     tails, heads = _embedding_scorers(model) if higher_is_better else (None, None)
     if tails is None:
@@ -69,7 +81,8 @@ def rank_triples(
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
     """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
     kind = type(model).__name__
-    is_own = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"  # scores of subclasses may differ
+    # scores of subclasses may differ
+    is_own = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"
     # torch has no complex numbers of other floats
     if not is_own or model.node_emb.weight.dtype not in (torch.float32, torch.float64):
         return None, None
@@ -88,8 +101,12 @@ def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | 
         return None, None
     table = Candidates(_as_real(node))
     return (
-        EmbeddingScorer(lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity),
-        EmbeddingScorer(lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity),
+        EmbeddingScorer(
+            lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity
+        ),
+        EmbeddingScorer(
+            lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity
+        ),
     )
 
 
@@ -101,31 +118,42 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
     """``KnownTriples`` of PyG's ``Data``, or of the tensors in it.
 
     Args:
-        *sources (Data or tuple): each a ``Data`` with edge_index (2, n) and edge_type (n,); splits under other names
-            are pairs (data.test_edge_index, data.test_edge_type). Also (heads, relations, tails), each (n,), or (n, 3)
-            integers.
-        num_entities (int, default None): number of nodes; None: read from the data, else one more than the largest id.
+        *sources (Data or tuple): each a ``Data`` with edge_index (2, n) and edge_type (n,); splits
+            under other names are pairs (data.test_edge_index, data.test_edge_type). Also (heads,
+            relations, tails), each (n,), or (n, 3) integers.
+        num_entities (int, default None): number of nodes; None: read from the data, else one more
+            than the largest id.
 
     Returns:
         The index of all their triples.
 
     Raises:
-        TypeError, IndexError: if a source is none of these, or an id is not an integer or out of range.
-        ValueError: if sources is empty, a shape is wrong, or two data have different numbers of nodes.
+        TypeError, IndexError: if a source is none of these, or an id is not an integer or out of
+            range.
+        ValueError: if sources is empty, a shape is wrong, or two data have different numbers of
+            nodes.
 
     >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
     >>> known.num_candidates([[0, 0, 1]], "tail")
     tensor([4])
     """
     if not sources:
-        raise ValueError("sources is empty: pass Data, (edge_index, edge_type), (heads, relations, tails) or (n, 3)")
+        raise ValueError(
+            "sources is empty: pass Data, (edge_index, edge_type), (heads, relations, tails) or "
+            "(n, 3)"
+        )
     parts = [_as_source(source, f"sources[{i}]") for i, source in enumerate(sources)]
     data = [source for source in sources if hasattr(source, "edge_index")]
     # Data guesses num_nodes and warns if it is not stored
     numbers = {int(one.num_nodes) for one in data if any(key in one for key in ("num_nodes", "x"))}
     if num_entities is None and len(numbers) > 1:
-        raise ValueError(f"sources must number nodes alike, but they have {sorted(numbers)} nodes; pass num_entities")
-    return KnownTriples(*parts, num_entities=next(iter(numbers), None) if num_entities is None else num_entities)
+        raise ValueError(
+            f"sources must number nodes alike, but they have {sorted(numbers)} nodes; pass "
+            "num_entities"
+        )
+    return KnownTriples(
+        *parts, num_entities=next(iter(numbers), None) if num_entities is None else num_entities
+    )
 
 
 def ranks_of_predictions(
@@ -137,27 +165,38 @@ def ranks_of_predictions(
 ) -> Ranks:
     """Compute ranks of the true edges from the input of PyG's ``LinkPred`` metrics: the top k of every source node.
 
-    Destinations that are not listed are tied below the list: hits and the ranks of listed edges are exact. Other
-    true edges of the same source are not candidates.
+    Destinations that are not listed are tied below the list: hits and the ranks of listed edges are
+    exact. Other true edges of the same source are not candidates.
 
     Args:
-        pred_index_mat (integers): (B, k) integers, different destinations predicted for B sources, best first.
-        edge_label_index (integers): (2, P) integers, or a tuple of two (P,): source row and destination of a true edge.
+        pred_index_mat (integers): (B, k) integers, different destinations predicted for B sources,
+            best first.
+        edge_label_index (integers): (2, P) integers, or a tuple of two (P,): source row and
+            destination of a true edge.
         num_dst_nodes (int): number of all destinations, listed or not.
-        edge_label_weight (numbers, default None): (P,) numbers; edges without a positive weight are ignored, as in PyG.
+        edge_label_weight (numbers, default None): (P,) numbers; edges without a positive weight are
+            ignored, as in PyG.
 
     Returns:
         ``Ranks`` in the order of the true edges.
 
     Raises:
-        TypeError, ValueError, IndexError: if ids are not integers, repeated or out of range, or a shape is wrong.
+        TypeError, ValueError, IndexError: if ids are not integers, repeated or out of range, or a
+            shape is wrong.
 
     >>> top = torch.tensor([[4, 2, 0], [1, 3, 2]])
     >>> ranks_of_predictions(top, torch.tensor([[0, 0, 1], [0, 4, 0]]), num_dst_nodes=6)
     Ranks(optimistic=[2, 1, 4], pessimistic=[2, 1, 6], num_candidates=[5, 5, 6])
     """
-    listed, number = as_ids(pred_index_mat, "pred_index_mat"), check_int("num_dst_nodes", num_dst_nodes, 1)
-    parts = edge_label_index if isinstance(edge_label_index, tuple) else as_ids(edge_label_index, "edge_label_index")
+    listed, number = (
+        as_ids(pred_index_mat, "pred_index_mat"),
+        check_int("num_dst_nodes", num_dst_nodes, 1),
+    )
+    parts = (
+        edge_label_index
+        if isinstance(edge_label_index, tuple)
+        else as_ids(edge_label_index, "edge_label_index")
+    )
     edges = [as_ids(part, "edge_label_index").to(listed.device) for part in parts]
     if listed.ndim != 2:
         raise ValueError(f"pred_index_mat must be (B, k), got {tuple(listed.shape)}")
@@ -165,21 +204,29 @@ def ranks_of_predictions(
     if edge_label_weight is not None:
         weight = torch.as_tensor(edge_label_weight, device=listed.device)
         if weight.shape != edges[0].shape:
-            raise ValueError(f"edge_label_weight must be ({len(edges[0])},), got {tuple(weight.shape)}")
+            raise ValueError(
+                f"edge_label_weight must be ({len(edges[0])},), got {tuple(weight.shape)}"
+            )
         edges = [part[weight > 0] for part in edges]
     row, column = edges
     source = torch.arange(len(listed), device=listed.device)[:, None].expand_as(listed)
     for name, rows, ids in (("pred_index_mat", source, listed), ("edge_label_index", row, column)):
         for values, size in ((rows, len(listed)), (ids, number)):
             if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < size:
-                raise IndexError(f"{name} must lie in [0, {size}), got {int(values.min())} to {int(values.max())}")
+                raise IndexError(
+                    f"{name} must lie in [0, {size}), got {int(values.min())} to "
+                    f"{int(values.max())}"
+                )
         if ((rows * number + ids).flatten().sort().values.diff() == 0).any():
             raise ValueError(f"{name} must hold no destination twice for one source")
     cells, true = source * number + listed, row * number + column
     hit = torch.isin(cells, true)
-    last = number - torch.bincount(row, minlength=len(listed))[row] + 1  # the other true edges are not candidates
+    # the other true edges are not candidates
+    last = number - torch.bincount(row, minlength=len(listed))[row] + 1
     low, high = (listed.shape[1] - hit.sum(1) + 1)[row], last.clone()
-    place = torch.arange(1, listed.shape[1] + 1, device=listed.device) - (hit.cumsum(1) - hit.long())
+    place = torch.arange(1, listed.shape[1] + 1, device=listed.device) - (
+        hit.cumsum(1) - hit.long()
+    )
     ordered, order = true.sort()
     at = order[torch.searchsorted(ordered, cells[hit])]
     low[at] = high[at] = place[hit]
@@ -193,10 +240,14 @@ def _as_source(source: Any, name: str) -> Tensor:
     elif hasattr(source, "edge_index"):
         index, kind = source.edge_index, getattr(source, "edge_type", None)
         if kind is None:
-            raise TypeError(f"{name} must have edge_type beside edge_index; without relations pass zeros")
+            raise TypeError(
+                f"{name} must have edge_type beside edge_index; without relations pass zeros"
+            )
     else:
         return as_triples(source, name)
     index = as_ids(index, f"edge_index of {name}")
     if index.ndim != 2 or len(index) != 2:
         raise ValueError(f"edge_index of {name} must be (2, n), got {tuple(index.shape)}")
-    return as_triples((index[0], as_ids(kind, f"edge_type of {name}").to(index.device), index[1]), name)
+    return as_triples(
+        (index[0], as_ids(kind, f"edge_type of {name}").to(index.device), index[1]), name
+    )

@@ -58,7 +58,8 @@ def pykeen_keys(key: str, measure: Measure) -> list[Key]:
 class RankResults(pykeen.RankBasedMetricResults):
     """Results under PyKEEN's keys; other metrics have their canonical name: ``both.realistic.tie_rate``.
 
-    PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k = 10.
+    PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k
+    = 10.
 
     Args:
         data (mapping): values by PyKEEN's keys.
@@ -104,56 +105,76 @@ def known_triples(*sources: Source) -> KnownTriples:
     """``KnownTriples`` of triples factories, or of datasets.
 
     Args:
-        *sources (CoreTriplesFactory or Dataset): splits, or a dataset with all its splits (of an inductive one:
-            inference, validation and test).
+        *sources (CoreTriplesFactory or Dataset): splits, or a dataset with all its splits (of an
+            inductive one: inference, validation and test).
 
     Returns:
         The index of all their triples.
 
     Raises:
-        TypeError, ValueError: for other or no sources, or if they number entities or relations differently.
+        TypeError, ValueError: for other or no sources, or if they number entities or relations
+            differently.
     """
     factories: list[Any] = []
     for source in sources:
         parts: Any = source.factory_dict.values() if isinstance(source, Dataset) else [source]
         if isinstance(source, InductiveDataset):
-            parts = source.inductive_inference, source.inductive_validation, source.inductive_testing
+            parts = (
+                source.inductive_inference,
+                source.inductive_validation,
+                source.inductive_testing,
+            )
             parts = [part for part in parts if part is not None]
         factories += parts
-    if wrong := [type(part).__name__ for part in factories if not isinstance(part, CoreTriplesFactory)]:
+    if wrong := [
+        type(part).__name__ for part in factories if not isinstance(part, CoreTriplesFactory)
+    ]:
         raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {wrong[0]}")
     if not factories:
-        raise ValueError("sources is empty: pass a dataset, or the triples factories of the splits to filter by")
-    for name in ("num_entities", "entity_to_id", "relation_to_id"):  # factories without labels lack the last two
-        numberings = [own for factory in factories if (own := getattr(factory, name, None)) is not None]
+        raise ValueError(
+            "sources is empty: pass a dataset, or the triples factories of the splits to filter by"
+        )
+    # factories without labels lack the last two
+    for name in ("num_entities", "entity_to_id", "relation_to_id"):
+        numberings = [
+            own for factory in factories if (own := getattr(factory, name, None)) is not None
+        ]
         if any(own != numberings[0] for own in numberings):
-            raise ValueError("sources must number their triples alike, but their entities or relations differ")
-    return KnownTriples(*(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities)
+            raise ValueError(
+                "sources must number their triples alike, but their entities or relations differ"
+            )
+    return KnownTriples(
+        *(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities
+    )
 
 
 class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
 
-    A NaN score counts against the model; ``LCWAEvaluationLoop`` marks filtered candidates with NaN: pass ``known``.
-    ``collection`` has the ranks of the last evaluation, with relations as groups and triple indices as sample ids.
+    A NaN score counts against the model; ``LCWAEvaluationLoop`` marks filtered candidates with NaN:
+    pass ``known``. ``collection`` has the ranks of the last evaluation, with relations as groups
+    and triple indices as sample ids.
 
     Args:
-        metrics (sequence of str, default None): as in ``RankCollection``; None: PyKEEN's, and the tie rate.
-        add_defaults (bool, default False): whether the default metrics are computed beside a list of ``metrics``.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: PyKEEN's, and the
+            tie rate.
+        add_defaults (bool, default False): whether the default metrics are computed beside a list
+            of ``metrics``.
         views (sequence of str, default ("base",)): as in ``RankCollection``.
         rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
-        average (str, default "micro"): "macro" weighs queries equally, as ``MacroRankBasedEvaluator``, and the group of
-            a rank is its query.
+        average (str, default "micro"): "macro" weighs queries equally, as
+            ``MacroRankBasedEvaluator``, and the group of a rank is its query.
         expectation (ExpectationProvider, default None): as in ``RankCollection``.
         filtered (bool, default True): whether known triples are left out of the candidates.
-        known (KnownTriples, Dataset or CoreTriplesFactory, default None): further triples to filter, one or several
-            sources; in loops with the evaluated triples.
+        known (KnownTriples, Dataset or CoreTriplesFactory, default None): further triples to
+            filter, one or several sources; in loops with the evaluated triples.
         clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
         batch_size, slice_size, mode (default None): as in PyKEEN's ``Evaluator``.
         backend (str, default "auto"): as ``rank_scores`` takes it.
 
     Raises:
-        TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given, but not filtered.
+        TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given,
+            but not filtered.
     """
 
     metric_result_cls = RankResults
@@ -176,27 +197,38 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         backend: str = "auto",
     ) -> None:
         if known is not None and not filtered:
-            raise ValueError("known must be None if filtered is False, got known triples; leave one of them out")
+            raise ValueError(
+                "known must be None if filtered is False, got known triples; leave one of them out"
+            )
         chosen(torch.empty(0, 0, device="cpu"), backend)  # an error before a model is trained
         # the mask distinguishes filtered scores from NaN scores of the model
         super().__init__(filtered, filtered, batch_size, slice_size, mode)
         requested: Any = DEFAULT_METRICS if metrics is None else metrics
         if add_defaults and not isinstance(requested, str | Mapping):
             requested = [*requested, *DEFAULT_METRICS]
-        options: Any = {"views": views, "rank_types": rank_types, "average": average, "expectation": expectation}
+        options: Any = {
+            "views": views,
+            "rank_types": rank_types,
+            "average": average,
+            "expectation": expectation,
+        }
         self.collection = RankCollection(requested, sides=("both", "head", "tail"), **options)
         self.average, self.backend, self.clear_on_finalize = average, backend, clear_on_finalize
         if known is not None and not isinstance(known, KnownTriples):
             known = known_triples(*known) if isinstance(known, Sequence) else known_triples(known)
         self._known = known
-        self._columns_of: Tensor | None = None  # column of each entity, -1: none; None: all entities are columns
+        # column of each entity, -1: none; None: all entities are columns
+        self._columns_of: Tensor | None = None
         self.clear()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
         """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
         given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
         if (restricted := given.get("restrict_entities_to")) is not None:
-            entities, self._num_entities = [int(entity) for entity in restricted], given["model"].num_entities
+            entities, self._num_entities = (
+                [int(entity) for entity in restricted],
+                given["model"].num_entities,
+            )
             largest = max(*entities, int(given["mapped_triples"].max()), self._num_entities - 1)
             self._columns_of = torch.full((largest + 1,), -1)
             self._columns_of[entities] = torch.arange(len(entities))
@@ -206,7 +238,12 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
             self._columns_of = None
 
     def process_scores_(
-        self, hrt_batch: Tensor, target: Side, scores: Tensor, true_scores: Any = None, dense_positive_mask: Any = None
+        self,
+        hrt_batch: Tensor,
+        target: Side,
+        scores: Tensor,
+        true_scores: Any = None,
+        dense_positive_mask: Any = None,
     ) -> None:
         """Rank a batch; PyKEEN calls it."""
         if not self._ranked:
@@ -214,14 +251,21 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         queries, answers = split_facts(hrt_batch, target)
         own = self._columns(answers)
         if (own < 0).any():
-            missing = f"the {target} of every evaluated triple; {int(answers[own < 0][0])} is missing"
+            missing = (
+                f"the {target} of every evaluated triple; {int(answers[own < 0][0])} is missing"
+            )
             raise ValueError(f"restrict_entities_to must contain {missing}")
         exclude = self._exclude(hrt_batch, target, scores, own, dense_positive_mask)
         ranks = self._rank(hrt_batch, target, scores, own, exclude)
         first = self._ranked.get(target, 0)
-        if target == LABEL_RELATION and first == 0:  # few evaluations rank relations: others would compute a third more
+        # few evaluations rank relations: others would compute a third more
+        if target == LABEL_RELATION and first == 0:
             there = self.collection.measures
-            by_side = [one for one in there.values() if one.side == "both" and replace(one, side="head").key in there]
+            by_side = [
+                one
+                for one in there.values()
+                if one.side == "both" and replace(one, side="head").key in there
+            ]
             relations = [replace(one, side="relation") for one in by_side]
             self.collection.add_metrics([one for one in relations if one.key not in there])
         group = hrt_batch[:, 1]
@@ -247,7 +291,9 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
                 remedy = "pass known= to the evaluator: then a NaN score counts against the model"
                 warn(f"{some} were NaN in every row and were excluded as filtered; {remedy}")
         values = self.collection.compute()
-        results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
+        results = RankResults(
+            {key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()}
+        )
         results.table = self.collection.table()
         if self.clear_on_finalize:
             self._ranked = {}
@@ -255,35 +301,51 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
 
     def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[Key, tuple[str, Measure]]:
         """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
-        computed = [one for one in self.collection.measures.items() if one[1].side in ("both", *sides)]
+        computed = [
+            one for one in self.collection.measures.items() if one[1].side in ("both", *sides)
+        ]
         return {key: one for one in computed for key in pykeen_keys(*one)}
 
-    def _rank(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
+    def _rank(
+        self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any
+    ) -> Ranks:
         return rank_scores(scores, own, exclude=exclude, backend=self.backend)
 
     def _columns(self, ids: Tensor) -> Tensor:
         return ids if self._columns_of is None else self._columns_of.to(ids.device)[ids]
 
-    def _exclude(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, mask: Tensor | None) -> Any:
+    def _exclude(
+        self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, mask: Tensor | None
+    ) -> Any:
         """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
         if self._known is None:
             if mask is not None or not self.filtered:
                 return None if mask is None else mask != 0
             lost = scores.isnan()
-            self._lost[target] = lost.all(0) & self._lost.get(target, torch.tensor(True, device=lost.device))
+            self._lost[target] = lost.all(0) & self._lost.get(
+                target, torch.tensor(True, device=lost.device)
+            )
             # if the target score is NaN, other NaN scores may come from the model
             return lost & ~lost.gather(1, own[:, None])
         entities = self._known.num_entities
         columns = scores.shape[1] if self._columns_of is None else self._num_entities
         if target != LABEL_RELATION and entities > columns:
-            raise ValueError(f"known has {entities} entities, but the {target} scores have {columns} columns")
-        row, answer = getattr(self._known, f"{target}s")(*split_facts(hrt_batch, target)[0].T).pairs()
+            raise ValueError(
+                f"known has {entities} entities, but the {target} scores have {columns} columns"
+            )
+        row, answer = getattr(self._known, f"{target}s")(
+            *split_facts(hrt_batch, target)[0].T
+        ).pairs()
         column = self._columns(answer)
         pairs = row[column >= 0], column[column >= 0]
         if mask is not None:
             return (mask != 0).index_put_(pairs, torch.tensor(True, device=mask.device))
         # an evaluation loop replaces the scores of filtered candidates by NaN
-        if len(new := hrt_batch[~torch.isin(torch.arange(len(own), device=own.device), row[column == own[row]])]):
+        if len(
+            new := hrt_batch[
+                ~torch.isin(torch.arange(len(own), device=own.device), row[column == own[row]])
+            ]
+        ):
             missing = f"the evaluated ones included; {new[0].tolist()} is missing"
             raise ValueError(f"known must contain all filtered triples, {missing}")
         return pairs  # a mask would take a third longer
@@ -292,18 +354,22 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     """``RankCollectionEvaluator`` that ranks each true entity among sampled ones, as ``SampledRankBasedEvaluator``.
 
-    The ranks are marked as sampled (docs/protocols.md). Sampled candidates that the evaluation filters are excluded.
+    The ranks are marked as sampled (docs/protocols.md). Sampled candidates that the evaluation
+    filters are excluded.
 
     Args:
         evaluation_factory (CoreTriplesFactory): the triples that will be evaluated.
         metrics (sequence of str, default None): as in ``RankCollectionEvaluator``.
-        additional_filter_triples (Tensor or list, default None): (n, 3) known triples that are not sampled.
+        additional_filter_triples (Tensor or list, default None): (n, 3) known triples that are not
+            sampled.
         num_negatives (int, default None): how many are sampled per triple and side; None: 50.
-        head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a sample; both or none.
+        head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a
+            sample; both or none.
         **kwargs (object): as in ``RankCollectionEvaluator``.
 
     Raises:
-        ValueError: if there are fewer entities than negatives, one side's are missing, or not one row per triple.
+        ValueError: if there are fewer entities than negatives, one side's are missing, or not one
+            row per triple.
     """
 
     def __init__(
@@ -322,33 +388,54 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             num_negatives = 50 if num_negatives is None else num_negatives
             check_int("num_negatives", num_negatives, 1, evaluation_factory.num_entities + 1)
         number = evaluation_factory.num_triples
-        options: Any = {"additional_filter_triples": additional_filter_triples, "num_negatives": num_negatives}
+        options: Any = {
+            "additional_filter_triples": additional_filter_triples,
+            "num_negatives": num_negatives,
+        }
         for name, given in (("head_negatives", head_negatives), ("tail_negatives", tail_negatives)):
             if given is not None:
                 options[name] = ids = as_ids(given, name)
                 if ids.ndim != 2 or len(ids) != number:
-                    raise ValueError(f"{name} must be ({number}, M), one row per triple; got {tuple(ids.shape)}")
+                    raise ValueError(
+                        f"{name} must be ({number}, M), one row per triple; got {tuple(ids.shape)}"
+                    )
         theirs = pykeen.SampledRankBasedEvaluator(evaluation_factory, **options)
         self.negative_samples, self._index = theirs.negative_samples, theirs.triple_to_index
 
-    def _rank(self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any) -> Ranks:
+    def _rank(
+        self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any
+    ) -> Ranks:
         if target not in self.negative_samples:
-            raise ValueError(f"candidates are sampled for head and tail; got target {shorten(target)}")
+            raise ValueError(
+                f"candidates are sampled for head and tail; got target {shorten(target)}"
+            )
         if self._columns_of is not None:
-            raise ValueError("restrict_entities_to does not go with sampled candidates: pass head_ and tail_negatives")
+            raise ValueError(
+                "restrict_entities_to does not go with sampled candidates: pass head_ and "
+                "tail_negatives"
+            )
         batch = list(map(tuple, hrt_batch.tolist()))
         if new := set(batch) - self._index.keys():
-            raise ValueError(f"evaluation_factory must hold all triples evaluated; {list(min(new))} is new")
-        negatives = self.negative_samples[target][[self._index[triple] for triple in batch]].to(own.device)
+            raise ValueError(
+                f"evaluation_factory must hold all triples evaluated; {list(min(new))} is new"
+            )
+        negatives = self.negative_samples[target][[self._index[triple] for triple in batch]].to(
+            own.device
+        )
         if isinstance(exclude, tuple):
-            exclude = torch.zeros_like(scores, dtype=torch.bool).index_put_(exclude, torch.tensor(True))
+            exclude = torch.zeros_like(scores, dtype=torch.bool).index_put_(
+                exclude, torch.tensor(True)
+            )
         exclude = None if exclude is None else exclude.gather(1, negatives)
         true = scores.gather(1, own[:, None])[:, 0]
-        return Ranks.from_negatives(true, scores.gather(1, negatives), exclude=exclude, backend=self.backend)
+        return Ranks.from_negatives(
+            true, scores.gather(1, negatives), exclude=exclude, backend=self.backend
+        )
 
 
 for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):
-    pykeen.evaluator_resolver.register(_evaluator, raise_on_conflict=False)  # a module may be loaded again
+    # a module may be loaded again
+    pykeen.evaluator_resolver.register(_evaluator, raise_on_conflict=False)
 
 
 def early_stopping(
@@ -358,29 +445,39 @@ def early_stopping(
 
     Args:
         metric (str, default "mrr"): any name of one that the evaluator computes.
-        evaluator (RankCollectionEvaluator, default None): that of the pipeline; None: one with the default metrics.
+        evaluator (RankCollectionEvaluator, default None): that of the pipeline; None: one with the
+            default metrics.
         **options (object): further ``stopper_kwargs``.
 
     Returns:
         Keyword arguments for ``pipeline(stopper_kwargs=...)``.
 
     Raises:
-        TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or is not computed.
+        TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or
+            is not computed.
 
     >>> early_stopping("mr", frequency=5)
     {'metric': 'both.realistic.arithmetic_mean_rank', 'larger_is_better': False, 'frequency': 5}
     """
     evaluator = RankCollectionEvaluator() if evaluator is None else evaluator
     if not isinstance(evaluator, RankCollectionEvaluator):
-        raise TypeError(f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}")
+        raise TypeError(
+            f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}"
+        )
     computed = evaluator.computed()
-    key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
+    key = find_key(
+        computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)"
+    )
     if (larger := computed[key][1].higher_is_better) is None:
-        raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
+        raise ValueError(
+            f"{shorten(metric)} has no direction: neither a high nor a low value is better"
+        )
     return {"metric": ".".join(key), "larger_is_better": larger, **options}
 
 
-def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None) -> dict[str, str]:
+def objective(
+    metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None
+) -> dict[str, str]:
     """``metric`` and ``direction`` for ``hpo_pipeline``, which maximizes every metric by default.
 
     Args:
@@ -405,26 +502,42 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
         triples (integers, default None): (n, 3) that were evaluated, whose relations become groups.
 
     Returns:
-        One row per task, head before tail, with the triple's index as sample id, without PyKEEN's macro weights.
+        One row per task, head before tail, with the triple's index as sample id, without PyKEEN's
+        macro weights.
 
     Raises:
-        TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or other triples.
+        TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or other
+            triples.
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()
     elif isinstance(evaluator, pykeen.RankBasedEvaluator):
         tables, sampled = [], isinstance(evaluator, pykeen.SampledRankBasedEvaluator)
         for side in sorted(evaluator.num_candidates, key=SIDE_CODES.__getitem__):
-            low, high = (np.concatenate(evaluator.ranks[side, kind]) for kind in ("optimistic", "pessimistic"))
+            low, high = (
+                np.concatenate(evaluator.ranks[side, kind])
+                for kind in ("optimistic", "pessimistic")
+            )
             sizes, ids = np.concatenate(evaluator.num_candidates[side]), np.arange(len(low))
-            columns: Any = {"optimistic": low, "pessimistic": high, "num_candidates": sizes, "sample_id": ids}
-            tables.append(RankTable.from_numpy(columns | {"side": SIDE_CODES[side], "sampled": sampled}))
+            columns: Any = {
+                "optimistic": low,
+                "pessimistic": high,
+                "num_candidates": sizes,
+                "sample_id": ids,
+            }
+            tables.append(
+                RankTable.from_numpy(columns | {"side": SIDE_CODES[side], "sampled": sampled})
+            )
         table = RankTable.concatenate(tables)
     else:
         got = type(evaluator).__name__
-        raise TypeError(f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {got}")
+        raise TypeError(
+            f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {got}"
+        )
     if not len(table):
-        raise ValueError("evaluator has no ranks; call evaluate first, PyKEEN's with clear_on_finalize=False")
+        raise ValueError(
+            "evaluator has no ranks; call evaluate first, PyKEEN's with clear_on_finalize=False"
+        )
     if triples is None:
         return table
     relation, number = as_triples(triples, "triples")[:, 1], int(table.sample_id.max()) + 1

@@ -34,24 +34,30 @@ _FAR = 1 << 60  # above NEVER: ranks of documents that are in no list
 
 
 @suggest_keywords
-def rank_run(qrels: Source, run: Source, *, num_candidates: NumCandidates | None = None) -> RankTable:
+def rank_run(
+    qrels: Source, run: Source, *, num_candidates: NumCandidates | None = None
+) -> RankTable:
     """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
-    Documents that are not judged are not relevant; documents of equal score are tied, where trec_eval sorts by name.
-    Documents without a score are tied below the list; without ``num_candidates`` they have ranks above 2^60. Queries
-    without a list count, with a warning.
+    Documents that are not judged are not relevant; documents of equal score are tied, where
+    trec_eval sorts by name. Documents without a score are tied below the list; without
+    ``num_candidates`` they have ranks above 2^60. Queries without a list count, with a warning.
 
     Args:
-        qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for ``read_qrels``.
-        run (path, dict or object): query -> document -> score, higher is better; as for ``read_run``.
-        num_candidates (int or dict, default None): size of the collection, also by query; for chance-adjusted views.
+        qrels (path, dict or object): query -> document -> label, from 1 on relevant; as for
+            ``read_qrels``.
+        run (path, dict or object): query -> document -> score, higher is better; as for
+            ``read_run``.
+        num_candidates (int or dict, default None): size of the collection, also by query; for
+            chance-adjusted views.
 
     Returns:
-        A row per relevant document: its label as gain, the place in ``sorted(qrels)`` as query, and a sample id that
-        depends on the qrels only.
+        A row per relevant document: its label as gain, the place in ``sorted(qrels)`` as query, and
+        a sample id that depends on the qrels only.
 
     Raises:
-        OSError, TypeError, ValueError: as ``read_qrels``; for NaN scores, too few candidates, or no common query.
+        OSError, TypeError, ValueError: as ``read_qrels``; for NaN scores, too few candidates, or no
+            common query.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
@@ -74,16 +80,18 @@ def evaluate_run(
 ) -> dict[str, float]:
     """Compute metrics of a run.
 
-    Without ``num_candidates`` relevant documents without a score count as never retrieved, as in trec_eval: ``ap`` is
-    its map, ``rr`` its recip_rank. With ``num_candidates`` they are among the documents below the list, and a value
-    that depends on their order is an error; ``pessimistic_`` ranks them last, ``optimistic_`` right below the list.
+    Without ``num_candidates`` relevant documents without a score count as never retrieved, as in
+    trec_eval: ``ap`` is its map, ``rr`` its recip_rank. With ``num_candidates`` they are among the
+    documents below the list, and a value that depends on their order is an error; ``pessimistic_``
+    ranks them last, ``optimistic_`` right below the list.
 
     Args:
         qrels (path, dict or object): as for ``rank_run``.
         run (path, dict or object): as for ``rank_run``.
         metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``.
         num_candidates (int or dict, default None): as for ``rank_run``.
-        relevance_threshold (float, default 1.0): smallest label of a relevant document for binary metrics: -l.
+        relevance_threshold (float, default 1.0): smallest label of a relevant document for binary
+            metrics: -l.
         views (str or several, default "base"): as for ``RankCollection``.
         rank_types (str or several, default "realistic"): as for ``RankCollection``.
 
@@ -91,43 +99,60 @@ def evaluate_run(
         Values by canonical key, means over the queries of qrels that have a relevant document.
 
     Raises:
-        OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of documents without a score.
+        OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of
+            documents without a score.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
     {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """
-    measures = Selection(views, rank_types, relevance_threshold=relevance_threshold).measures(metrics)
+    measures = Selection(views, rank_types, relevance_threshold=relevance_threshold).measures(
+        metrics
+    )
     table, depth, missed = _answers(qrels, run, num_candidates)
     analysis, lost = Analysis([table.rows]), missed > 0
     values = {key: measure.value(analysis) for key, measure in measures.items()}
     if num_candidates is None or not lost.any():
         return values
     query = Columns(table.rows).query
-    checked = {key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")}
+    checked = {
+        key: one for key, one in measures.items() if one.rank_type in ("realistic", "expected")
+    }
     unknown: dict[str, Measure] = {}
-    for behind in (Columns(table.rows).num_candidates - torch.bincount(query, lost)[query].long(), depth):
+    for behind in (
+        Columns(table.rows).num_candidates - torch.bincount(query, lost)[query].long(),
+        depth,
+    ):
         rows = table.rows.clone()
         rows[lost, :2] = (behind + missed)[lost, None]  # one by one behind a place
         end = Analysis([rows])
         for key, one in checked.items():
-            if not np.isclose(values[key], one.value_or_nan(end), rtol=1e-12, atol=1e-12, equal_nan=True):
+            if not np.isclose(
+                values[key], one.value_or_nan(end), rtol=1e-12, atol=1e-12, equal_nan=True
+            ):
                 unknown[key] = one
         # an expectation over orders that equals the value of the worst order is that of every order
-        checked = {key: one for key, one in checked.items() if one.rank_type != "expected" or one.view == "p_value"}
+        checked = {
+            key: one
+            for key, one in checked.items()
+            if one.rank_type != "expected" or one.view == "p_value"
+        }
     if unknown:
         shallow = int(depth[lost].min())
         worst = replace(next(iter(unknown.values())), rank_type="pessimistic").key
         raise ValueError(
-            f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a relevant document "
-            f"has {shallow} documents. Use a cut-off up to that depth; or {worst!r}, which ranks documents that were "
-            "not retrieved last. Without num_candidates these contribute nothing"
+            f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks "
+            f"a relevant document has {shallow} documents. Use a cut-off up to that depth; or "
+            f"{worst!r}, which ranks documents that were not retrieved last. Without "
+            "num_candidates these contribute nothing"
         )
     return values
 
 
-def _answers(qrels: Source, run: Source, num_candidates: NumCandidates | None) -> tuple[RankTable, Tensor, Tensor]:
+def _answers(
+    qrels: Source, run: Source, num_candidates: NumCandidates | None
+) -> tuple[RankTable, Tensor, Tensor]:
     """Rank all relevant documents; also returns the length of the list of each, and i for the i-th not in its list."""
     judged, lists = read_qrels(qrels), read_run(run)
     for query, labels in judged.items():
@@ -136,24 +161,38 @@ def _answers(qrels: Source, run: Source, num_candidates: NumCandidates | None) -
                 got = f"{shorten(label)} for {shorten(name)} of query {shorten(query)}"
                 hint = "write int(label); are qrels and run swapped?"
                 raise TypeError(f"qrels must hold integers, got {got}: {hint}")
-    relevant = {query: sorted(name for name, label in judged[query].items() if label >= 1) for query in sorted(judged)}
+    relevant = {
+        query: sorted(name for name, label in judged[query].items() if label >= 1)
+        for query in sorted(judged)
+    }
     if relevant and not relevant.keys() & lists.keys():
         one, other = (shorten(next(iter(queries), None)) for queries in (judged, lists))
-        raise ValueError(f"qrels and run have no query in common: {one} is in qrels, {other} in run")
-    _warn("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
-    numbers = np.array([number for number, found in enumerate(relevant.values()) if found], dtype=np.int64)
+        raise ValueError(
+            f"qrels and run have no query in common: {one} is in qrels, {other} in run"
+        )
+    _warn(
+        "have no relevant document in qrels and are not counted",
+        [q for q, found in relevant.items() if not found],
+    )
+    numbers = np.array(
+        [number for number, found in enumerate(relevant.values()) if found], dtype=np.int64
+    )
     relevant = {query: found for query, found in relevant.items() if found}
     without = [query for query in relevant if query not in lists]
     _warn("have no list in run and count as queries where nothing was retrieved", without)
     found = [lists.get(query, {}) for query in relevant]
     index = np.repeat(np.arange(len(relevant)), [len(names) for names in relevant.values()])
     depth = np.array([len(scores) for scores in found], dtype=np.int64)
-    scores = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, int(depth.sum()))
+    scores = np.fromiter(
+        chain.from_iterable(one.values() for one in found), np.float64, int(depth.sum())
+    )
     if (nan := np.isnan(scores)).any():
         query = list(relevant)[int(np.searchsorted(np.cumsum(depth), nan.argmax(), side="right"))]
         raise ValueError(f"run holds a score of query {shorten(query)} that is NaN")
     pairs = zip(relevant.values(), found, strict=True)
-    own = np.array([scores.get(name, math.nan) for names, scores in pairs for name in names], dtype=np.float64)
+    own = np.array(
+        [scores.get(name, math.nan) for names, scores in pairs for name in names], dtype=np.float64
+    )
     missing = np.isnan(own)
     count = np.cumsum(missing)
     missed = np.where(missing, count - (count - missing)[np.searchsorted(index, index)], 0)
@@ -164,13 +203,20 @@ def _answers(qrels: Source, run: Source, num_candidates: NumCandidates | None) -
         first, last = depth[index] + 1, N
     low, high = _places(scores, depth, own, index)
     low, high = np.where(missing, first, low), np.where(missing, last, high)
-    gain = np.array([judged[query][name] for query, names in relevant.items() for name in names], dtype=np.float64)
+    gain = np.array(
+        [judged[query][name] for query, names in relevant.items() for name in names],
+        dtype=np.float64,
+    )
     ranks = Ranks(low, high, N, filtered=False)
-    table = RankTable.from_ranks(ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=gain)
+    table = RankTable.from_ranks(
+        ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=gain
+    )
     return table, torch.from_numpy(depth[index]), torch.from_numpy(missed)
 
 
-def _places(scores: FloatArray, depth: IntArray, own: FloatArray, index: IntArray) -> tuple[IntArray, IntArray]:
+def _places(
+    scores: FloatArray, depth: IntArray, own: FloatArray, index: IntArray
+) -> tuple[IntArray, IntArray]:
     """Find the first and last places of own scores of queries ``index`` in their lists, of lengths ``depth``."""
     ends = np.cumsum(depth)
     ascending = scores.copy()
@@ -180,20 +226,31 @@ def _places(scores: FloatArray, depth: IntArray, own: FloatArray, index: IntArra
     key, own_key = np.empty(len(scores), dtype=complex), np.empty(len(own), dtype=complex)
     key.real, key.imag = np.repeat(np.arange(len(depth)), depth), ascending
     own_key.real, own_key.imag = index, own
-    return ends[index] - np.searchsorted(key, own_key, "right") + 1, ends[index] - np.searchsorted(key, own_key)
+    return ends[index] - np.searchsorted(key, own_key, "right") + 1, ends[index] - np.searchsorted(
+        key, own_key
+    )
 
 
-def _num_candidates(given: NumCandidates, queries: list[str], depth: IntArray, num_missed: IntArray) -> IntArray:
+def _num_candidates(
+    given: NumCandidates, queries: list[str], depth: IntArray, num_missed: IntArray
+) -> IntArray:
     """Number of candidates of every query, at least the documents in its list and the relevant ones outside."""
     by_query = given if isinstance(given, Mapping) else dict.fromkeys(queries, given)
     if lost := [query for query in queries if query not in by_query]:
-        raise ValueError(f"num_candidates must be an int or hold all queries of qrels; {shorten(lost[0])} is missing")
-    numbers = np.array([check_int("num_candidates", by_query[query], 1) for query in queries], dtype=np.int64)
+        raise ValueError(
+            f"num_candidates must be an int or hold all queries of qrels; {shorten(lost[0])} is "
+            "missing"
+        )
+    numbers = np.array(
+        [check_int("num_candidates", by_query[query], 1) for query in queries], dtype=np.int64
+    )
     if (wrong := depth + num_missed > numbers).any():
         i = int(wrong.argmax())
         there = f"{depth[i]} in its list and {num_missed[i]} relevant documents outside"
         query = shorten(queries[i])
-        raise ValueError(f"num_candidates must count all documents: query {query} has {there}, got {numbers[i]}")
+        raise ValueError(
+            f"num_candidates must count all documents: query {query} has {there}, got {numbers[i]}"
+        )
     return numbers
 
 
@@ -207,7 +264,8 @@ _QUERY = ("query_id", "qid", "q_id", "query-id")
 _DOCUMENT = ("doc_id", "docno", "corpus-id")
 
 
-# fields of a line of TREC, of which the third is the document; column of the value, and its names in records
+# fields of a line of TREC, of which the third is the document; column of the value, and its names
+# in records
 _FORMATS = {"qrels": (4, 3, ("relevance", "label", "score")), "run": (6, 4, ("score",))}
 _Entry = tuple[Any, Any, Any, str]  # query, document, value and the place where they are
 
@@ -222,11 +280,13 @@ def read_qrels(source: Source) -> dict[str, dict[str, int]]:
     - JSON {query: {document: relevance}}, or such an object in each line.
 
     Args:
-        source: a path; or a dict of dicts, an object with ``to_dict`` (ranx), a data frame (PyTerrier) or records
-            (ir_measures, datasets of MTEB) with a query, a document and a relevance.
+        source: a path; or a dict of dicts, an object with ``to_dict`` (ranx), a data frame
+            (PyTerrier) or records (ir_measures, datasets of MTEB) with a query, a document and a
+            relevance.
 
     Raises:
-        OSError, TypeError, ValueError: if a file cannot be opened, for other objects, and for another content.
+        OSError, TypeError, ValueError: if a file cannot be opened, for other objects, and for
+            another content.
     """
     return _read(source, "qrels")
 
@@ -235,8 +295,8 @@ def read_run(source: Source) -> dict[str, dict[str, float]]:
     """Read the scores of documents: query -> document -> score; errors as ``read_qrels``.
 
     Args:
-        source: as for ``read_qrels``, with scores instead of relevance; lines of TREC are "query Q0 document rank score
-            tag". The score decides, not the rank, as in trec_eval.
+        source: as for ``read_qrels``, with scores instead of relevance; lines of TREC are "query Q0
+            document rank score tag". The score decides, not the rank, as in trec_eval.
     """
     return _read(source, "run")
 
@@ -248,18 +308,24 @@ def _read(given: Any, kind: str) -> dict[str, dict[str, Any]]:
         for query, inner in given.items():
             if not isinstance(inner, Mapping):
                 got = f"{type(inner).__name__} for query {shorten(query)}"
-                raise TypeError(f"{kind} must be a dict of dicts, query -> document -> number; got {got}")
+                raise TypeError(
+                    f"{kind} must be a dict of dicts, query -> document -> number; got {got}"
+                )
         return given  # type: ignore[return-value]
     is_file = isinstance(given, str | os.PathLike)
     found: dict[str, dict[str, Any]] = {}
     for query, document, value, where in (_of_file if is_file else _of_records)(given, kind):
         number = _number(value)
         if math.isnan(number) or (kind == "qrels" and not number.is_integer()):
-            expected = "relevance must be an integer" if kind == "qrels" else "score must be a number"
+            expected = (
+                "relevance must be an integer" if kind == "qrels" else "score must be a number"
+            )
             raise ValueError(f"{where}: {expected}, got {shorten(value)}")
         documents = found.setdefault(str(query), {})
         if str(document) in documents:
-            raise ValueError(f"{where}: document {shorten(document)} of query {shorten(query)} is there already")
+            raise ValueError(
+                f"{where}: document {shorten(document)} of query {shorten(query)} is there already"
+            )
         documents[str(document)] = int(number) if kind == "qrels" else number
     if is_file and not found:
         raise ValueError(f"{os.fspath(given)} is empty: write a line for each document, or JSON")
@@ -282,8 +348,12 @@ def _of_records(records: Any, kind: str) -> list[_Entry]:
             for number, one in enumerate(records)
         ]
     except (TypeError, LookupError):
-        fields = f"records with the fields query_id, doc_id and {names[0]}; got {type(records).__name__}"
-        raise TypeError(f"{kind} must be a dict of dicts, query -> document -> number, a path, or {fields}") from None
+        fields = (
+            f"records with the fields query_id, doc_id and {names[0]}; got {type(records).__name__}"
+        )
+        raise TypeError(
+            f"{kind} must be a dict of dicts, query -> document -> number, a path, or {fields}"
+        ) from None
 
 
 def _field(record: Any, names: tuple[str, ...]) -> Any:
@@ -300,7 +370,9 @@ def _of_file(path: str | os.PathLike[str], kind: str) -> Iterator[_Entry]:
     try:
         with open(path, "rb") as raw:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
-            text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if compressed else raw, encoding="utf-8-sig")
+            text = io.TextIOWrapper(
+                gzip.GzipFile(fileobj=raw) if compressed else raw, encoding="utf-8-sig"
+            )
             yield from _of_lines(text, kind, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} is a damaged gzip file: {error}") from error
@@ -316,14 +388,17 @@ def _of_lines(text: TextIO, kind: str, name: str) -> Iterator[_Entry]:
         if not width and line.lstrip()[0] in "{[":
             yield from _of_json(line, text, number, name)
             return
-        if not width and len(line.split()) == 3 and math.isnan(_number(line.split()[2])):  # a header
+        # a header
+        if not width and len(line.split()) == 3 and math.isnan(_number(line.split()[2])):
             separator, width, places = ("\t" if "\t" in line else None), 3, (0, 1, 2)
             continue
         width = width or _FORMATS[kind][0]
         fields = line.rstrip("\r\n").split(separator)
         if len(fields) != width:
             hint = "; a file of 3 columns begins with a header" if len(fields) == 3 else ""
-            raise ValueError(f"{name}, line {number}: {len(fields)} fields instead of {width}{hint}")
+            raise ValueError(
+                f"{name}, line {number}: {len(fields)} fields instead of {width}{hint}"
+            )
         query, document, value = (fields[place] for place in places)
         yield query, document, value, f"{name}, line {number}"
 
@@ -340,8 +415,13 @@ def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[_Entry]
             queries = json.loads(part) if part.strip() else {}
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}, line {number + error.lineno - 1}: {error.msg}") from None
-        if not isinstance(queries, dict) or not all(isinstance(inner, dict) for inner in queries.values()):
-            raise ValueError(f"{name}, line {number}: expected {{query: {{document: number}}}}, got {shorten(part)}")
+        if not isinstance(queries, dict) or not all(
+            isinstance(inner, dict) for inner in queries.values()
+        ):
+            raise ValueError(
+                f"{name}, line {number}: expected {{query: {{document: number}}}}, got "
+                f"{shorten(part)}"
+            )
         for query, documents in queries.items():
             for document, value in documents.items():
                 yield query, document, value, f"{name}, line {number}"

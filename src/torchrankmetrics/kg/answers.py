@@ -16,7 +16,8 @@ from torchrankmetrics.table.rank_table import RankTable
 class SideAnswers:
     """The best candidates of the queries of one side, best first, on the CPU."""
 
-    queries: Tensor  # (Q, 2) int64, each once: [head, relation] where tails are ranked, [relation, tail] for heads
+    # (Q, 2) int64, each once: [head, relation] where tails are ranked, [relation, tail] for heads
+    queries: Tensor
     ids: Tensor  # (Q, k) int64, the candidates; -1 if a query has fewer
     scores: Tensor  # (Q, k) float64, the scores of the model; NaN for missing candidates
     correct: Tensor  # (Q, k) bool, whether the candidate is a target of the query
@@ -26,11 +27,12 @@ class SideAnswers:
 class TopAnswers(Rendered):
     """The best candidates of every query, as triples; ``to_pandas`` and ``to_csv`` list them.
 
-    Known positives are filtered as in the ranks, except the targets of the query, which are marked as correct.
-    Candidates of equal score are sorted by id; NaN scores come last.
+    Known positives are filtered as in the ranks, except the targets of the query, which are marked
+    as correct. Candidates of equal score are sorted by id; NaN scores come last.
 
     Attributes:
-        sides: by "tail" and "head": queries (Q, 2), and (Q, k) ids (-1: missing), scores and whether they are correct.
+        sides: by "tail" and "head": queries (Q, 2), and (Q, k) ids (-1: missing), scores and
+            whether they are correct.
         entities, relations: names of the ids, see ``named``.
     """
 
@@ -60,10 +62,14 @@ class TopAnswers(Rendered):
             triple = (first, second, ids) if side == "tail" else (ids, first, second)
             labels = []
             for kind, numbers in zip(("entities", "relations", "entities"), triple, strict=True):
-                labels.append([name_of(number, getattr(self, kind), kind, "id") for number in numbers])
+                labels.append(
+                    [name_of(number, getattr(self, kind), kind, "id") for number in numbers]
+                )
             rest = place + 1, found.scores[query, place], found.correct[query, place].int()
             rows += zip([side] * len(ids), *labels, *(part.tolist() for part in rest), strict=True)
-        return Tabular.named(("side", "head", "relation", "tail", "position", "score", "correct"), rows, keys=4)
+        return Tabular.named(
+            ("side", "head", "relation", "tail", "position", "score", "correct"), rows, keys=4
+        )
 
 
 class AnsweredTable(RankTable):
@@ -108,11 +114,17 @@ class BestCandidates:
         if not self.higher_is_better:  # the original scores
             found = -found if floating else ~found
         shape, part = (len(scores), self.k), []
-        for missing, values in ((-1, column), (torch.nan, found.double()), (False, correct[row, column])):
+        for missing, values in (
+            (-1, column),
+            (torch.nan, found.double()),
+            (False, correct[row, column]),
+        ):
             whole = torch.full(shape, missing, dtype=values.dtype, device=row.device)
             part.append(whole.index_put_(cells, values).cpu())
         self.parts.append(part)
 
     def finish(self, queries: Tensor) -> SideAnswers:
         """Return the candidates of all batches."""
-        return SideAnswers(queries.cpu(), *(torch.cat(part) for part in zip(*self.parts, strict=True)))
+        return SideAnswers(
+            queries.cpu(), *(torch.cat(part) for part in zip(*self.parts, strict=True))
+        )

@@ -1,8 +1,9 @@
 """Known positives of integer queries as a CSR index over sorted composite keys, and its files.
 
-Processes of a machine map a file into memory and share it. It has a header of 4096 bytes, then for each side three
-arrays of int64 (keys, starts and answers of ``KnownAnswers``), and the SHA-256 of every 4096 entries of each array. The
-header is a line with the version, JSON, and the SHA-256 of the bytes before. Version 1 has one digest of each array.
+Processes of a machine map a file into memory and share it. It has a header of 4096 bytes, then for
+each side three arrays of int64 (keys, starts and answers of ``KnownAnswers``), and the SHA-256 of
+every 4096 entries of each array. The header is a line with the version, JSON, and the SHA-256 of
+the bytes before. Version 1 has one digest of each array.
 """
 
 import hashlib
@@ -29,7 +30,8 @@ from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.validation import shorten
 
 _VERSIONS = (b"1", b"2")
-_ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")  # facts about a side, in the header
+# facts about a side, in the header
+_ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")
 _FIRST = b"torchrankmetrics known triples "
 _HEADER, _DIGEST, _ITEM = 4096, 32, 8
 _ENTRIES = 4096  # of a block that has a digest: 32 KiB
@@ -50,7 +52,9 @@ class AnswerIndex(NamedTuple):
 class CheckedBlocks:
     """Blocks of an array in a file, each compared with its SHA-256 before it is used for the first time."""
 
-    def __init__(self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str) -> None:
+    def __init__(
+        self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str
+    ) -> None:
         self._numbers, self._size, self._digests, self._damaged = numbers, size, digests, damaged
         self._right = np.zeros(-(-len(numbers) // size), dtype=bool)
 
@@ -63,7 +67,9 @@ class CheckedBlocks:
         np.add.at(needed, -(-stop // self._size), -1)
         for block in np.flatnonzero((needed.cumsum()[:-1] > 0) & ~self._right):
             own = self._numbers[block * self._size : (block + 1) * self._size]
-            self.require(hashlib.sha256(own.data).digest() == self._digests[32 * block : 32 * block + 32])
+            self.require(
+                hashlib.sha256(own.data).digest() == self._digests[32 * block : 32 * block + 32]
+            )
             self._right[block] = True
 
     def require(self, right: bool) -> None:
@@ -86,7 +92,8 @@ class KnownAnswers:
 
     Raises:
         TypeError, IndexError: if ids are not integers, or negative.
-        ValueError: if shapes do not match, or the ids are so large that a key does not fit in 63 bits.
+        ValueError: if shapes do not match, or the ids are so large that a key does not fit in 63
+            bits.
 
     >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
     >>> known(torch.tensor([[0, 0], [7, 7], [1, 0]])).pairs()
@@ -117,7 +124,9 @@ class KnownAnswers:
         queries = as_ids(queries, "queries")
         queries = queries[:, None] if queries.ndim == 1 else queries
         if queries.ndim != 2 or queries.shape[1] != len(self.index.sizes):
-            raise ValueError(f"queries must be (B, {len(self.index.sizes)}), got {tuple(queries.shape)}")
+            raise ValueError(
+                f"queries must be (B, {len(self.index.sizes)}), got {tuple(queries.shape)}"
+            )
         return self.of_columns(*queries.unbind(1))
 
     def of_columns(self, *columns: Tensor) -> ExcludedSlices:
@@ -129,7 +138,11 @@ class KnownAnswers:
         known: Any = index.key
         starts: Any = index.start
         if known.is_cpu:  # NumPy's calls cost a fifth of torch's
-            ids, known, starts = [column.numpy() for column in columns], known.numpy(), starts.numpy()
+            ids, known, starts = (
+                [column.numpy() for column in columns],
+                known.numpy(),
+                starts.numpy(),
+            )
         for column, size in zip(ids, index.sizes, strict=True):
             key = key * size + column  # as _index writes keys
             inside = inside & (column >= 0) & (column < size)
@@ -162,10 +175,14 @@ class KnownAnswers:
         if device not in self._copies:
             self.check()
             key, start, answers = (part.to(device) for part in self.index[:3])
-            self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
+            self._copies[device] = self.of_index(
+                self.index._replace(key=key, start=start, answers=answers)
+            )
         return self._copies[device]
 
-    def _check_slices(self, place: IntArray, key: IntArray, start: IntArray, stop: IntArray) -> None:
+    def _check_slices(
+        self, place: IntArray, key: IntArray, start: IntArray, stop: IntArray
+    ) -> None:
         # if damage misleads the search, the keys around the place do not enclose the requested key
         known, (keys, starts, answers) = self.index.key.numpy(), self._blocks
         before = np.maximum(place - 1, 0)
@@ -182,7 +199,8 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     queries = queries[:, None] if queries.ndim == 1 else queries
     if queries.ndim != 2 or not queries.shape[1] or answers.shape != queries.shape[:1]:
         raise ValueError(
-            f"queries must be (n, k > 0), answers (n,); got {tuple(queries.shape)}, {tuple(answers.shape)}"
+            f"queries must be (n, k > 0), answers (n,); got {tuple(queries.shape)}, "
+            f"{tuple(answers.shape)}"
         )
     columns = [*queries.unbind(1), answers]
     # without dim, aminmax copies a column of a matrix
@@ -194,8 +212,12 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     *sizes, num_answers = (high + 1 for _, high in ends)
     sizes, width = [max(size, 1) for size in sizes], max(num_answers, 1)
     if math.prod(sizes) * width >= 1 << 62:
-        raise ValueError(f"ids are too large for a 63-bit key (sizes {[*sizes, width]}); renumber them densely from 0")
-    bits = (width - 1).bit_length()  # shifts are faster than divisions; less than twice the width still fits
+        raise ValueError(
+            f"ids are too large for a 63-bit key (sizes {[*sizes, width]}); renumber them densely "
+            "from 0"
+        )
+    # shifts are faster than divisions; less than twice the width still fits
+    bits = (width - 1).bit_length()
     both = torch.zeros_like(answers)
     for column, size in zip(columns, [*sizes, 1 << bits], strict=True):
         torch.add(column, both, alpha=size, out=both)
@@ -212,46 +234,69 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     return AnswerIndex(key, start, both, sizes, num_answers, longest)
 
 
-def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]) -> None:
+def write_known(
+    path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]
+) -> None:
     """Write indices to a file, completely or not at all."""
     sides, arrays = {}, []
     for side, one in known.items():
         one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
-        sides[side] = dict(zip(_ABOUT, (*one.index[3:], [len(part) for part in own], []), strict=True))
+        sides[side] = dict(
+            zip(_ABOUT, (*one.index[3:], [len(part) for part in own], []), strict=True)
+        )
         arrays += own
     about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
     head = _FIRST + _VERSIONS[-1] + b"\n" + json.dumps(about).encode()
     head = head.ljust(_HEADER - _DIGEST)
-    blocks = (array[at : at + _ENTRIES] for array in arrays for at in range(0, len(array), _ENTRIES))
+    blocks = (
+        array[at : at + _ENTRIES] for array in arrays for at in range(0, len(array), _ENTRIES)
+    )
     digests = b"".join(hashlib.sha256(block.data).digest() for block in blocks)
-    write_whole(path, chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays), [digests]))
+    write_whole(
+        path,
+        chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays), [digests]),
+    )
 
 
 def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownAnswers]]:
     """Map a file, of which only the header is read: its path and digest, the number of entities, and the indices."""
     name = os.fspath(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{name} is not a regular file, and only regular files can be mapped into memory")
+        raise ValueError(
+            f"{name} is not a regular file, and only regular files can be mapped into memory"
+        )
     with open(path, "rb") as file:
         try:
-            num_entities, sides = _read_header(head := file.read(_HEADER), os.fstat(file.fileno()).st_size)
+            num_entities, sides = _read_header(
+                head := file.read(_HEADER), os.fstat(file.fileno()).st_size
+            )
         except ValueError as error:
             raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
         except (KeyError, TypeError, AttributeError):
-            raise ValueError(f"{name} is not a whole file of known triples: its header is inconsistent") from None
+            raise ValueError(
+                f"{name} is not a whole file of known triples: its header is inconsistent"
+            ) from None
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     lengths = [length for *_, own, _ in sides.values() for length in own]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
-    parts, digests, known = iter(torch.split(numbers, lengths)), memoryview(mapped)[_HEADER + numbers.nbytes :], {}
+    parts, digests, known = (
+        iter(torch.split(numbers, lengths)),
+        memoryview(mapped)[_HEADER + numbers.nbytes :],
+        {},
+    )
     for side, (*about, _, of_arrays) in sides.items():
         key, start, answers = own = [next(parts) for _ in range(3)]
         blocks, damaged = [], f"{name} is damaged: a checksum of the {side} side does not match"
         for i, part in enumerate(own):
             if of_arrays:  # version 1
-                blocks.append(CheckedBlocks(part.numpy(), len(part) or 1, bytes.fromhex(of_arrays[i]), damaged))
+                blocks.append(
+                    CheckedBlocks(
+                        part.numpy(), len(part) or 1, bytes.fromhex(of_arrays[i]), damaged
+                    )
+                )
             else:
                 blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
                 digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
@@ -266,14 +311,25 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     version, _, rest = head[len(_FIRST) :].partition(b"\n")
     if version not in _VERSIONS:
         known = ", ".join(map(bytes.decode, _VERSIONS))
-        raise ValueError(f"it has version {version[:20].decode(errors='replace')}; this library reads {known}")
+        raise ValueError(
+            f"it has version {version[:20].decode(errors='replace')}; this library reads {known}"
+        )
     if len(head) < _HEADER or hashlib.sha256(head[:-_DIGEST]).digest() != head[-_DIGEST:]:
         raise ValueError(f"its header is damaged or cut (the file has {size} bytes)")
     about = json.loads(rest[:-_DIGEST])
     if (order := about["byteorder"]) != sys.byteorder:
-        raise ValueError(f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it here")
-    sides = {side: [about["sides"][side][key] for key in _ABOUT] for side in ("tail", *about["sides"])}
-    lengths = [length for *_, (key, start, answers), _ in sides.values() for length in (key, start, answers)]
+        raise ValueError(
+            f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it "
+            "here"
+        )
+    sides = {
+        side: [about["sides"][side][key] for key in _ABOUT] for side in ("tail", *about["sides"])
+    }
+    lengths = [
+        length
+        for *_, (key, start, answers), _ in sides.values()
+        for length in (key, start, answers)
+    ]
     blocks = 0 if version == _VERSIONS[0] else sum(-(-length // _ENTRIES) for length in lengths)
     if size != (needed := _HEADER + _ITEM * sum(lengths) + _DIGEST * blocks):
         raise ValueError(f"it has {size} bytes, but its header declares {needed}")
@@ -286,12 +342,23 @@ def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> Non
         one.check()
         index = one.index
         key, start, answers = (part.cpu().numpy() for part in index[:3])
-        falls = 1 + np.flatnonzero(answers[1:] <= answers[:-1])  # from the answers of a query to those of the next
+        # from the answers of a query to those of the next
+        falls = 1 + np.flatnonzero(answers[1:] <= answers[:-1])
         ascending = [(part[1:] > part[:-1]).all() for part in (key, start)]
-        ends = start[0] == 0, start[-1] == len(answers), np.diff(start).max(initial=0) == index.longest
+        ends = (
+            start[0] == 0,
+            start[-1] == len(answers),
+            np.diff(start).max(initial=0) == index.longest,
+        )
         inside = [
             not len(part) or (part.min() >= 0 and part.max() < size)
             for part, size in ((key, math.prod(index.sizes)), (answers, index.num_answers))
         ]
-        if not all([*ascending, *ends, *inside]) or (start[np.searchsorted(start, falls)] != falls).any():
-            raise ValueError(f"{where} is not a valid index: the {side} side is not sorted, or has ids out of range")
+        if (
+            not all([*ascending, *ends, *inside])
+            or (start[np.searchsorted(start, falls)] != falls).any()
+        ):
+            raise ValueError(
+                f"{where} is not a valid index: the {side} side is not sorted, or has ids out of "
+                "range"
+            )

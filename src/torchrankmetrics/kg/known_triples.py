@@ -27,14 +27,16 @@ class KnownTriples:
     """Known positives of both sides, from every split that an evaluation filters by.
 
     Args:
-        triples (integers): (n, 3) integers [head, relation, tail] of a split; or a tuple of three (n,) arrays.
+        triples (integers): (n, 3) integers [head, relation, tail] of a split; or a tuple of three
+            (n,) arrays.
         num_entities (int, default None): number of entities; None: one more than the largest id.
 
     Raises:
         TypeError, ValueError: if ids or num_entities are not integers, or a split is not (n, 3).
         IndexError: if an id is negative or an entity is not below num_entities.
 
-    Source: filtered setting of Bordes et al. 2013; example of Berrendorf et al. 2020 (arXiv 2002.06914), Figure 1.
+    Source: filtered setting of Bordes et al. 2013; example of Berrendorf et al. 2020 (arXiv
+        2002.06914), Figure 1.
 
     >>> known = KnownTriples(torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]]))
     >>> known.num_candidates(torch.tensor([[0, 1, 1]]), "tail")  # tails 2 and 3 are filtered
@@ -46,26 +48,38 @@ class KnownTriples:
 
     def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
         if number := next((part for part in triples if is_int(part)), None):
-            raise TypeError(f"triples must be splits (n, 3), got {number}; pass num_entities={number}")
+            raise TypeError(
+                f"triples must be splits (n, 3), got {number}; pass num_entities={number}"
+            )
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
         # a copy is made by columns, as the index reads them
         known = parts[0] if len(parts) == 1 else torch.cat([part.T for part in parts], 1).T
         # "relation" is added when it is first needed
-        tails, heads = KnownAnswers(known[:, :2], known[:, 2]), KnownAnswers(known[:, 1:], known[:, 0])
+        tails, heads = (
+            KnownAnswers(known[:, :2], known[:, 2]),
+            KnownAnswers(known[:, 1:], known[:, 0]),
+        )
         self._sides: dict[str, KnownAnswers] = {"tail": tails, "head": heads}
         least = max(tails.index.num_answers, heads.index.num_answers)
-        self.num_entities = least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
+        self.num_entities = (
+            least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
+        )
         self._given = None if num_entities is None else self.num_entities
         if least > self.num_entities:
-            raise IndexError(f"triples must hold entities in [0, num_entities={self.num_entities}), got {least - 1}")
+            raise IndexError(
+                f"triples must hold entities in [0, num_entities={self.num_entities}), got "
+                f"{least - 1}"
+            )
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
         """Write a file for ``open``, completely or not at all: up to 48 bytes per triple.
 
         Args:
-            path (path): of the file; an existing file keeps its mode, and the target of a link is replaced.
-            relations (bool, default False): True also writes the index of ``relations``, 24 bytes more per triple.
+            path (path): of the file; an existing file keeps its mode, and the target of a link is
+                replaced.
+            relations (bool, default False): True also writes the index of ``relations``, 24 bytes
+                more per triple.
         """
         if relations:
             self._index_relations()
@@ -75,8 +89,9 @@ class KnownTriples:
     def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
         """Map a file of ``save`` into memory; only its header is read before the first look-up.
 
-        All processes of a machine share its pages, and a pickle contains only its path. Nothing in a file is executed.
-        Call ``verify`` first on a file from elsewhere. Writing to the read-only tensors ends the process.
+        All processes of a machine share its pages, and a pickle contains only its path. Nothing in
+        a file is executed. Call ``verify`` first on a file from elsewhere. Writing to the read-only
+        tensors ends the process.
 
         Args:
             path (path): a file that ``save`` wrote.
@@ -85,7 +100,8 @@ class KnownTriples:
             The index; its tensors are read-only maps of the file.
 
         Raises:
-            OSError, ValueError: if the file cannot be opened, is damaged, of a later version or another byte order.
+            OSError, ValueError: if the file cannot be opened, is damaged, of a later version or
+                another byte order.
         """
         self = cls.__new__(cls)
         self._file, self.num_entities, self._sides = opened(path)
@@ -100,7 +116,11 @@ class KnownTriples:
         verify(self._sides, "the index" if self._file is None else self._file[0], progress)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return super().__reduce_ex__(protocol) if self._file is None else (_open_again, (type(self), *self._file))
+        return (
+            super().__reduce_ex__(protocol)
+            if self._file is None
+            else (_open_again, (type(self), *self._file))
+        )
 
     def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
         """Return the known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``.
@@ -138,21 +158,27 @@ class KnownTriples:
     def _index_relations(self) -> None:
         if "relation" not in self._sides:
             queries, tails = self._sides["tail"].entries()
-            self._sides["relation"] = KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
+            self._sides["relation"] = KnownAnswers(
+                torch.stack([queries[:, 0], tails], 1), queries[:, 1]
+            )
 
-    def num_candidates(self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None) -> Tensor:
+    def num_candidates(
+        self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None
+    ) -> Tensor:
         """Count the filtered candidates of each triple, without any model: (n,) int64.
 
         Args:
             triples (integers): (n, 3) integers, the tasks.
             side (str): "tail" or "head", the side that is predicted.
-            candidates (integers, default None): ids (m,) or bool (num_entities,) of the candidates; None: all entities.
+            candidates (integers, default None): ids (m,) or bool (num_entities,) of the candidates;
+                None: all entities.
 
         Returns:
             (n,) int64, the target included.
 
         Raises:
-            ValueError, IndexError: if side is neither, a true entity is not a candidate, or an entity is out of range.
+            ValueError, IndexError: if side is neither, a true entity is not a candidate, or an
+                entity is out of range.
         """
         index, queries, own = self._tasks(triples, side)
         known = index(queries)
@@ -162,7 +188,10 @@ class KnownTriples:
             return self.num_entities - known.length + own_known
         if excluded[own].any():
             first = int(excluded[own].nonzero()[0])
-            raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
+            raise ValueError(
+                f"candidates must contain the true {side} of every task; {int(own[first])} is "
+                "missing"
+            )
         index.check()
         counted = torch.nn.functional.pad((~excluded[known.columns]).cumsum(0), (1, 0))
         number = counted[known.start + known.length] - counted[known.start]
@@ -176,7 +205,8 @@ class KnownTriples:
             side (str): "tail" or "head", the side that is predicted.
 
         Returns:
-            Unique queries (Q, 2) int64, and target pairs (2, n) int64 of (row of the query, answer), one per triple.
+            Unique queries (Q, 2) int64, and target pairs (2, n) int64 of (row of the query,
+            answer), one per triple.
         """
         _, queries, own = self._tasks(triples, side)
         unique, row = unique_rows(queries)
@@ -197,7 +227,9 @@ def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriple
     return known
 
 
-def excluded_by(candidates: Integers | None, num_entities: int, device: torch.device) -> Tensor | None:
+def excluded_by(
+    candidates: Integers | None, num_entities: int, device: torch.device
+) -> Tensor | None:
     """Return the entities that candidates, ids (m,) or bool (num_entities,), exclude: bool (num_entities,) or None."""
     if candidates is None:
         return None
@@ -205,13 +237,19 @@ def excluded_by(candidates: Integers | None, num_entities: int, device: torch.de
     if given.dtype == torch.bool:
         if given.shape != (num_entities,):
             shape = tuple(given.shape)
-            raise ValueError(f"candidates as bool must be (num_entities,) = ({num_entities},), got {shape}")
+            raise ValueError(
+                f"candidates as bool must be (num_entities,) = ({num_entities},), got {shape}"
+            )
         return ~given
     ids = as_ids(given, "candidates")
     if ids.ndim != 1:
-        raise ValueError(f"candidates must be ids (m,) or bool (num_entities,), got {tuple(ids.shape)}")
+        raise ValueError(
+            f"candidates must be ids (m,) or bool (num_entities,), got {tuple(ids.shape)}"
+        )
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_entities):
-        raise IndexError(f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}")
+        raise IndexError(
+            f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}"
+        )
     return torch.ones(num_entities, dtype=torch.bool, device=device).index_fill_(0, ids, False)
 
 
@@ -224,19 +262,27 @@ def check_below(ids: Tensor, size: int, expected: str) -> None:
 def check_vectors(parts: Sequence[Tensor], number: int, expected: str) -> None:
     """Raise a ValueError unless there are so many vectors of one length."""
     if len(parts) != number or parts[0].ndim != 1 or len({part.shape for part in parts}) > 1:
-        raise ValueError(f"{expected}; got {' and '.join(str(tuple(part.shape)) for part in parts)}")
+        raise ValueError(
+            f"{expected}; got {' and '.join(str(tuple(part.shape)) for part in parts)}"
+        )
 
 
 def as_triples(values: Integers, name: str) -> Tensor:
     """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
     if hasattr(values, "edge_index"):
         raise TypeError(
-            f"{name} must be (n, 3) integers, got {type(values).__name__}; known_triples and rank_triples of "
-            "torchrankmetrics.integrations.pyg take the data of PyG"
+            f"{name} must be (n, 3) integers, got {type(values).__name__}; known_triples and "
+            "rank_triples of torchrankmetrics.integrations.pyg take the data of PyG"
         )
     if hasattr(values, "mapped_triples"):
-        raise TypeError(f"{name} must be (n, 3) integers, got {type(values).__name__}; pass its .mapped_triples")
-    if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
+        raise TypeError(
+            f"{name} must be (n, 3) integers, got {type(values).__name__}; pass its .mapped_triples"
+        )
+    if (
+        isinstance(values, tuple)
+        and len(values) == 3
+        and all(hasattr(part, "__array__") for part in values)
+    ):
         parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
         check_vectors(parts, 3, f"{name} as a tuple must be three (n,): heads, relations, tails")
         values = torch.stack(parts, 1)
@@ -247,7 +293,9 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
     """Read ids of at least 0, one column (n,) for each that is named, as int64 (n, columns)."""
     facts = as_ids(values, name)
     if facts.ndim != 2 or facts.shape[1] != len(columns):
-        raise ValueError(f"{name} must be (n, {len(columns)}): {', '.join(columns)}; got {tuple(facts.shape)}")
+        raise ValueError(
+            f"{name} must be (n, {len(columns)}): {', '.join(columns)}; got {tuple(facts.shape)}"
+        )
     if facts.numel() and facts.min() < 0:
         raise IndexError(f"{name} must hold ids of at least 0, got {int(facts.min())}")
     return facts
@@ -263,19 +311,24 @@ RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 """Names of the numbers that ``relation_categories`` returns."""
 
 
-def relation_categories(triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5) -> Tensor:
+def relation_categories(
+    triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5
+) -> Tensor:
     """Sort relations into 1-1, 1-n, n-1 and n-n by their mean numbers of tails per head and of heads per tail.
 
-    A side is "n" if its mean number over distinct triples is at least ``threshold``: 1-n has many tails per head.
-    ``relation_categories(train)[relations]`` is a ``group``, ``RELATION_CATEGORIES`` its names for ``breakdown``.
+    A side is "n" if its mean number over distinct triples is at least ``threshold``: 1-n has many
+    tails per head. ``relation_categories(train)[relations]`` is a ``group``,
+    ``RELATION_CATEGORIES`` its names for ``breakdown``.
 
     Args:
         triples (integers): (n, 3) integers [head, relation, tail], of all splits or of training.
         num_relations (int, default None): number of relations; None: one more than the largest id.
-        threshold (float, default 1.5): above 1; 1.5 as in Bordes et al. 2013 (NeurIPS 26), section 4.3.
+        threshold (float, default 1.5): above 1; 1.5 as in Bordes et al. 2013 (NeurIPS 26), section
+            4.3.
 
     Returns:
-        (num_relations,) int64: 0 for 1-1, 1 for 1-n, 2 for n-1, 3 for n-n; -1 for a relation without a triple.
+        (num_relations,) int64: 0 for 1-1, 1 for 1-n, 2 for n-1, 3 for n-n; -1 for a relation
+        without a triple.
 
     Raises:
         TypeError, ValueError, IndexError: as ``KnownTriples``; for a threshold of 1 or less.
@@ -287,11 +340,20 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     known = unique_rows(as_triples(triples, "triples"))[0]
     least = one_number(threshold)
     if least is None or not least > 1:
-        raise ValueError(f"threshold must be a number above 1, the least mean; got {shorten(threshold)}")
+        raise ValueError(
+            f"threshold must be a number above 1, the least mean; got {shorten(threshold)}"
+        )
     largest = int(known[:, 1].max()) if len(known) else -1
-    num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
+    num_relations = (
+        largest + 1
+        if num_relations is None
+        else check_int("num_relations", num_relations, 0, 1 << 63)
+    )
     if largest >= num_relations:
-        raise IndexError(f"triples must hold relations in [0, num_relations) = [0, {num_relations}), got {largest}")
+        raise IndexError(
+            f"triples must hold relations in [0, num_relations) = [0, {num_relations}), got "
+            f"{largest}"
+        )
     relation = known[:, 1]
     number = torch.bincount(relation, minlength=num_relations)
     many = []

@@ -37,24 +37,29 @@ def rank_long_table(
 ) -> RankTable:
     """Rank the true candidates of a table with one row per query and candidate; each query must be whole.
 
-    There is one task per true row, in their order, with ties and NaN as in ``rank_scores``. True rows that are excluded
-    are not candidates of the other true rows of their query, which is the filtered setting.
+    There is one task per true row, in their order, with ties and NaN as in ``rank_scores``. True
+    rows that are excluded are not candidates of the other true rows of their query, which is the
+    filtered setting.
 
     Args:
-        table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each, in any order of rows:
-            integers query, of at least 0; candidate; score; booleans true and, if some rows are not candidates,
-            excluded; side (0 to 3, or words); of true rows group, weight and sample_id as in ``RankTable.from_numpy``.
+        table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each, in any
+            order of rows: integers query, of at least 0; candidate; score; booleans true and, if
+            some rows are not candidates, excluded; side (0 to 3, or words); of true rows group,
+            weight and sample_id as in ``RankTable.from_numpy``.
         side (str, default None): of all rows, if the table has no column side.
-        num_rows (int, default None): number of rows of every query, if known; it detects queries that are cut.
+        num_rows (int, default None): number of rows of every query, if known; it detects queries
+            that are cut.
         higher_is_better (bool, default True): False for distances.
-        with_queries (bool, default True): False drops the column query, so that rows of equal ranks can merge.
+        with_queries (bool, default True): False drops the column query, so that rows of equal ranks
+            can merge.
 
     Returns:
         The table, with one row per relevant row.
 
     Raises:
         TypeError: if a column has another kind of dtype.
-        ValueError: if columns are missing, unknown or have nulls, or a query is cut or repeats a candidate.
+        ValueError: if columns are missing, unknown or have nulls, or a query is cut or repeats a
+            candidate.
 
     >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
     >>> rank_long_table(scores).ranks
@@ -76,8 +81,8 @@ def rank_long_tables(
 
     Args:
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
-        continued (bool, default False): True for batches of one table that is sorted by query (and side), whose last
-            query may continue in the next batch.
+        continued (bool, default False): True for batches of one table that is sorted by query (and
+            side), whose last query may continue in the next batch.
         side (str, default None): as in ``rank_long_table``.
         num_rows (int, default None): as in ``rank_long_table``.
         higher_is_better (bool, default True): as in ``rank_long_table``.
@@ -97,10 +102,17 @@ def rank_long_tables(
         columns = _read(table, side)
         if rest and len(columns["query"]):
             if rest.keys() != columns.keys():
-                raise ValueError(f"partition {number} has other columns than the previous one: {', '.join(columns)}")
-            columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
+                raise ValueError(
+                    f"partition {number} has other columns than the previous one: "
+                    f"{', '.join(columns)}"
+                )
+            columns = {
+                name: np.concatenate([rest[name], values]) for name, values in columns.items()
+            }
         if continued and len(columns["query"]):
-            last = (columns["query"] == columns["query"][-1]) & (columns["side"] == columns["side"][-1])
+            last = (columns["query"] == columns["query"][-1]) & (
+                columns["side"] == columns["side"][-1]
+            )
             rest = {name: values[last] for name, values in columns.items()}
             columns = {name: values[~last] for name, values in columns.items()}
         if len(columns["query"]):
@@ -117,18 +129,31 @@ def _check_new(columns: Arrays, number: int, seen: dict[int, npt.NDArray[np.int6
         queries = np.unique(columns["query"][columns["side"] == code])
         before = seen.get(code, queries[:0])
         if len(again := np.intersect1d(queries, before, assume_unique=True)):
-            raise ValueError(f"partition {number} has query {again[0]} of an earlier one: partition or sort by query")
+            raise ValueError(
+                f"partition {number} has query {again[0]} of an earlier one: partition or sort by "
+                "query"
+            )
         seen[code] = np.concatenate([before, queries])
 
 
 def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     """Columns of a table as arrays, checked, with a column of sides and one of excluded rows."""
-    listed = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
+    listed = (
+        table
+        if isinstance(table, Mapping)
+        else getattr(table, "column_names", getattr(table, "columns", None))
+    )
     if listed is None:
-        raise TypeError(f"table must have named columns (pandas, pyarrow, Polars, a dict), got {type(table).__name__}")
+        raise TypeError(
+            "table must have named columns (pandas, pyarrow, Polars, a dict), got "
+            f"{type(table).__name__}"
+        )
     names = list(listed)
     if not set(_NEEDED) <= set(names) <= set(_COLUMNS):
-        raise ValueError(f"columns must be among {', '.join(_COLUMNS)}, with the first four; got {', '.join(names)}")
+        raise ValueError(
+            f"columns must be among {', '.join(_COLUMNS)}, with the first four; got "
+            f"{', '.join(names)}"
+        )
     found = {}
     for name in names:
         nulls = getattr(values := table[name], "null_count", 0)
@@ -144,18 +169,26 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     found.setdefault("excluded", np.zeros_like(found["true"], dtype=bool))
     for name in ("true", "excluded"):
         array = found[name]
-        if len(array) and array.dtype != bool and not (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all()):
+        if (
+            len(array)
+            and array.dtype != bool
+            and not (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all())
+        ):
             raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
         found[name] = array.astype(bool)
     if side is not None and "side" in found:
         raise ValueError("side is a column of the table already")
     code = SIDE_CODES[check_choice("side", side, SIDE_CODES)]
-    found["side"] = of_text(found["side"], "side") if "side" in found else np.full(len(found["query"]), code)
+    found["side"] = (
+        of_text(found["side"], "side") if "side" in found else np.full(len(found["query"]), code)
+    )
     check_side_codes(found["side"])
     return found
 
 
-def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool) -> RankTable:
+def _rank(
+    columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool
+) -> RankTable:
     side = columns["side"].astype(np.int64)
     scores = as_scores(columns["score"], torch.device("cpu"), higher_is_better)
     if scores.is_complex() or scores.dtype == torch.bool:
@@ -164,7 +197,9 @@ def _rank(columns: Arrays, num_rows: int | None, higher_is_better: bool, with_qu
     if (side != side[:1]).any():
         owner = np.unique(owner * 4 + side, return_inverse=True)[1].reshape(-1)
     _check_whole(columns, owner, num_rows)
-    true, query, excluded = (torch.from_numpy(part) for part in (columns["true"], owner, columns["excluded"]))
+    true, query, excluded = (
+        torch.from_numpy(part) for part in (columns["true"], owner, columns["excluded"])
+    )
     ranks, place = rank_listed(scores, true, query, excluded)
     at = place.numpy()
     names = (*_PER_TASK, "query") if with_queries else _PER_TASK
@@ -182,15 +217,21 @@ def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | 
     same = (owner[order][1:] == owner[order][:-1]) & (candidate[order][1:] == candidate[order][:-1])
     if same.any():
         row = order[1 + int(same.argmax())]
-        raise ValueError(f"candidate {columns['candidate'][row]} comes twice in query {columns['query'][row]}")
+        raise ValueError(
+            f"candidate {columns['candidate'][row]} comes twice in query {columns['query'][row]}"
+        )
     true = np.bincount(owner[columns["true"]], minlength=len(number))
     wrong = true == 0
     if num_rows is not None:
         wrong |= number != check_int("num_rows", num_rows, 1)
     if wrong.any():
         first = int(wrong.argmax())
-        query, rows = columns["query"][owner == first][0], "" if num_rows is None else f" and {num_rows} rows"
+        query, rows = (
+            columns["query"][owner == first][0],
+            "" if num_rows is None else f" and {num_rows} rows",
+        )
         raise ValueError(
             f"query {query} has {number[first]} rows here, {true[first]} of them true; it "
-            f"must be whole in one partition, with a relevant item{rows}: partition the table by query"
+            f"must be whole in one partition, with a relevant item{rows}: partition the table by "
+            "query"
         )

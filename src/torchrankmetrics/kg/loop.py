@@ -1,6 +1,7 @@
 """The evaluation loop, and scorers: the unique queries of each side are scored once, and filtered ranks are counted.
 
-`rank_triples`, temporal facts, complex queries, alignment, PyG and the sequential evaluation all run this loop.
+`rank_triples`, temporal facts, complex queries, alignment, PyG and the sequential evaluation all
+run this loop.
 """
 
 import copy
@@ -37,7 +38,8 @@ from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function, 
 
 FIRST = 16
 _FALLS = 0.95
-_SHORT = 0.03  # seconds: a shorter batch may be mostly the cost of its calls, and cannot have filled much memory
+# seconds: a shorter batch may be mostly the cost of its calls, and cannot have filled much memory
+_SHORT = 0.03
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
 _SHARE = 8  # of the free memory of a GPU
 _QUERIES_EXACT = 2048  # no matrix of their scores exists
@@ -47,7 +49,9 @@ Scores = Tensor | Array
 """Scores that a function returns."""
 
 
-def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> tuple[Callable[..., Tensor], ...]:
+def both_sides(
+    score_hrt: Callable[[Tensor], Scores], num_entities: int
+) -> tuple[Callable[..., Tensor], ...]:
     """Make scorers of all tails and of all heads from a function that scores single triples (m, 3)."""
     number = check_int("num_entities", num_entities, 1)
 
@@ -61,14 +65,20 @@ def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> tupl
             scores = as_scores(score_hrt(triples), rows.device, name="score_hrt(...)")
             if scores.shape not in ((len(cell),), (len(cell), 1)):
                 got = tuple(scores.shape)
-                raise ValueError(f"score_hrt must return scores ({len(cell)},), one for each triple; got {got}")
+                raise ValueError(
+                    f"score_hrt must return scores ({len(cell)},), one for each triple; got {got}"
+                )
             parts.append(scores.flatten())
         return torch.cat(parts).view(len(rows), number)
 
-    return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(relations, tails, 0)
+    return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(
+        relations, tails, 0
+    )
 
 
-def as_scores(given: Scores, device: torch.device, higher_is_better: bool = True, name: str = "score") -> Tensor:
+def as_scores(
+    given: Scores, device: torch.device, higher_is_better: bool = True, name: str = "score"
+) -> Tensor:
     """Return scores as a tensor, higher is better, arrays on the device."""
     scores = read_scores(given, name, "scores")
     scores = scores if isinstance(given, Tensor) else scores.to(device)
@@ -81,12 +91,14 @@ def as_scores(given: Scores, device: torch.device, higher_is_better: bool = True
 class EmbeddingScorer:
     """A scorer for ``rank_triples`` and similar functions, from embeddings of queries and candidates.
 
-    The example is DistMult; ComplEx, RESCAL and TransE are in docs/scale.md. Ranks are those of ``rank_embeddings``.
+    The example is DistMult; ComplEx, RESCAL and TransE are in docs/scale.md. Ranks are those of
+    ``rank_embeddings``.
 
     Args:
-        queries (callable): (ids (B,), ...) -> (B, d) floats, with the ids that a score function takes.
-        candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``, which may serve both sides; with
-            a ``process_group`` those of this process.
+        queries (callable): (ids (B,), ...) -> (B, d) floats, with the ids that a score function
+            takes.
+        candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``, which may
+            serve both sides; with a ``process_group`` those of this process.
         bias (Tensor or array, default None): as in ``rank_embeddings``.
         similarity (str, default "dot"): as in ``rank_embeddings``.
         arithmetic (str, default None): as in ``rank_embeddings``.
@@ -109,7 +121,9 @@ class EmbeddingScorer:
     ) -> None:
         self.candidates = read_candidates(candidates, bias, similarity)
         self.queries, self.similarity = queries, similarity
-        self.is_exact = resolve_arithmetic(arithmetic, similarity, self.candidates.embeddings.device) == "exact"
+        self.is_exact = (
+            resolve_arithmetic(arithmetic, similarity, self.candidates.embeddings.device) == "exact"
+        )
 
     def __call__(self, *ids: Tensor) -> Tensor:
         """Compute scores (B, N) by the product."""
@@ -120,7 +134,9 @@ class EmbeddingScorer:
         queries = read_scores(self.queries(*ids), "queries", "embeddings (B, d)")
         check_embeddings(queries, self.candidates.embeddings, some=some)
         if len(queries) != len(ids[0]):
-            raise ValueError(f"queries must return (B, d) = ({len(ids[0])}, d), got {tuple(queries.shape)}")
+            raise ValueError(
+                f"queries must return (B, d) = ({len(ids[0])}, d), got {tuple(queries.shape)}"
+            )
         return queries
 
 
@@ -158,9 +174,16 @@ class QuerySide:
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
         self.is_exact = isinstance(score, EmbeddingScorer) and score.is_exact
-        self.best = None if options.top_k is None else BestCandidates(options.top_k, options.higher_is_better)
+        self.best = (
+            None
+            if options.top_k is None
+            else BestCandidates(options.top_k, options.higher_is_better)
+        )
         if isinstance(score, EmbeddingScorer) and not options.higher_is_better:
-            raise ValueError("higher_is_better must be True with an EmbeddingScorer, which negates l2 and l1 itself")
+            raise ValueError(
+                "higher_is_better must be True with an EmbeddingScorer, which negates l2 and l1 "
+                "itself"
+            )
         if self.is_exact and options.top_k is not None:
             raise ValueError('top_k needs scores; pass arithmetic="product" to the scorer')
 
@@ -180,7 +203,8 @@ class QuerySide:
         """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
         tables, first, device, queries = [], 0, group.device, len(self.queries)
         fixed = self.options.batch_size or (_QUERIES_EXACT if self.is_exact else None)
-        size, grows, best = fixed or FIRST, fixed is None, (math.inf, FIRST)  # seconds per query, and the size
+        # seconds per query, and the size
+        size, grows, best = fixed or FIRST, fixed is None, (math.inf, FIRST)
         while first < queries:
             last, begin = min(first + size, queries), time.perf_counter()
             try:
@@ -194,7 +218,8 @@ class QuerySide:
             bar.update(last - first)
             first = last
             if grows and not self.options.shard.is_whole:
-                # processes that share the candidates need the same batches, so their sizes do not depend on time
+                # processes that share the candidates need the same batches, so their sizes do not
+                # depend on time
                 size, grows = _most(num_columns, device), False
             elif grows:
                 if device.type == "cuda":
@@ -212,9 +237,13 @@ class QuerySide:
     def _scores(self, ids: tuple[Tensor, ...]) -> Tensor:
         """Score queries, given as columns of ids (B,): (B, N), higher is better."""
         name = "score" if self.name is None else f"score_{self.name}s"
-        scores = as_scores(self.score(*ids), ids[0].device, self.options.higher_is_better, f"{name}(...)")
+        scores = as_scores(
+            self.score(*ids), ids[0].device, self.options.higher_is_better, f"{name}(...)"
+        )
         if scores.ndim != 2 or len(scores) != len(ids[0]):
-            raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}")
+            raise ValueError(
+                f"{name} must return scores ({len(ids[0])}, N), got {tuple(scores.shape)}"
+            )
         if scores.is_complex():
             raise TypeError(f"{name} must return real scores, got {scores.dtype}")
         return scores
@@ -233,22 +262,35 @@ class QuerySide:
             else:
                 given = self._scores(ids)
                 shard.size = given.shape[1]
-        if options.candidates is None and shard.total != (number := options.num_entities or shard.total):
-            others = f", or ignore other columns by candidates=range({number})" * (number < shard.total)
+        if options.candidates is None and shard.total != (
+            number := options.num_entities or shard.total
+        ):
+            others = f", or ignore other columns by candidates=range({number})" * (
+                number < shard.total
+            )
             remedy = f"correct num_entities of KnownTriples{others}"
-            raise ValueError(f"scores must have num_entities={number} columns as known, got {shard.total}; {remedy}")
-        excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, given.device))
+            raise ValueError(
+                f"scores must have num_entities={number} columns as known, got {shard.total}; "
+                f"{remedy}"
+            )
+        excluded = Excluded(
+            slices=slices, columns=excluded_by(options.candidates, shard.total, given.device)
+        )
         if self.is_exact:
             from torchrankmetrics.ranking.exact.rank import rank_exactly
 
             how = score.similarity, options.backend
-            ranks = rank_exactly(given, score.candidates, target, excluded, shard, *how, by_query=False)
+            ranks = rank_exactly(
+                given, score.candidates, target, excluded, shard, *how, by_query=False
+            )
         elif shard.is_whole:
             ranks = rank_dense(given, target, excluded, by_query=False, backend=options.backend)
         else:
             given = given.detach()
             true_of = partial(at, given)
-            ranks = rank_chunks([given], true_of, target, excluded, given, shard, options.backend, by_query=False)
+            ranks = rank_chunks(
+                [given], true_of, target, excluded, given, shard, options.backend, by_query=False
+            )
         if self.best is not None:
             self.best.add(given, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)
@@ -267,9 +309,13 @@ def sides_of(
     """Queries of the sides that have a scorer (tails, heads) of tasks (n, 3 or more); errors as ``rank_triples``."""
     if known is not None and not isinstance(known, kind):
         name = kind.__name__
-        raise TypeError(f"known must be {name} or None, got {type(known).__name__}; pass {name}(*splits)")
+        raise TypeError(
+            f"known must be {name} or None, got {type(known).__name__}; pass {name}(*splits)"
+        )
     if (score_hrt is None) == (scorers == (None, None)):
-        raise ValueError("pass score_tails, score_heads or both, or score_hrt alone; the others must be None")
+        raise ValueError(
+            "pass score_tails, score_heads or both, or score_hrt alone; the others must be None"
+        )
     if score_hrt is not None:
         number = known.num_entities if num_entities is None and known is not None else num_entities
         if number is None:
@@ -298,17 +344,25 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
 def _warn_of_unknown(side: QuerySide, known: str) -> None:
     """Warn if evaluated triples or facts are not among the known ones, so that the filter lacks a split."""
     slices = None if side.known is None else side.known(*side.queries.unbind(1))
-    if slices is not None and len(slices.columns) and (lost := int((~slices.contain(side.row, side.own)).sum())):
+    if (
+        slices is not None
+        and len(slices.columns)
+        and (lost := int((~slices.contain(side.row, side.own)).sum()))
+    ):
         warn(
-            f"{lost} of {len(side.own)} evaluated triples are not in known: other true triples of their split count as "
-            f"wrong candidates; pass known={known}(train, valid, test)"
+            f"{lost} of {len(side.own)} evaluated triples are not in known: other true triples of "
+            f"their split count as wrong candidates; pass known={known}(train, valid, test)"
         )
 
 
 def warn_of_distances(table: RankTable, higher_is_better: bool) -> None:
     """Warn if the mean rank is so far worse than random that the order of the scores must be reversed."""
     if found := far_below_chance(table.rows.cpu().numpy()):
-        remedy = "distances? Then pass" if higher_is_better else "scores, higher is better? Then leave out"
+        remedy = (
+            "distances? Then pass"
+            if higher_is_better
+            else "scores, higher is better? Then leave out"
+        )
         warn(f"{found}: are these {remedy} higher_is_better=False")
 
 
@@ -316,7 +370,9 @@ def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:
     """Return how many queries to score at once, at most: bounded by scores per batch and by the memory of a GPU."""
     number = _most(num_columns, device)
     if device.type == "cuda":
-        number = min(number, torch.cuda.mem_get_info(device)[0] // (_SHARE * num_columns * itemsize))
+        number = min(
+            number, torch.cuda.mem_get_info(device)[0] // (_SHARE * num_columns * itemsize)
+        )
     return max(1, number)
 
 
@@ -326,4 +382,6 @@ def _most(num_columns: int, device: torch.device) -> int:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()  # of the CUDA, ROCm and CPU allocators
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+    return (
+        isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+    )

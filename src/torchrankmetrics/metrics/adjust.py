@@ -32,8 +32,9 @@ Provider = ExpectationProvider | None
 class Rounded:
     """A rounded number: ``value`` of the printed digits, and the interval [low, high] of the numbers that round to it.
 
-    ``sampling`` is the largest half-width that the normal 95% interval for independent tasks can have, exact for hits;
-    NaN if unknown. ``log10_p`` is log10 of value, low and high for the view "p_value".
+    ``sampling`` is the largest half-width that the normal 95% interval for independent tasks can
+    have, exact for hits; NaN if unknown. ``log10_p`` is log10 of value, low and high for the view
+    "p_value".
     """
 
     value: float
@@ -54,11 +55,21 @@ class Rounded:
 
 @overload
 def adjust(
-    value: float, metric: Metric, num_candidates: Counts, *, view: View = ..., expectation: Provider = ...
+    value: float,
+    metric: Metric,
+    num_candidates: Counts,
+    *,
+    view: View = ...,
+    expectation: Provider = ...,
 ) -> float: ...
 @overload
 def adjust(
-    value: str, metric: Metric, num_candidates: Counts, *, view: View = ..., expectation: Provider = ...
+    value: str,
+    metric: Metric,
+    num_candidates: Counts,
+    *,
+    view: View = ...,
+    expectation: Provider = ...,
 ) -> Rounded: ...
 @suggest_keywords
 def adjust(
@@ -72,22 +83,26 @@ def adjust(
     """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:
-        value (float or str): the base value; a str of digits, such as "0.355", represents all values that round to it.
+        value (float or str): the base value; a str of digits, such as "0.355", represents all
+            values that round to it.
         metric (str or RankDefinition): a base metric by name, or a ``RankDefinition``.
-        num_candidates (str, integers or CandidateCounts): integers N_i (tasks,), filtered for filtered results; one int
-            for the index and ratio of means of f; or the name of a dataset: the filtered test tasks of both sides
-            (``candidate_counts`` returns others).
-        view (str, default "adjusted_index"): "adjusted_index", "normalized", "z_score" or "p_value", which is valid for
-            pessimistic ranks.
+        num_candidates (str, integers or CandidateCounts): integers N_i (tasks,), filtered for
+            filtered results; one int for the index and ratio of means of f; or the name of a
+            dataset: the filtered test tasks of both sides (``candidate_counts`` returns others).
+        view (str, default "adjusted_index"): "adjusted_index", "normalized", "z_score" or
+            "p_value", which is valid for pessimistic ranks.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
 
     Returns:
-        A float; for a str a ``Rounded`` with the interval of its rounding and a bound on the sampling error.
+        A float; for a str a ``Rounded`` with the interval of its rounding and a bound on the
+        sampling error.
 
     Raises:
-        TypeError, ValueError: for invalid options, and values that are impossible with these candidate counts.
+        TypeError, ValueError: for invalid options, and values that are impossible with these
+            candidate counts.
 
-    Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv 2203.07544), section 3.
+    Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv
+        2203.07544), section 3.
 
     >>> adjust(3.5, "mr", 14)
     0.6153846153846154
@@ -100,18 +115,23 @@ def adjust(
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
-            raise ValueError(f"num_candidates must be ints or a dataset, got {shorten(num_candidates)}: pass an int")
+            raise ValueError(
+                f"num_candidates must be ints or a dataset, got {shorten(num_candidates)}: pass an "
+                "int"
+            )
         num_candidates = candidate_counts(num_candidates)
     is_one = is_int(num_candidates) or getattr(num_candidates, "ndim", 1) == 0
     if is_one and (view in ("z_score", "p_value") or not definition.is_mean_of_f):
         raise ValueError(
-            f"num_candidates must have one count per task for {shorten(definition.name)} with view={view!r}: its "
-            "null distribution depends on the number of tasks; pass [N] * tasks"
+            f"num_candidates must have one count per task for {shorten(definition.name)} with "
+            f"view={view!r}: its null distribution depends on the number of tasks; pass [N] * tasks"
         )
     counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         least = definition.min_candidates
-        raise ValueError(f"num_candidates must hold a count of at least {least} for {shorten(definition.name)}")
+        raise ValueError(
+            f"num_candidates must hold a count of at least {least} for {shorten(definition.name)}"
+        )
     center, half = _read(value)
     N = counts.num_candidates
     low, high = 0.0, math.inf
@@ -121,8 +141,8 @@ def adjust(
     if not low <= center + half or not center - half <= high:
         hint = " (as a share, not in percent)" if high <= 1 < center <= 100 else ""
         raise ValueError(
-            f"value of {shorten(definition.name)} must lie in [{low:g}, {high:g}] for these candidate counts{hint}, "
-            f"got {shorten(value)}"
+            f"value of {shorten(definition.name)} must lie in [{low:g}, {high:g}] for these "
+            f"candidate counts{hint}, got {shorten(value)}"
         )
 
     points = [min(max(x, low), high) for x in (center, center - half, center + half)]
@@ -131,12 +151,16 @@ def adjust(
         values = _ordered(math.exp(logs[x]) for x in points)
         rounded = Rounded(*values, log10_p=_ordered(logs[x] / math.log(10) for x in points))
     else:
-        in_view, slope = affine_view(definition, view, measure.expectation.moments(definition, counts))
+        in_view, slope = affine_view(
+            definition, view, measure.expectation.moments(definition, counts)
+        )
         rounded = Rounded(*_ordered(map(in_view, points)))
         if isinstance(value, str) and not is_one and definition.is_mean_of_f:
             # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):
             # Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203)
-            a, b = sorted(apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist())
+            a, b = sorted(
+                apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist()
+            )
             error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
             rounded = replace(rounded, sampling=abs(slope) * _NORMAL * error)
     if math.isnan(rounded.value):
@@ -158,7 +182,10 @@ def _read(value: object) -> tuple[float, float]:
         except InvalidOperation:
             digits = Decimal("nan")
         if not digits.is_finite():
-            raise ValueError(f'value must be a number or digits such as "0.355" (not in percent); got {shorten(value)}')
+            raise ValueError(
+                'value must be a number or digits such as "0.355" (not in percent); got '
+                f"{shorten(value)}"
+            )
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
     number = one_number(value)
     if number is None:

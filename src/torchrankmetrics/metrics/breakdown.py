@@ -37,7 +37,8 @@ class Runs:
         first = np.diff(group, prepend=group[:1] - 1) != 0
         self.starts = np.flatnonzero(first)
         self.present = group[self.starts]
-        # a zero before each run: reduceat adds pairwise all but the first, and a sum adds all to zero
+        # a zero before each run: reduceat adds pairwise all but the first, and a sum adds all to
+        # zero
         self._places = np.arange(1, len(group) + 1) + np.cumsum(first) - 1
         self._zeros = self.starts + np.arange(len(self.starts))
 
@@ -48,7 +49,9 @@ class Runs:
         return np.add.reduceat(padded, self._zeros) if len(values) else padded
 
 
-def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
+def _sum_by_group(
+    group: IntArray, values: IntArray, mass: npt.NDArray[Any]
+) -> tuple[IntArray, IntArray, FloatArray]:
     """Find the distinct pairs of group and value, in order, and the mass of each, added in the order given."""
     span = int(values.max(initial=0)) + 1
     if span > 1 << 31:  # too large for one integer with a group
@@ -70,13 +73,18 @@ class Groups:
         self._all = sample_of(self.rows)
         self.num_tasks = np.bincount(self.index, self._all.count).astype(np.int64)  # of each group
         weight = weights(self.rows)
-        self._in_range = in_range(weight) is weight  # else ``RankSample`` would scale a group alone differently
+        # else ``RankSample`` would scale a group alone differently
+        self._in_range = in_range(weight) is weight
         self._once = functools.cache(lambda method, *arguments: method(*arguments))
 
     def values(self, measure: Measure) -> FloatArray:
         """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""
         found = self._at_once(measure)
-        return np.array([measure.value_or_nan(part) for part in self._parts]) if found is None else found
+        return (
+            np.array([measure.value_or_nan(part) for part in self._parts])
+            if found is None
+            else found
+        )
 
     @functools.cached_property
     def _parts(self) -> list[Analysis]:
@@ -87,14 +95,24 @@ class Groups:
         definition = measure.definition.of_tasks
         if definition is None or not len(self.ids) or not self._in_range:
             return None
-        base: FloatArray | None = self._once(self._base, definition, measure.rank_type, measure.side)
+        base: FloatArray | None = self._once(
+            self._base, definition, measure.rank_type, measure.side
+        )
         if base is None or measure.view == "base":
             return base
-        closed = definition.is_mean_of_f and definition.has_null and known(definition.f).closed_moments
-        if not closed or type(measure.expectation) is not ExactExpectation or measure.view == "p_value":
+        closed = (
+            definition.is_mean_of_f and definition.has_null and known(definition.f).closed_moments
+        )
+        if (
+            not closed
+            or type(measure.expectation) is not ExactExpectation
+            or measure.view == "p_value"
+        ):
             return None
         mean, variance = self._once(self._moments, definition, measure.side)
-        offset, scale = offset_and_scale(definition, measure.view, mean, variance, definition.optimum)
+        offset, scale = offset_and_scale(
+            definition, measure.view, mean, variance, definition.optimum
+        )
         with np.errstate(all="ignore"):
             return np.where(scale == 0, math.nan, (base - offset) / scale + 0.0)
 
@@ -105,7 +123,9 @@ class Groups:
             return self._all, self.index
         return sample_of(self.rows.T[:, selected].T), self.index[selected]
 
-    def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
+    def _base(
+        self, definition: RankDefinition, rank_type: RankType, side: Side
+    ) -> FloatArray | None:
         """Base value of each group, NaN without tasks; None if each group must be computed separately."""
         if definition.aggregation != "mean" or rank_type == "expected" or definition.is_power_mean:
             return None
@@ -117,7 +137,9 @@ class Groups:
 
     def _moments(self, definition: RankDefinition, side: Side) -> tuple[FloatArray, FloatArray]:
         """Null mean and variance of each group."""
-        runs, distinct, index, weight, count = self._once(self._counts, side, definition.min_candidates)
+        runs, distinct, index, weight, count = self._once(
+            self._counts, side, definition.min_candidates
+        )
         mean, variance = (part[index] for part in known(definition.f).null_moments(distinct))
         share = count * weight
         mean, variance = runs.sums(share * mean), runs.sums(share * weight * variance)
@@ -156,8 +178,12 @@ class Groups:
         else:
             (group, N, weight), count = distinct_rows((group, N, weight), count)
             runs = Runs(group)
-            alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts)
-            total = self._spread(runs, np.where(alike, math.nan, runs.sums(weight * count)), math.nan)[group]
+            alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(
+                weight, runs.starts
+            )
+            total = self._spread(
+                runs, np.where(alike, math.nan, runs.sums(weight * count)), math.nan
+            )[group]
             weight = np.where(np.isnan(total), 1.0 / num_tasks[group], weight / total)
         distinct, index = np.unique(N, return_inverse=True)
         return runs, distinct, index, weight, count
@@ -202,7 +228,10 @@ class Breakdown(Rendered):
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
-        columns = [Column(name, key=i == 0, metric=name if i > 1 else "") for i, name in enumerate(self.columns)]
+        columns = [
+            Column(name, key=i == 0, metric=name if i > 1 else "")
+            for i, name in enumerate(self.columns)
+        ]
         return Tabular(columns, self.rows, self.notes)
 
     def _index(self, column: str) -> int:
@@ -216,8 +245,12 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
     for measure in measures:
         if measure.definition.name != "count":
             measure = replace(measure, average="micro")
-            seen = measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
-            columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
+            seen = (
+                measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
+            )
+            columns |= {
+                view.key: view for view in seen if view is not None and view.key not in columns
+            }
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()
     labels = ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]

@@ -17,7 +17,14 @@ from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
-from torchrankmetrics.metrics.registry import DEFAULT_METRICS, MetricLike, Metrics, Selection, all_names, parse_name
+from torchrankmetrics.metrics.registry import (
+    DEFAULT_METRICS,
+    MetricLike,
+    Metrics,
+    Selection,
+    all_names,
+    parse_name,
+)
 from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner, as_values
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shorten
@@ -35,26 +42,30 @@ class RankCollection(RowOwner, MetricCollection):
     """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
 
     Args:
-        metrics (str, sequence or mapping, default None): names (any synonym), ``RankMetric`` instances, or a dict of
-            key -> name or instance; None: mrr, mr, hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with
-            views, rank_types and sides unless they contain their own; instances and dict entries stay as they are.
+        metrics (str, sequence or mapping, default None): names (any synonym), ``RankMetric``
+            instances, or a dict of key -> name or instance; None: mrr, mr, hits_at_1/3/10, amri,
+            adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they contain
+            their own; instances and dict entries stay as they are.
         *additional_metrics (str or RankMetric): more metrics, unless metrics is a dict.
-        views (str or sequence of str, default ("base",)): views as in ``RankMetric``; undefined ones are left out.
-        rank_types (str or sequence of str, default ("realistic",)): rank types as in ``RankMetric``.
-        sides (str or sequence of str, default ("both",)): sides as in ``RankMetric``; others than "both" need ``side``
-            in update.
+        views (str or sequence of str, default ("base",)): views as in ``RankMetric``; undefined
+            ones are left out.
+        rank_types (str or sequence of str, default ("realistic",)): rank types as in
+            ``RankMetric``.
+        sides (str or sequence of str, default ("both",)): sides as in ``RankMetric``; others than
+            "both" need ``side`` in update.
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): as in ``RankMetric``.
         storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
-        compute_groups (bool or list of lists of str, default True): without effect: all members are one group.
+        compute_groups (bool or list of lists of str, default True): without effect: all members are
+            one group.
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``, for every member.
 
     Raises:
-        TypeError, ValueError: for unknown names (with the nearest) or options, keys that a logger would not accept, and
-            undefined combinations that are requested by name.
+        TypeError, ValueError: for unknown names (with the nearest) or options, keys that a logger
+            would not accept, and undefined combinations that are requested by name.
 
     Example:
         >>> import torch
@@ -66,7 +77,11 @@ class RankCollection(RowOwner, MetricCollection):
     """
 
     # TorchScript compiles all other properties of a module
-    __jit_unused_properties__: ClassVar[list[str]] = [*MetricCollection.__jit_unused_properties__, "measures", "_first"]
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        *MetricCollection.__jit_unused_properties__,
+        "measures",
+        "_first",
+    ]
 
     def __init__(
         self,
@@ -84,7 +99,9 @@ class RankCollection(RowOwner, MetricCollection):
         compute_groups: bool | list[list[str]] = True,
         **kwargs: Any,
     ) -> None:
-        self._selection = Selection(views, rank_types, sides, expectation, average, relevance_threshold)
+        self._selection = Selection(
+            views, rank_types, sides, expectation, average, relevance_threshold
+        )
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
         self._persistent = {KEY: False}
@@ -100,21 +117,37 @@ class RankCollection(RowOwner, MetricCollection):
         """Add metrics, as the constructor takes them; they see all rows so far."""
         if additional_metrics:
             if isinstance(metrics, Mapping):
-                raise ValueError("a dict of metrics must be the only argument: put the others into it")
-            first = metrics if isinstance(metrics, Sequence) and not isinstance(metrics, str) else [metrics]
+                raise ValueError(
+                    "a dict of metrics must be the only argument: put the others into it"
+                )
+            first = (
+                metrics
+                if isinstance(metrics, Sequence) and not isinstance(metrics, str)
+                else [metrics]
+            )
             metrics = [*first, *additional_metrics]
         members: dict[str, RankMetric] = {}
         for key, entry in self._entries(metrics):
             member = RankMetric(entry, **self._options) if isinstance(entry, Measure) else entry
             if key in self._modules or key in members:
-                raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
+                raise ValueError(
+                    f"metric {key!r} is in the collection already; pass a dict to choose another "
+                    "key"
+                )
             if hasattr(self, key):
-                raise ValueError(f"metric key {key!r} is an attribute of every collection; pass a dict with another")
+                raise ValueError(
+                    f"metric key {key!r} is an attribute of every collection; pass a dict with "
+                    "another"
+                )
             if member.rows:
-                raise ValueError(f"metric {key!r} has been updated before; reset it first, or add a fresh one")
+                raise ValueError(
+                    f"metric {key!r} has been updated before; reset it first, or add a fresh one"
+                )
             members[key] = member
         if not self._modules and not members:
-            raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
+            raise ValueError(
+                "metrics is empty: pass at least one metric, or None for the default ones"
+            )
         self._share()
         for key, member in members.items():
             if (other := member.rows.collection) is not None:
@@ -125,10 +158,13 @@ class RankCollection(RowOwner, MetricCollection):
         self._enable_compute_groups = self._groups_checked = True
         self._groups = {0: [str(key) for key in self._modules]}
         self.compute_on_cpu = self._first.compute_on_cpu
-        self._require(list(self.measures.values()))  # the cost of an update does not depend on their number
+        # the cost of an update does not depend on their number
+        self._require(list(self.measures.values()))
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
+        if isinstance(metrics, list | tuple) and any(
+            isinstance(entry, MetricCollection) for entry in metrics
+        ):
             return chain.from_iterable(map(self._entries, metrics))
         if isinstance(metrics, MetricCollection):
             metrics = dict(metrics.items(keep_base=True, copy_state=False))
@@ -148,11 +184,13 @@ class RankCollection(RowOwner, MetricCollection):
             # _from_collection: torchmetrics sets it on metrics that come with a collection
             if getattr(member, "_from_collection", False) if other is None else other is not self:
                 raise TorchMetricsUserError(
-                    f"{member.key!r} was taken over by another collection: update that one, or give it a clone()"
+                    f"{member.key!r} was taken over by another collection: update that one, or "
+                    "give it a clone()"
                 )
             if rows and rows is not self.rows and rows.content is not self.rows.content:
                 raise TorchMetricsUserError(
-                    f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
+                    f"{member.key!r} was updated apart from its RankCollection: reset the "
+                    "collection, or update a clone"
                 )
         for member in self._members():
             vars(member)["_rows"] = self.rows
@@ -172,11 +210,18 @@ class RankCollection(RowOwner, MetricCollection):
         """Value of each metric by its key, 0-d float64, over all tasks so far; NaN without tasks or where undefined."""
         first, members = self._first, self._members()
         usual = RankMetric.compute, _OPTIONS(first)
-        # torchmetrics synchronizes, copies and caches once per metric, which takes longer than most values
-        if any(one.rows is not first.rows or (type(one).compute, _OPTIONS(one)) != usual for one in members):
+        # torchmetrics synchronizes, copies and caches once per metric, which takes longer than most
+        # values
+        if any(
+            one.rows is not first.rows or (type(one).compute, _OPTIONS(one)) != usual
+            for one in members
+        ):
             return super().compute()
         if not first.update_called:  # a process without data synchronizes as often as the others
-            warn("compute was called before the ``update`` method: without ranking tasks values are NaN")
+            warn(
+                "compute was called before the ``update`` method: without ranking tasks values are "
+                "NaN"
+            )
         analysis = self._synced_analysis()
         values = as_values([one.measure.value(analysis) for one in members], first.device)
         analysis.warn_of_input()
@@ -191,7 +236,8 @@ class RankCollection(RowOwner, MetricCollection):
 
     def reset(self) -> None:
         """Remove all ranking tasks."""
-        for one in self._members():  # most have no state but the rows, and torch sets attributes slowly
+        # most have no state but the rows, and torch sets attributes slowly
+        for one in self._members():
             own = one._is_synced or one._forward_cache is not None or len(one._defaults) > 1
             if own or one.rows is not self.rows or type(one).reset is not RankMetric.reset:
                 one.reset()
@@ -209,7 +255,9 @@ class RankCollection(RowOwner, MetricCollection):
 
     def _synced_analysis(self) -> Analysis:
         first = self._first
-        with first.sync_context(first.dist_sync_fn, should_sync=first._to_sync, should_unsync=first._should_unsync):
+        with first.sync_context(
+            first.dist_sync_fn, should_sync=first._to_sync, should_unsync=first._should_unsync
+        ):
             return first.rows.analysis()
 
     @staticmethod
@@ -220,7 +268,10 @@ class RankCollection(RowOwner, MetricCollection):
     @property
     def measures(self) -> dict[str, Measure]:
         """The measure of each key, in the order of the keys."""
-        return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
+        return {
+            str(key): member.measure
+            for key, member in zip(self.keys(), self._members(), strict=True)
+        }
 
     def __getitem__(self, key: str, copy_state: bool = True) -> RankMetric:
         """Return a metric by its key, with or without its prefix, or a synonym of one."""
@@ -234,7 +285,10 @@ class RankCollection(RowOwner, MetricCollection):
         if name not in self._modules:
             name = parse_name(name).measure().key
         if name not in self._modules:
-            raise ValueError(f"{shorten(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+            raise ValueError(
+                f"{shorten(metric)} is not in the collection; it has "
+                f"{', '.join(map(str, self.keys()))}"
+            )
         return name
 
     def monitor(self, metric: str) -> dict[str, Any]:
@@ -248,8 +302,13 @@ class RankCollection(RowOwner, MetricCollection):
         """
         name = self._name_of(metric)
         if (higher := self._modules[name].higher_is_better) is None:
-            raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
-        return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
+            raise ValueError(
+                f"{shorten(metric)} has no direction: neither a high nor a low value is better"
+            )
+        return {
+            "monitor": f"{self.prefix or ''}{name}{self.postfix or ''}",
+            "mode": "max" if higher else "min",
+        }
 
     def table(self) -> "RankTable":
         """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
@@ -272,7 +331,11 @@ class RankCollection(RowOwner, MetricCollection):
     def p_value_errors(self) -> dict[str, float]:
         """Return the error of every requested p-value: standard error if simulated, else width of its bracket."""
         analysis = self._synced_analysis()
-        return {key: one.log_p_value(analysis)[1] for key, one in self.measures.items() if one.view == "p_value"}
+        return {
+            key: one.log_p_value(analysis)[1]
+            for key, one in self.measures.items()
+            if one.view == "p_value"
+        }
 
     def breakdown(self, names: "Names" = None) -> "Breakdown":
         """Return a table of count, base value, adjusted index and z-score by group. Synchronizes.
@@ -297,24 +360,32 @@ class RankCollection(RowOwner, MetricCollection):
 
         Args:
             confidence_level (float, default 0.95): in (0, 1).
-            method (str, default "normal"): "normal" (means of f, corrected for skewness) or "bootstrap" (studentized
-                for means of f, percentiles for others); hits have Wilson's. The median has a bootstrap only.
-            cluster (str or integers, default None): rows that are drawn together: "group", "sample_id" (both sides of a
-                triple), or int64 keys aligned with the rows of ``table()``; None: every task is independent.
+            method (str, default "normal"): "normal" (means of f, corrected for skewness) or
+                "bootstrap" (studentized for means of f, percentiles for others); hits have
+                Wilson's. The median has a bootstrap only.
+            cluster (str or integers, default None): rows that are drawn together: "group",
+                "sample_id" (both sides of a triple), or int64 keys aligned with the rows of
+                ``table()``; None: every task is independent.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
 
         Raises:
-            TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.
+            TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks
+                or clusters.
         """
         from torchrankmetrics.inference.intervals import confidence_intervals
 
         analysis = self._synced_analysis()
-        return confidence_intervals(analysis, self.measures, confidence_level, method, cluster, n_resamples, seed)
+        return confidence_intervals(
+            analysis, self.measures, confidence_level, method, cluster, n_resamples, seed
+        )
 
-    def items(self, keep_base: bool = False, copy_state: bool = True) -> Iterable[tuple[str, RankMetric]]:  # type: ignore[override]
+    def items(  # type: ignore[override]
+        self, keep_base: bool = False, copy_state: bool = True
+    ) -> Iterable[tuple[str, RankMetric]]:
         """Keys and metrics, as of any ``MetricCollection``."""
-        self.is_released |= copy_state  # a plain MetricCollection takes members through this call, and updates them
+        # a plain MetricCollection takes members through this call, and updates them
+        self.is_released |= copy_state
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
     def _compute_groups_create_state_ref(self, copy: bool = False) -> None:
@@ -331,4 +402,6 @@ class RankCollection(RowOwner, MetricCollection):
 
 
 # what the values of members that are computed together must share
-_OPTIONS = attrgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_should_unsync")
+_OPTIONS = attrgetter(
+    "dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_should_unsync"
+)

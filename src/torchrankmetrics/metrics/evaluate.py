@@ -51,38 +51,43 @@ def evaluate(
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
     Args:
-        ranks (numbers, Ranks, RankTable or mapping, default None): ranks (tasks,) as integers, or as multiples of 1/2
-            (realistic); a ``Ranks`` or ``RankTable``; a dict of "y_pred_pos" and "y_pred_neg" for
-            ``Ranks.from_negatives``; or scores (B, N).
-        num_candidates (integers or Tensor, list or tuple, default None): (tasks,) or one int; None: only base values.
-            With scores: the target.
-        metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics, without candidate
-            counts those in the base view.
+        ranks (numbers, Ranks, RankTable or mapping, default None): ranks (tasks,) as integers, or
+            as multiples of 1/2 (realistic); a ``Ranks`` or ``RankTable``; a dict of "y_pred_pos"
+            and "y_pred_neg" for ``Ranks.from_negatives``; or scores (B, N).
+        num_candidates (integers or Tensor, list or tuple, default None): (tasks,) or one int; None:
+            only base values. With scores: the target.
+        metrics (sequence of str, default None): as in ``RankCollection``; None: its default
+            metrics, without candidate counts those in the base view.
         scores (numbers, default None): scores (B, N), higher is better, instead of ranks.
-        target (integers or Tensor, list or tuple, default None): target of the scores, as in ``rank_scores``.
-        exclude (Tensor, list or tuple or array-like, default None): with scores as in ``rank_scores``; with a dict bool
-            (B, M), True: the negative is padding.
-        side (str, default None): as in ``RankMetric.update``, like the next six; a ``RankTable`` has its own.
+        target (integers or Tensor, list or tuple, default None): target of the scores, as in
+            ``rank_scores``.
+        exclude (Tensor, list or tuple or array-like, default None): with scores as in
+            ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
+        side (str, default None): as in ``RankMetric.update``, like the next six; a ``RankTable``
+            has its own.
         weight (numbers, default None): (tasks,) or one.
         group (integers, default None): (tasks,) or one, for macro averages.
         sample_id (integers, default None): (tasks,).
         query (integers, default None): query of each task.
         gain (numbers, default None): relevance label of each task.
         indexes (integers, default None): query of each flat score (T,), with a target (T,).
-        views (str or sequence of str, default ("base",)): as in ``RankCollection``, like the next five.
+        views (str or sequence of str, default ("base",)): as in ``RankCollection``, like the next
+            five.
         rank_types (str or sequence of str, default ("realistic",)): one or several rank types.
         sides (str or sequence of str, default ("both",)): one or several sides.
         average (str, default "micro"): "micro" or "macro".
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
-        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
+            metrics.
         backend (str, default "auto"): backend of ``rank_scores``.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronized across processes.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``, ``Ranks`` and ``RankCollection``, and for metrics that
-            need num_candidates, both ranks of tied tasks or a side if these are missing.
+        TypeError, ValueError, IndexError: as ``rank_scores``, ``Ranks`` and ``RankCollection``, and
+            for metrics that need num_candidates, both ranks of tied tasks or a side if these are
+            missing.
 
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
@@ -91,17 +96,28 @@ def evaluate(
     {'mr': 1.5, 'amri': 0.5}
     """
     if (ranks is None) == (scores is None):
-        raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
+        raise TypeError(
+            "evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their "
+            "target"
+        )
     if isinstance(num_candidates, str):
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {shorten(num_candidates)}; write "
-            f"metrics={shorten(num_candidates)} for a metric; adjust() and PrecomputedExpectation take dataset names"
+            "num_candidates must be (tasks,) integers or one int, got the str "
+            f"{shorten(num_candidates)}; write metrics={shorten(num_candidates)} for a metric; "
+            "adjust() and PrecomputedExpectation take dataset names"
         )
-    given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks  # a result of integrations.ogb
+    # a result of integrations.ogb
+    given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks
     if isinstance(given, Mapping):
         if given and all(isinstance(part, Mapping) for part in given.values()):
-            raise TypeError("for dicts of qrels and a run use integrations.trec.evaluate_run(qrels, run, metrics)")
-        given, exclude = Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend), None
+            raise TypeError(
+                "for dicts of qrels and a run use integrations.trec.evaluate_run(qrels, run, "
+                "metrics)"
+            )
+        given, exclude = (
+            Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend),
+            None,
+        )
     elif hasattr(given, "columns") and hasattr(given, "__array__"):
         given = RankTable.from_pandas(given)
     elif not isinstance(given, Ranks | RankTable):
@@ -111,51 +127,79 @@ def evaluate(
     unknown = num_candidates is None
     if is_scored:
         if num_candidates is not None and target is not None:
-            raise ValueError("num_candidates must not be given with scores: pass non-candidates as exclude")
+            raise ValueError(
+                "num_candidates must not be given with scores: pass non-candidates as exclude"
+            )
         target = num_candidates if target is None else target
         if target is None or isinstance(target, int):
             raise ValueError(
-                f"target must be (B,), the columns of the ground truth, with scores (B, N) = {tuple(given.shape)}, "
-                f"got {target}; ranks would be (tasks,), with num_candidates"
+                "target must be (B,), the columns of the ground truth, with scores (B, N) = "
+                f"{tuple(given.shape)}, got {target}; ranks would be (tasks,), with num_candidates"
             )
     elif target is not None or exclude is not None:
-        raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
+        raise ValueError(
+            "target and exclude belong to scores (B, N); ranks come with their num_candidates"
+        )
     elif is_complete:
         if num_candidates is not None:
-            raise ValueError(f"num_candidates must not be given with a {type(given).__name__}, which contains them")
-        unknown = has_unknown((given.ranks if isinstance(given, RankTable) else given).num_candidates)
+            raise ValueError(
+                f"num_candidates must not be given with a {type(given).__name__}, which contains "
+                "them"
+            )
+        unknown = has_unknown(
+            (given.ranks if isinstance(given, RankTable) else given).num_candidates
+        )
     if metrics is None and unknown and not is_scored:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
-    measures = Selection(views, rank_types, sides, expectation, average, relevance_threshold).measures(metrics)
+    measures = Selection(
+        views, rank_types, sides, expectation, average, relevance_threshold
+    ).measures(metrics)
     requested = sorted({measure.side for measure in measures.values()} - {"both"})
     if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
-        raise ValueError(f"sides {requested} need the side of every task: pass side= or a table with sides")
+        raise ValueError(
+            f"sides {requested} need the side of every task: pass side= or a table with sides"
+        )
     if not (is_complete or is_scored):
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
     options: Any = {"indexes": indexes, "backend": backend, "name": "scores"}
-    analysis = Analysis([make_block(given, cast("Any", target), cast("Any", exclude), facts, **options)])
+    analysis = Analysis(
+        [make_block(given, cast("Any", target), cast("Any", exclude), facts, **options)]
+    )
     if is_scored:
         analysis.warn_of_input()
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
 
-def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:
+def _as_ranks(
+    ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]
+) -> Ranks:
     if ranks.ndim != 1:
-        raise ValueError(f"ranks must be (tasks,), one per ranking task; got shape {tuple(ranks.shape)}")
+        raise ValueError(
+            f"ranks must be (tasks,), one per ranking task; got shape {tuple(ranks.shape)}"
+        )
     floats = ranks.is_floating_point() and ranks.numel() > 0
     for key, measure in measures.items():
-        if num_candidates is None and (measure.view != "base" or measure.definition.uses_candidates):
-            raise ValueError(f"num_candidates is needed for {shorten(key)}; without it only base values are known")
-        if floats and (measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate"):
+        if num_candidates is None and (
+            measure.view != "base" or measure.definition.uses_candidates
+        ):
             raise ValueError(
-                f"{shorten(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
-                "Pass Ranks(optimistic, pessimistic, num_candidates)"
+                f"num_candidates is needed for {shorten(key)}; without it only base values are "
+                "known"
+            )
+        if floats and (
+            measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate"
+        ):
+            raise ValueError(
+                f"{shorten(key)} needs optimistic and pessimistic ranks; ranks given as floats are "
+                "realistic only. Pass Ranks(optimistic, pessimistic, num_candidates)"
             )
     if num_candidates is not None and not is_int(num_candidates):
         num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
     if not floats:
-        return Ranks(as_ids(ranks.long() if ranks.numel() == 0 else ranks, "ranks"), None, num_candidates)
+        return Ranks(
+            as_ids(ranks.long() if ranks.numel() == 0 else ranks, "ranks"), None, num_candidates
+        )
     wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
     if wrong.any():
         raise ValueError(

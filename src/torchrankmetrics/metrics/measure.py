@@ -26,7 +26,11 @@ from torchrankmetrics.definitions.sample import (
 )
 from torchrankmetrics.errors import warn
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
-from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
+from torchrankmetrics.null.expectation.provider import (
+    ExpectationProvider,
+    ExpectationUnavailableError,
+    unavailable,
+)
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -56,7 +60,8 @@ class Analysis:
     """Canonical rows of an evaluation, with samples and values that are computed on first use and cached."""
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
-        if not all(block.is_cpu for block in blocks):  # one copy to the host, here and nowhere before
+        # one copy to the host, here and nowhere before
+        if not all(block.is_cpu for block in blocks):
             blocks = [torch.cat(list(blocks)).cpu()]
         # by columns, as they are read from here on; NumPy starts no threads
         columns = [block.numpy().T for block in blocks or [empty_rows()]]
@@ -65,7 +70,8 @@ class Analysis:
         repeated = bool(seen & fault.REPEATED)
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
-        self._tasks, self._differing, given = rows, 0, Columns(rows)  # queries are read from any order of rows
+        # queries are read from any order of rows
+        self._tasks, self._differing, given = rows, 0, Columns(rows)
         if not ((given.sample_id == ABSENT) & (given.weight_bits != 0) & (given.count == 1)).all():
             self._tasks = self.table_rows
         self.has_queries = bool((Columns(self._tasks).query != ABSENT).any())
@@ -73,29 +79,37 @@ class Analysis:
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
-                f"{self.num_partial} ranking tasks are a sample that a sequential test ended: their values are not "
-                "values of all tasks. Use the SequentialResult, or the summary() of the table, or rank all tasks"
+                f"{self.num_partial} ranking tasks are a sample that a sequential test ended: "
+                "their values are not values of all tasks. Use the SequentialResult, or the "
+                "summary() of the table, or rank all tasks"
             )
         if repeated:
             warn(
-                "sample_id repeats within one update, and repeats count once: resampled rows (BootStrapper) or several "
-                "tasks under one id are lost. Give each task its own id or none; for intervals there is "
-                "RankCollection.confidence_intervals"
+                "sample_id repeats within one update, and repeats count once: resampled rows "
+                "(BootStrapper) or several tasks under one id are lost. Give each task its own id "
+                "or none; for intervals there is RankCollection.confidence_intervals"
             )
         if len(rows) and not len(self._tasks):
-            warn("every ranking task has the weight 0 or the gain 0, so values are NaN: pass numbers above 0")
+            warn(
+                "every ranking task has the weight 0 or the gain 0, so values are NaN: pass "
+                "numbers above 0"
+            )
         if self._differing:
             # equal repeats that storage="counts" merged are not counted
-            lost = int(Columns(rows).count[weights(rows) > 0].sum() - Columns(self.table_rows).count.sum())
+            lost = int(
+                Columns(rows).count[weights(rows) > 0].sum() - Columns(self.table_rows).count.sum()
+            )
             warn(
-                f"{self._differing} repeated (side, sample_id) came with different ranks; the smallest row of each is "
-                f"kept, and at least {lost} ranking tasks are dropped. Repeats should be the same task scored "
-                "by the same model; for sample_id pass the index in the dataset, not the position in the batch"
+                f"{self._differing} repeated (side, sample_id) came with different ranks; the "
+                f"smallest row of each is kept, and at least {lost} ranking tasks are dropped. "
+                "Repeats should be the same task scored by the same model; for sample_id pass the "
+                "index in the dataset, not the position in the batch"
             )
         if seen & fault.NAN and self.num_nan:
             warn(
-                f"{self.num_nan} of {int(Columns(self.rows).count.sum())} ranking tasks have NaN scores; "
-                "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
+                f"{self.num_nan} of {int(Columns(self.rows).count.sum())} ranking tasks have NaN "
+                "scores; a NaN never helps: a NaN true score ranks last, a NaN candidate counts "
+                "as better than the truth"
             )
 
     def once(self, key: Hashable, compute: Callable[[], Found]) -> Found:
@@ -124,7 +138,8 @@ class Analysis:
             return self.table_rows
         return canonical_rows(without_queries(self.table_rows))[0]
 
-    # numbers of tasks with a NaN among their scores, among sampled candidates, and of a sequential evaluation
+    # numbers of tasks with a NaN among their scores, among sampled candidates, and of a sequential
+    # evaluation
     num_nan = property(lambda self: self._num_flagged(fault.NAN))
     num_sampled = property(lambda self: self._num_flagged(fault.SAMPLED))
     num_partial = property(lambda self: self._num_flagged(fault.PARTIAL))
@@ -134,7 +149,9 @@ class Analysis:
         """Sides of the rows: a subset of head, tail, relation."""
         return [side for side in TASK_SIDES if SIDE_CODES[side] in Columns(self.rows).side]
 
-    def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
+    def sample(
+        self, side: Side = "both", average: Average = "micro", min_candidates: int = 1
+    ) -> RankSample:
         """Tasks of a side, with weights that sum to one per group if the average is macro."""
 
         def read() -> RankSample:
@@ -171,14 +188,19 @@ class Analysis:
         queries = self.queries_for(definition)
         selected = used_queries(definition, queries, side)
         key = queries, average, selected.tobytes()
-        return self.once(key, lambda: query_sample_of(queries if selected.all() else queries.take(selected), average))
+        return self.once(
+            key,
+            lambda: query_sample_of(queries if selected.all() else queries.take(selected), average),
+        )
 
     @property
     def group(self) -> IntArray:
         """Groups of the rows, (m,) int64; ValueError if a task has none."""
         group = Columns(self.rows).group
         if (group == ABSENT).any():
-            raise ValueError("every task needs a group: pass group= to every update (to a file, a column group)")
+            raise ValueError(
+                "every task needs a group: pass group= to every update (to a file, a column group)"
+            )
         return group
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
@@ -190,10 +212,18 @@ class Analysis:
             return np.split(rows, np.searchsorted(Columns(rows).group, ids[1:]))
 
         # without rows: no group, but one empty part
-        for group, rows, table_rows in zip(ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False):
+        for group, rows, table_rows in zip(
+            ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False
+        ):
             part = Analysis.__new__(Analysis)
-            part.rows, part.table_rows = rows, table_rows  # rows of queries are merged once, not in every group
-            part._tasks, part.has_queries, part._cache, part._warned = table_rows, self.has_queries, {}, self._warned
+            # rows of queries are merged once, not in every group
+            part.rows, part.table_rows = rows, table_rows
+            part._tasks, part.has_queries, part._cache, part._warned = (
+                table_rows,
+                self.has_queries,
+                {},
+                self._warned,
+            )
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -202,7 +232,11 @@ class Analysis:
 
     def _num_competing(self, side: Side) -> int:
         """Number of queries of a side whose relevant items are candidates of each other's ranking tasks."""
-        rows = Columns(self.table_rows[used(self.table_rows, side) & (Columns(self.table_rows).query != ABSENT)])
+        rows = Columns(
+            self.table_rows[
+                used(self.table_rows, side) & (Columns(self.table_rows).query != ABSENT)
+            ]
+        )
         _, count = distinct_rows((rows.side, rows.query), rows.count)
         _, raw = distinct_rows((rows.side, rows.query), rows.count * (rows.flags & fault.RAW > 0))
         return int(((raw > 0) & (count > 1)).sum())
@@ -210,13 +244,16 @@ class Analysis:
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:
         """Warn once if relevant items of a query compete and a query metric has the same name in retrieval."""
         instead = query_counterpart(name) if "competition" not in self._warned else None
-        if instead and (number := self.once(("competing", side), lambda: self._num_competing(side))):
+        if instead and (
+            number := self.once(("competing", side), lambda: self._num_competing(side))
+        ):
             self.warn_once(
                 "competition",
-                f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
-                f"{shorten(key)} averages over relevant items: to average over queries use {instead!r} (mr -> "
-                "first_mr, mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); "
-                "for filtered ranks list the relevant items in exclude",
+                "relevant items of one query are candidates of each other (number of such "
+                f"queries: {number}), and {shorten(key)} averages over relevant items: to average "
+                f"over queries use {instead!r} (mr -> first_mr, mrr -> rr, hits_at_k -> "
+                "success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
+                "ranks list the relevant items in exclude",
             )
 
     def warn_of_labels(self, definition: "QueryDefinition") -> None:
@@ -233,8 +270,9 @@ class Analysis:
             if "undefined" not in self._warned:  # which names the same cause
                 self.warn_once(
                     "mask",
-                    "each ranking task has one candidate, so that every rank is 1 whatever the scores: if the mask "
-                    "exclude= is inverted, invert it; True marks candidates to skip",
+                    "each ranking task has one candidate, so that every rank is 1 whatever the "
+                    "scores: if the mask exclude= is inverted, invert it; True marks candidates "
+                    "to skip",
                 )
         elif self.reversal:  # the same text in every epoch, so that Python shows it once
             self.warn_once("reversal", f"the ranks are far worse than chance: {_REVERSED}")
@@ -260,7 +298,9 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
 
 def query_sample_of(queries: "QuerySample", average: Average = "micro") -> "QuerySample":
     """Scale the weights of queries for an average."""
-    return replace(queries, weight=in_range(_averaged(queries.weight, queries.count, queries.group, average)))
+    return replace(
+        queries, weight=in_range(_averaged(queries.weight, queries.count, queries.group, average))
+    )
 
 
 def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Average) -> FloatArray:
@@ -268,7 +308,9 @@ def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Ave
     if average == "micro":
         return weight
     if (group == ABSENT).any():
-        raise ValueError("average='macro' needs a group for every task: pass group= to every update")
+        raise ValueError(
+            "average='macro' needs a group for every task: pass group= to every update"
+        )
     _, index = np.unique(group, return_inverse=True)
     largest = np.zeros(index.max(initial=-1) + 1)
     np.maximum.at(largest, index, weight)
@@ -277,7 +319,12 @@ def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Ave
 
 
 # metrics of tasks whose names retrieval uses for a metric of queries
-_OF_QUERIES = {"mr": "first_mr", "mrr": "rr", "median_rank": "first_median_rank", "auc": "query_auc"}
+_OF_QUERIES = {
+    "mr": "first_mr",
+    "mrr": "rr",
+    "median_rank": "first_median_rank",
+    "auc": "query_auc",
+}
 
 
 def query_counterpart(name: str) -> str | None:
@@ -296,7 +343,10 @@ VIEW_PREFIXES: dict[View, str] = {
     "z_score": "z_",
     "p_value": "p_",
 }
-_OWN_WORDS: dict[tuple[str, View], str] = {("mr", "normalized"): "amr", ("mr", "adjusted_index"): "amri"}
+_OWN_WORDS: dict[tuple[str, View], str] = {
+    ("mr", "normalized"): "amr",
+    ("mr", "adjusted_index"): "amri",
+}
 
 Number = TypeVar("Number", float, FloatArray)
 
@@ -306,7 +356,8 @@ def offset_and_scale(
 ) -> tuple[Number | float, Number]:
     """Return the offset and the divisor of an affine view, for one value or many; the divisor is 0 without variance.
 
-    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; z of a decreasing metric has PyKEEN's sign.
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; z of a decreasing metric has PyKEEN's
+        sign.
     """
     if view == "normalized":
         return 0.0, mean
@@ -316,14 +367,19 @@ def offset_and_scale(
     return mean, np.sqrt(variance) * (1 if definition.higher_is_better else -1)
 
 
-def affine_view(definition: Definition, view: View, moments: Moments) -> tuple[Callable[[float], float], float]:
+def affine_view(
+    definition: Definition, view: View, moments: Moments
+) -> tuple[Callable[[float], float], float]:
     """Return the map of base values into a view, and its slope, the factor of errors; both NaN if it is undefined."""
     if view == "base":
         return float, 1.0
-    offset, scale = offset_and_scale(definition, view, moments.mean, moments.variance, definition.best(moments))
+    offset, scale = offset_and_scale(
+        definition, view, moments.mean, moments.variance, definition.best(moments)
+    )
     if scale == 0:
         return lambda value: math.nan, math.nan
-    return lambda value: (float(value) - offset) / float(scale) + 0.0, float(1 / scale)  # + 0.0: 0 on average, not -0
+    # + 0.0: 0 on average, not -0
+    return lambda value: (float(value) - offset) / float(scale) + 0.0, float(1 / scale)
 
 
 @dataclass(frozen=True)
@@ -340,15 +396,21 @@ class Measure:
     def __post_init__(self) -> None:
         if self.expectation is None:
             object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
-        elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow
-            raise TypeError(f"expectation needs moments(definition, counts, weight), got {shorten(self.expectation)}")
+        # a protocol alone is slow
+        elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):
+            raise TypeError(
+                "expectation needs moments(definition, counts, weight), got "
+                f"{shorten(self.expectation)}"
+            )
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
         check_choice("average", self.average, AVERAGES)
         if why := self.definition.why_undefined(self.view, self.rank_type):
             raise ValueError(why)
-        if self.view not in ("base", "p_value") and not self.definition.has_expectation(self.expectation):
+        if self.view not in ("base", "p_value") and not self.definition.has_expectation(
+            self.expectation
+        ):
             raise unavailable(self.definition)
         object.__setattr__(self, "rank_type", self.definition.canonical_rank_type(self.rank_type))
 
@@ -383,7 +445,9 @@ class Measure:
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
         key = self.definition, self.rank_type, self.side, self.average
-        return analysis.once(key, lambda: self.definition.value(self.sample(analysis), self.rank_type))
+        return analysis.once(
+            key, lambda: self.definition.value(self.sample(analysis), self.rank_type)
+        )
 
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, for zero variance under the null."""
@@ -395,15 +459,17 @@ class Measure:
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
             analysis.warn_once(
                 "undefined",
-                f"{self.key} is undefined (NaN): under random ranking its value is a constant, for example because "
-                "every task has a single candidate, or k is not below any number of candidates",
+                f"{self.key} is undefined (NaN): under random ranking its value is a constant, for "
+                "example because every task has a single candidate, or k is not below any number "
+                "of candidates",
             )
         return value
 
     def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
         """Natural logarithm of the p-value, finite where the p-value underflows to 0, and the error of the p-value.
 
-        The error is the standard error of a simulated p-value, else by how much it may be too large (0 below 0.1%).
+        The error is the standard error of a simulated p-value, else by how much it may be too large
+        (0 below 0.1%).
         """
         key = self.definition, self.side, self.average
         return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
@@ -448,5 +514,7 @@ def measure_of(entry: object) -> Measure | None:
     if not isinstance(measure, Measure):
         return None
     if isinstance(entry, type):
-        raise TypeError(f"a metric must be an instance, such as {entry.__name__}(...), got the class")
+        raise TypeError(
+            f"a metric must be an instance, such as {entry.__name__}(...), got the class"
+        )
     return measure

@@ -20,7 +20,15 @@ from torchrankmetrics.definitions.protocol import Average, Definition, Side, Vie
 from torchrankmetrics.definitions.sample import Moments, RankType
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
-from torchrankmetrics.metrics.state import KEY, Gather, RowBuffer, RowOwner, as_values, validated, value_device
+from torchrankmetrics.metrics.state import (
+    KEY,
+    Gather,
+    RowBuffer,
+    RowOwner,
+    as_values,
+    validated,
+    value_device,
+)
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
@@ -45,29 +53,35 @@ class MeasureAttribute(Generic[Value]):
         return None if measure is None else self._read(measure)  # type: ignore[return-value]
 
     def __set__(self, metric: Any, value: Any) -> None:
-        raise AttributeError("the measure of a metric is fixed at construction; create a new metric instead")
+        raise AttributeError(
+            "the measure of a metric is fixed at construction; create a new metric instead"
+        )
 
 
 class RankMetric(RowOwner, Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition (str, RankDefinition or QueryDefinition): a name (also with view, rank type, side) or a definition.
-        view (str, default None): "base" (None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type (str, default None): "realistic" (None), "optimistic", "pessimistic", or "expected" over the orders of
-            tied candidates (None for query metrics). p-values are computed from pessimistic ranks.
+        definition (str, RankDefinition or QueryDefinition): a name (also with view, rank type,
+            side) or a definition.
+        view (str, default None): "base" (None), "normalized" (M / E), "adjusted_index", "z_score"
+            or "p_value".
+        rank_type (str, default None): "realistic" (None), "optimistic", "pessimistic", or
+            "expected" over the orders of tied candidates (None for query metrics). p-values are
+            computed from pessimistic ranks.
         side (str, default None): "both" (None), or only the tasks of "head", "tail" or "relation".
-        average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have equal weights.
+        average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have
+            equal weights.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
-        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query metrics except (N)DCG.
-            Another one than 1 is part of the name: ``recall_at_10_rel_2``.
-        storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which bounds the memory by
-            the number of distinct rows. Values are the same.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
+            metrics except (N)DCG. Another one than 1 is part of the name: ``recall_at_10_rel_2``.
+        storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
+            bounds the memory by the number of distinct rows. Values are the same.
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
 
     Raises:
-        TypeError, ValueError: for an unknown name (with the nearest) or option, an option that differs from the name's,
-            or a combination that is undefined or has no expectation.
+        TypeError, ValueError: for an unknown name (with the nearest) or option, an option that
+            differs from the name's, or a combination that is undefined or has no expectation.
 
     Example:
         >>> import torch
@@ -87,18 +101,29 @@ class RankMetric(RowOwner, Metric):
         *(*Metric.__jit_unused_properties__, "update_called", "update_count"),
         *("rows", "_first", "_computed", "_update_count"),
     ]
-    __jit_ignored_attributes__: ClassVar[list[str]] = [*Metric.__jit_ignored_attributes__, "measure"]
+    __jit_ignored_attributes__: ClassVar[list[str]] = [
+        *Metric.__jit_ignored_attributes__,
+        "measure",
+    ]
     measure: Measure
     definition: MeasureAttribute[Definition] = MeasureAttribute(lambda measure: measure.definition)
     view: MeasureAttribute[View] = MeasureAttribute(lambda measure: measure.view)
     rank_type: MeasureAttribute[RankType] = MeasureAttribute(lambda measure: measure.rank_type)
     side: MeasureAttribute[Side] = MeasureAttribute(lambda measure: measure.side)
     average: MeasureAttribute[Average] = MeasureAttribute(lambda measure: measure.average)
-    expectation: MeasureAttribute[ExpectationProvider] = MeasureAttribute(lambda measure: measure.expectation)
+    expectation: MeasureAttribute[ExpectationProvider] = MeasureAttribute(
+        lambda measure: measure.expectation
+    )
     key: MeasureAttribute[str] = MeasureAttribute(lambda measure: measure.key)
-    higher_is_better: MeasureAttribute[bool | None] = MeasureAttribute(lambda measure: measure.higher_is_better)
-    plot_lower_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[0])
-    plot_upper_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[1])
+    higher_is_better: MeasureAttribute[bool | None] = MeasureAttribute(
+        lambda measure: measure.higher_is_better
+    )
+    plot_lower_bound: MeasureAttribute[float | None] = MeasureAttribute(
+        lambda measure: measure.bounds[0]
+    )
+    plot_upper_bound: MeasureAttribute[float | None] = MeasureAttribute(
+        lambda measure: measure.bounds[1]
+    )
     _forward_cache: Any
 
     def __init__(
@@ -114,10 +139,18 @@ class RankMetric(RowOwner, Metric):
         storage: Storage = "ranks",
         **kwargs: Any,
     ) -> None:
-        own: dict[str, Any] = {"view": view, "rank_type": rank_type, "side": side, "average": average}
-        measure = as_measure(definition, expectation, **own, relevance_threshold=relevance_threshold)
+        own: dict[str, Any] = {
+            "view": view,
+            "rank_type": rank_type,
+            "side": side,
+            "average": average,
+        }
+        measure = as_measure(
+            definition, expectation, **own, relevance_threshold=relevance_threshold
+        )
         check_choice("storage", storage, get_args(Storage))
-        vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)  # which torchmetrics initializes
+        # which torchmetrics initializes
+        vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)
         super().__init__(**kwargs)
         self.measure = measure
         self.storage = storage
@@ -173,33 +206,45 @@ class RankMetric(RowOwner, Metric):
         """Rank a batch and store the ranks, or store existing ranks.
 
         Args:
-            preds (Tensor, Ranks or RankTable): scores (B, N), higher is better, never modified; or a ``Ranks``, without
-                target and exclude; or a ``RankTable``, alone, of which a metric of one side or a macro average reads
-                the sides or groups, which synchronizes with an accelerator. With ``indexes``, scores (T,).
-            target (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes`` bool or labels (T,).
-            exclude (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes`` bool (T,).
+            preds (Tensor, Ranks or RankTable): scores (B, N), higher is better, never modified; or
+                a ``Ranks``, without target and exclude; or a ``RankTable``, alone, of which a
+                metric of one side or a macro average reads the sides or groups, which synchronizes
+                with an accelerator. With ``indexes``, scores (T,).
+            target (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes``
+                bool or labels (T,).
+            exclude (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes``
+                bool (T,).
             side (str, default None): "head", "tail" or "relation", the predicted side.
-            group (integers, default None): (tasks,) or one; with labels (B, N) or lists (B,); with ``indexes`` (T,).
-            query (integers, default None): (B,) or one, at least 0; with ranks (tasks,), with ``indexes`` (T,). The
-                relevant items of one query may be spread over several updates. In that case ``exclude`` must list all
-                of them (including the target) or none. None: the relevant items of a row are a whole query.
-            weight (numbers, default None): at least 0, of the shape of group; tasks of weight zero are dropped.
-            sample_id (integers, default None): (tasks,), or (T,) with ``indexes``; repeats of (side, sample id) count
-                once.
-            gain (numbers, default None): relevance labels >= 0 of ranks, or of pairs in ``target``, (tasks,) or one; 0
-                drops the task. None: the labels of ``target``, else 1.
-            indexes (integers, default None): the query of each flat score (T,), as in torchmetrics' retrieval; each
-                query is whole.
+            group (integers, default None): (tasks,) or one; with labels (B, N) or lists (B,); with
+                ``indexes`` (T,).
+            query (integers, default None): (B,) or one, at least 0; with ranks (tasks,), with
+                ``indexes`` (T,). The relevant items of one query may be spread over several
+                updates. In that case ``exclude`` must list all of them (including the target) or
+                none. None: the relevant items of a row are a whole query.
+            weight (numbers, default None): at least 0, of the shape of group; tasks of weight zero
+                are dropped.
+            sample_id (integers, default None): (tasks,), or (T,) with ``indexes``; repeats of
+                (side, sample id) count once.
+            gain (numbers, default None): relevance labels >= 0 of ranks, or of pairs in ``target``,
+                (tasks,) or one; 0 drops the task. None: the labels of ``target``, else 1.
+            indexes (integers, default None): the query of each flat score (T,), as in torchmetrics'
+                retrieval; each query is whole.
             backend (str, default "auto"): as in ``rank_scores``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        is_plain = side is group is weight is sample_id is query is gain is None  # a named tuple takes 2% of an update
+        # a named tuple takes 2% of an update
+        is_plain = side is group is weight is sample_id is query is gain is None
         facts = NO_FACTS if is_plain else TaskFacts(side, group, weight, sample_id, query, gain)
         self._validate(preds, facts, target, exclude, indexes)
-        of_scores = self._has_queries and target is not None and all(fact is None for fact in facts[1:])
-        self._append(make_block(preds, target, exclude, facts, indexes=indexes, backend=backend), of_scores=of_scores)
+        of_scores = (
+            self._has_queries and target is not None and all(fact is None for fact in facts[1:])
+        )
+        self._append(
+            make_block(preds, target, exclude, facts, indexes=indexes, backend=backend),
+            of_scores=of_scores,
+        )
 
     @eager
     def compute(self) -> Tensor:
@@ -209,7 +254,8 @@ class RankMetric(RowOwner, Metric):
         analysis.warn_of_input()
         return torch.scalar_tensor(value, dtype=torch.float64, device=value_device(self.device))
 
-    # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all blocks
+    # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all
+    # blocks
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -228,11 +274,15 @@ class RankMetric(RowOwner, Metric):
         """Add the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, int64 (n, 10) tensors.
+            incoming_state (mapping or Metric): the same metric, or a dict with its ``rows``, int64
+                (n, 10) tensors.
         """
         if isinstance(incoming_state, RankMetric):
             if self.key != incoming_state.key:
-                raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
+                raise ValueError(
+                    f"incoming_state must be the same metric, {self.key!r}; got "
+                    f"{incoming_state.key!r}"
+                )
             self._merge(incoming_state.rows.as_one(self.device), incoming_state.update_count)
         elif isinstance(incoming_state, dict) and KEY in incoming_state:
             self._merge(validated(incoming_state[KEY]))
@@ -240,17 +290,29 @@ class RankMetric(RowOwner, Metric):
             super().merge_state(incoming_state)  # raises
 
     def moments(
-        self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None, num_answers: npt.ArrayLike = 1
+        self,
+        num_candidates: npt.ArrayLike,
+        *,
+        weight: npt.ArrayLike | None = None,
+        num_answers: npt.ArrayLike = 1,
     ) -> Moments:
         """Return mean and variance of the base value under random ranking; needs no data.
 
         Args:
             num_candidates (array-like): integers >= 1, (tasks,) or (queries,).
             weight (array-like, default None): numbers >= 0 of that shape; None: equal.
-            num_answers (array-like, default 1): for query metrics, relevant items of each query (queries,), or one int.
+            num_answers (array-like, default 1): for query metrics, relevant items of each query
+                (queries,), or one int.
         """
-        given: Any = (("num_candidates", num_candidates), ("num_answers", num_answers), ("weight", weight))
-        N, m, w = (as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x for name, x in given)
+        given: Any = (
+            ("num_candidates", num_candidates),
+            ("num_answers", num_answers),
+            ("weight", weight),
+        )
+        N, m, w = (
+            as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x
+            for name, x in given
+        )
         return self.measure.definition.moments_of_counts(N, m, w, self.measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
@@ -265,7 +327,8 @@ class RankMetric(RowOwner, Metric):
         collection = self.rows.collection
         if collection is not None and not collection.is_released:
             raise TorchMetricsUserError(
-                f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
+                f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: "
+                "update the collection"
             )
         super()._validate(preds, facts)
         _check_resampling(preds, facts, *others)
@@ -276,7 +339,9 @@ class RankMetric(RowOwner, Metric):
         self.rows = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
-        return update  # torchmetrics counts an update, and drops the cached value, before it knows that the input fits
+        # torchmetrics counts an update, and drops the cached value, before it knows that the input
+        # fits
+        return update
 
     @contextmanager
     def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
@@ -287,9 +352,13 @@ class RankMetric(RowOwner, Metric):
         finally:  # torchmetrics leaves the rows of all processes after an error
             self.unsync(should_unsync=self._is_synced and should_unsync)
 
-    def _sync_dist(self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None) -> None:
+    def _sync_dist(
+        self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None
+    ) -> None:
         # torchmetrics gathers once per metric, and sends float32 without data
-        self.rows = self.rows.gathered(dist_sync_fn, process_group or self.process_group, self.device)
+        self.rows = self.rows.gathered(
+            dist_sync_fn, process_group or self.process_group, self.device
+        )
 
     def _copy_state_dict(self) -> dict[str, Any]:
         return {KEY: self.rows}  # torchmetrics copies blocks, which are never written in place
@@ -301,7 +370,9 @@ class RankMetric(RowOwner, Metric):
             self.rows.move(self.device)
         # torchmetrics casts values to the dtype of the model, too
         device = value_device(self.device)
-        self._computed, self._forward_cache = (apply_to_collection(one, Tensor, Tensor.to, device) for one in values)
+        self._computed, self._forward_cache = (
+            apply_to_collection(one, Tensor, Tensor.to, device) for one in values
+        )
         return self
 
 
@@ -310,7 +381,9 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
     first = metrics[0]
     batch = RowBuffer(first.rows[-1:])
     if first.dist_sync_on_step and first.distributed_available_fn():
-        batch = batch.gathered(first.dist_sync_fn or gather_all_tensors, first.process_group, first.device)
+        batch = batch.gathered(
+            first.dist_sync_fn or gather_all_tensors, first.process_group, first.device
+        )
     analysis = batch.analysis()
     values = as_values([metric.measure.value(analysis) for metric in metrics], first.device)
     for metric, value in zip(metrics, values, strict=True):
@@ -319,22 +392,36 @@ def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
 
 
 def _check_resampling(
-    preds: object, facts: TaskFacts, target: object = None, exclude: object = None, indexes: object = None
+    preds: object,
+    facts: TaskFacts,
+    target: object = None,
+    exclude: object = None,
+    indexes: object = None,
 ) -> None:
     """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
     of_tasks = (facts.group, facts.weight, facts.sample_id, facts.gain)
     is_drawable = (
-        (isinstance(preds, Tensor) and isinstance(target, Tensor) and (target.ndim == 1 or target.dtype == torch.bool))
-        and (exclude is None or (isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2))
-        and (facts.query is None and indexes is None)  # a query drawn twice would have its relevant items twice
+        (
+            isinstance(preds, Tensor)
+            and isinstance(target, Tensor)
+            and (target.ndim == 1 or target.dtype == torch.bool)
+        )
+        and (
+            exclude is None
+            or (isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2)
+        )
+        # a query drawn twice would have its relevant items twice
+        and (facts.query is None and indexes is None)
         and all(isinstance(fact, Tensor | int | float | None) for fact in of_tasks)
     )
     frame = None if is_drawable else sys._getframe(1)
-    while frame is not None and frame.f_code is not BootStrapper.update.__code__:  # which leaves no other trace
+    # which leaves no other trace
+    while frame is not None and frame.f_code is not BootStrapper.update.__code__:
         frame = frame.f_back
     if frame is not None:
         raise ValueError(
-            "these arguments cannot be resampled by BootStrapper, which draws along the first dimension of tensors: "
-            "pass preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, without query and "
-            "indexes, or use RankCollection.confidence_intervals, which needs none of this"
+            "these arguments cannot be resampled by BootStrapper, which draws along the first "
+            "dimension of tensors: pass preds (B, N), target (B,), exclude as bool (B, N) and the "
+            "rest as (B,) tensors, without query and indexes, or use "
+            "RankCollection.confidence_intervals, which needs none of this"
         )

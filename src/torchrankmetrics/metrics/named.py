@@ -55,7 +55,9 @@ _NUMBERS = {
 }
 _HOST_OPTIONS = {
     name: {"True": True, "False": False, "None": None}[default]
-    for name, default in re.findall(r"^    (\w+) \(\w+, default (\w+)\)", _DOCUMENTATION, re.MULTILINE)
+    for name, default in re.findall(
+        r"^    (\w+) \(\w+, default (\w+)\)", _DOCUMENTATION, re.MULTILINE
+    )
 }
 
 
@@ -80,7 +82,9 @@ class NamedMetric(RankMetric):
         cls, key: str | None = None, arguments: str = "", value: float | None = None, **kwargs: Any
     ) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = None if key is None and "__init__" in vars(cls) else _signature(cls, key or "")
+        cls.__signature__ = (
+            None if key is None and "__init__" in vars(cls) else _signature(cls, key or "")
+        )
         if key is not None:
             cls.metric_name = key
         if value is not None and cls.__doc__ and RankMetric.__doc__:  # python -OO has no docstrings
@@ -113,8 +117,15 @@ def _signature(cls: type[NamedMetric], key: str) -> inspect.Signature:
     numbers = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
     shared = inspect.signature(RankMetric.__init__).parameters.values()
     has_view = key.startswith(("amr", "adjusted_", "z_"))
-    keywords = [one for one in shared if one.kind is one.KEYWORD_ONLY and not (has_view and one.name == "view")]
-    of_host = [inspect.Parameter(name, keywords[0].kind, default=value) for name, value in _HOST_OPTIONS.items()]
+    keywords = [
+        one
+        for one in shared
+        if one.kind is one.KEYWORD_ONLY and not (has_view and one.name == "view")
+    ]
+    of_host = [
+        inspect.Parameter(name, keywords[0].kind, default=value)
+        for name, value in _HOST_OPTIONS.items()
+    ]
     return inspect.Signature([*numbers, *keywords, *of_host])
 
 
@@ -124,7 +135,9 @@ def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
     section = inspect.cleandoc(RankMetric.__doc__ or "").split("Args:\n")[1].split("\n\n")[0]
     shared = re.findall(r"^    \S.*(?:\n     .*)*", section, re.MULTILINE)
     parameters = cls.__signature__.parameters
-    numbers = [f"    {_NUMBERS[text]}" for text in map(str, parameters.values()) if text in _NUMBERS]
+    numbers = [
+        f"    {_NUMBERS[text]}" for text in map(str, parameters.values()) if text in _NUMBERS
+    ]
     args = [entry for entry in shared if re.split(r"\W", entry.strip())[0] in parameters]
     name = cls.metric_name.removesuffix("_at_<k>")
     of_queries = any(entry.name == name and isinstance(entry.made, str) for entry in METRICS)
@@ -152,8 +165,9 @@ class MeanReciprocalRank(NamedMetric, key="mrr", value=19 / 30):
 class MeanAUC(NamedMetric, key="auc", value=13 / 18):
     """Mean area under the ROC curve: the mean of (N - r) / (N - 1), in [0, 1]; higher is better.
 
-    It is the share of negatives with a score below the ground truth; a tie counts half, and random ranking gives 1/2.
-    Tasks with one candidate are excluded. Source: Hanley and McNeil 1982 (doi:10.1148/radiology.143.1.7063747).
+    It is the share of negatives with a score below the ground truth; a tie counts half, and random
+    ranking gives 1/2. Tasks with one candidate are excluded. Source: Hanley and McNeil 1982
+    (doi:10.1148/radiology.143.1.7063747).
     """
 
 
@@ -223,8 +237,8 @@ class AdjustedMeanRank(NamedMetric, key="amr", value=11 / 15):
 class AdjustedMeanRankIndex(NamedMetric, key="amri", value=4 / 9):
     """AMRI: 1 - 2 sum w (r - 1) / sum w (N - 1), in [-1, 1]; 0 is random, 1 is best, higher is better.
 
-    It is the mean of 2 AUC - 1 with weights w (N - 1); the index of ``MeanAUC`` weights tasks equally.
-    Source: Berrendorf et al. 2020, eq. 8, with the sign corrected.
+    It is the mean of 2 AUC - 1 with weights w (N - 1); the index of ``MeanAUC`` weights tasks
+    equally. Source: Berrendorf et al. 2020, eq. 8, with the sign corrected.
     """
 
 
@@ -248,8 +262,8 @@ class ZHitsAtK(NamedMetricAtK, key="z_hits_at_<k>", arguments="2", value=3**-0.5
     """z-score of hits at k: (H - E) / sqrt(V); 0 is random, higher is better. Hoyt et al. 2022, section 3."""
 
 
-# Averages over queries. Ties count by their expectation over the orders of tied candidates, unless rank_type is given:
-# McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38).
+# Averages over queries. Ties count by their expectation over the orders of tied candidates, unless
+# rank_type is given: McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38).
 
 
 class RecallAtK(NamedMetricAtK, key="recall_at_<k>", arguments="2", value=11 / 18):
@@ -283,8 +297,9 @@ class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
 class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
     """nDCG: the sum of label / log2(1 + r) over its best value, in [0, 1]; higher is better.
 
-    The best value belongs to the ranking by descending label, up to place k; a bool target has labels 1.
-    Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
+    The best value belongs to the ranking by descending label, up to place k; a bool target has
+    labels 1. Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from
+    the first place on.
     """
 
 

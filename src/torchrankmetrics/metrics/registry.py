@@ -10,10 +10,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from torchrankmetrics.definitions import tasks
-from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
+from torchrankmetrics.definitions.protocol import (
+    VIEWS,
+    Average,
+    Definition,
+    MetricDefinition,
+    Side,
+    View,
+)
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.measure import AVERAGES, SIDES, VIEW_PREFIXES, Measure, Measured, measure_of
+from torchrankmetrics.metrics.measure import (
+    AVERAGES,
+    SIDES,
+    VIEW_PREFIXES,
+    Measure,
+    Measured,
+    measure_of,
+)
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import check_choice, check_key, shorten
 
@@ -21,16 +35,27 @@ MetricLike = str | Definition | Measure | Measured
 """A metric: a name, a definition, or an object with a measure, such as a ``RankMetric``."""
 Metrics = MetricLike | Sequence[MetricLike] | Mapping[str, MetricLike]
 """One, several, or by keys of one's own."""
-DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
+DEFAULT_METRICS = (
+    "mrr",
+    "mr",
+    "hits_at_1",
+    "hits_at_3",
+    "hits_at_10",
+    "amri",
+    "adjusted_mrr",
+    "z_mrr",
+)
 
 
 class Entry(NamedTuple):
     """A row of the table of metrics."""
 
     name: str  # canonical, without its number
-    made: "RankDefinition | Callable[..., Definition] | str"  # a definition or a maker; or its name in queries
+    # a definition or a maker; or its name in queries
+    made: "RankDefinition | Callable[..., Definition] | str"
     synonyms: str = ""  # lower case
-    number: Literal["", "k", "[k]", "p"] = ""  # k, the number of first places, may be optional; p: an exponent
+    # k, the number of first places, may be optional; p: an exponent
+    number: Literal["", "k", "[k]", "p"] = ""
 
     @property
     def words(self) -> list[str]:
@@ -50,7 +75,9 @@ class Entry(NamedTuple):
 METRICS = (
     # averages over ranking tasks
     Entry("mr", tasks.MEAN_RANK, "mean_rank arithmetic_mean_rank average_rank avg_rank"),
-    Entry("mrr", tasks.MEAN_RECIPROCAL_RANK, "mean_reciprocal_rank inverse_harmonic_mean_rank ihmr"),
+    Entry(
+        "mrr", tasks.MEAN_RECIPROCAL_RANK, "mean_reciprocal_rank inverse_harmonic_mean_rank ihmr"
+    ),
     Entry("auc", tasks.MEAN_AUC, "roc_auc rocauc auroc mean_auc mean_quantile"),
     Entry("imr", tasks.INVERSE_MEAN_RANK, "inverse_mean_rank inverse_arithmetic_mean_rank iamr"),
     Entry("hmr", tasks.HARMONIC_MEAN_RANK, "harmonic_mean_rank"),
@@ -59,9 +86,13 @@ METRICS = (
     Entry("median_rank", tasks.MEDIAN_RANK, "median"),
     Entry("inverse_median_rank", tasks.INVERSE_MEDIAN_RANK, "inverse_median"),
     Entry("rank_variance", tasks.RANK_VARIANCE, "variance var rank_var"),
-    Entry("rank_std", tasks.RANK_STANDARD_DEVIATION, "std standard_deviation rank_standard_deviation"),
     Entry(
-        "rank_mad", tasks.RANK_MEDIAN_ABSOLUTE_DEVIATION, "mad median_absolute_deviation rank_median_absolute_deviation"
+        "rank_std", tasks.RANK_STANDARD_DEVIATION, "std standard_deviation rank_standard_deviation"
+    ),
+    Entry(
+        "rank_mad",
+        tasks.RANK_MEDIAN_ABSOLUTE_DEVIATION,
+        "mad median_absolute_deviation rank_median_absolute_deviation",
     ),
     Entry("count", tasks.RANK_COUNT, "rank_count"),
     Entry("tie_rate", tasks.TIE_RATE),
@@ -70,7 +101,9 @@ METRICS = (
     # averages over queries; a synonym of two metrics is the first of them
     Entry("recall", "recall_at", number="k"),
     Entry("precision", "precision_at", "p prec", number="k"),
-    Entry("success", "success_at", "hr hit hit_rate hit_ratio hitrate s accuracy acc top", number="k"),
+    Entry(
+        "success", "success_at", "hr hit hit_rate hit_ratio hitrate s accuracy acc top", number="k"
+    ),
     Entry(
         "rr",
         "first_reciprocal_rank",
@@ -78,7 +111,12 @@ METRICS = (
         number="[k]",
     ),
     Entry("ap", "average_precision", "map average_precision mean_average_precision", number="[k]"),
-    Entry("ndcg", "normalized_dcg", "normalized_dcg normalizeddcg normalized_discounted_cumulative_gain", number="[k]"),
+    Entry(
+        "ndcg",
+        "normalized_dcg",
+        "normalized_dcg normalizeddcg normalized_discounted_cumulative_gain",
+        number="[k]",
+    ),
     Entry("ndcg_exp", "exponential_ndcg", "exp_ndcg exponential_ndcg", number="[k]"),
     Entry("dcg", "discounted_gain", "discounted_cumulative_gain", number="[k]"),
     Entry("rbp", "rank_biased_precision", "rank_biased_precision"),
@@ -105,7 +143,12 @@ _WITH_VIEW = {
 # words before the metric, including PyKEEN's
 _QUALIFIERS: dict[str, dict[str, str]] = {
     "side": {"left": "head", "right": "tail"} | {side: side for side in SIDES},
-    "rank_type": {"avg": "realistic", "average": "realistic", "best": "optimistic", "worst": "pessimistic"}
+    "rank_type": {
+        "avg": "realistic",
+        "average": "realistic",
+        "best": "optimistic",
+        "worst": "pessimistic",
+    }
     | {rank_type: rank_type for rank_type in RANK_TYPES},
     "average": {average: average for average in AVERAGES},
 }
@@ -124,8 +167,12 @@ _LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" lis
 _LONGEST = 200  # characters of a name: patterns take quadratic time
 
 # by words without a number, and by words before one; a synonym of two metrics is the first of them
-_WHOLE: dict[str, Entry] = {word: one for one in reversed(METRICS) if one.number in ("", "[k]") for word in one.words}
-_CUT: dict[str, Entry] = {word: one for one in reversed(METRICS) if one.number in ("k", "[k]") for word in one.words}
+_WHOLE: dict[str, Entry] = {
+    word: one for one in reversed(METRICS) if one.number in ("", "[k]") for word in one.words
+}
+_CUT: dict[str, Entry] = {
+    word: one for one in reversed(METRICS) if one.number in ("k", "[k]") for word in one.words
+}
 
 
 def all_names() -> dict[str, list[str]]:
@@ -153,7 +200,9 @@ class MetricName:
 
     def measure(self, **options: Any) -> Measure:
         """Return the measure; options of ``Measure`` replace qualifiers that are not in the name."""
-        return Measure(**options | {one: value for one, value in vars(self).items() if value is not None})
+        return Measure(
+            **options | {one: value for one, value in vars(self).items() if value is not None}
+        )
 
 
 def parse_name(name: object) -> MetricName:
@@ -162,7 +211,11 @@ def parse_name(name: object) -> MetricName:
         return name if isinstance(name, MetricName) else MetricName(name)
     if not isinstance(name, str):
         own = "; write RankDefinition('my_metric', f=function)" if inspect.isroutine(name) else ""
-        own = "; a MetricCollection contains it next to a RankCollection" if hasattr(name, "compute") else own
+        own = (
+            "; a MetricCollection contains it next to a RankCollection"
+            if hasattr(name, "compute")
+            else own
+        )
         kinds = "a RankDefinition, a QueryDefinition or a name such as 'mrr'"
         raise TypeError(f"a metric must be {kinds}, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
@@ -195,7 +248,9 @@ def as_measure(
     for one, value in qualifiers.items():
         if (own := getattr(name, one)) not in (None, value):
             key = metric if isinstance(metric, str) else as_measure(metric).key
-            raise ValueError(f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one")
+            raise ValueError(
+                f"{shorten(key)} has {one}={own!r}, but {one}={shorten(value)} was passed; omit one"
+            )
     if isinstance(name, MetricName):
         return name.measure(**qualifiers, expectation=expectation)
     return name if expectation is None else replace(name, expectation=expectation)  # type: ignore[no-any-return]
@@ -206,18 +261,31 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     name = parse_name(metric)
     definition = name.definition
     if name != MetricName(definition):
-        raise ValueError(f"metric must be a base metric, such as {shorten(definition.name)}; got {shorten(metric)}")
+        raise ValueError(
+            f"metric must be a base metric, such as {shorten(definition.name)}; got "
+            f"{shorten(metric)}"
+        )
     if (of_tasks := definition.of_tasks) is None:
-        raise ValueError(f"metric must be of tasks, such as 'mrr'; {shorten(definition.name)} is a query metric")
+        raise ValueError(
+            f"metric must be of tasks, such as 'mrr'; {shorten(definition.name)} is a query metric"
+        )
     return of_tasks
 
 
 def _parse_qualified(text: str) -> MetricName | None:
     """Parse side, rank type and average, each at most once, in any order, before the metric in its view."""
     qualifiers: dict[str, Any] = {}
-    while (found := _parse_view(text)) is None:  # first: the average of average_precision is part of the word
+    # first: the average of average_precision is part of the word
+    while (found := _parse_view(text)) is None:
         word, _, rest = text.partition("_")
-        kind = next((kind for kind, words in _QUALIFIERS.items() if kind not in qualifiers and word in words), None)
+        kind = next(
+            (
+                kind
+                for kind, words in _QUALIFIERS.items()
+                if kind not in qualifiers and word in words
+            ),
+            None,
+        )
         if kind is None:
             return None
         qualifiers[kind], text = _QUALIFIERS[kind][word], rest
@@ -249,19 +317,26 @@ def _parse_base(text: str) -> Definition | None:
         word, k = match[1], int(match[2])
         if word == "r":
             raise ValueError(
-                f"'r@{k}' has two meanings: recall_at_{k}, the share of the relevant items among the first {k}, and "
-                f"success_at_{k}, whether one of them is there (R@{k} of image-text retrieval); use one of these names"
+                f"'r@{k}' has two meanings: recall_at_{k}, the share of the relevant items among "
+                f"the first {k}, and success_at_{k}, whether one of them is there (R@{k} of "
+                "image-text retrieval); use one of these names"
             )
         if word in _CUT:
             return _CUT[word].definition(k)
     if match := re.fullmatch(r"(power_mean_rank|rbp)_(minus_)?(\d+(?:[p.]\d+)?|inf)", text):
         number = float(match[3].replace("p", ".")) * (-1 if match[2] else 1)
-        return tasks.power_mean_rank(number) if match[1] == "power_mean_rank" else _WHOLE["rbp"].definition(number)
+        return (
+            tasks.power_mean_rank(number)
+            if match[1] == "power_mean_rank"
+            else _WHOLE["rbp"].definition(number)
+        )
     if match := re.fullmatch(r"(.+)_rel_(\d+(?:[p.]\d+)?)", text):
         definition = _parse_base(match[1])
         return definition and definition.at_threshold(float(match[2].replace("p", ".")))
     if entry := _CUT.get(re.sub("(@|_at_)k$", "", text)):
-        raise ValueError(f"{shorten(text)} needs a number of first places, for example {entry.name}_at_10")
+        raise ValueError(
+            f"{shorten(text)} needs a number of first places, for example {entry.name}_at_10"
+        )
     return None
 
 
@@ -285,7 +360,9 @@ def hint_for(text: str) -> str | None:
 
 def _nearest(text: str) -> str:
     """Return the names that are similar to a text, in the same view and with the same k."""
-    view = next((prefix for prefix in VIEW_PREFIXES.values() if prefix and text.startswith(prefix)), "")
+    view = next(
+        (prefix for prefix in VIEW_PREFIXES.values() if prefix and text.startswith(prefix)), ""
+    )
     match = re.fullmatch(r"(.*?)(?:@|_at_|_cut_|_)*(\d*)", text.removeprefix(view))
     word, k = (match[1], match[2]) if match else (text, "")
     if k and (word in _WHOLE or word in _WITH_VIEW):
@@ -318,10 +395,22 @@ class Selection:
         for name, choices in (("views", VIEWS), ("rank_types", RANK_TYPES), ("sides", SIDES)):
             given = getattr(self, name)
             # a set in the same order on every process
-            values = [given] if isinstance(given, str) else sorted(given, key=str) if isinstance(given, Set) else given
+            values = (
+                [given]
+                if isinstance(given, str)
+                else sorted(given, key=str)
+                if isinstance(given, Set)
+                else given
+            )
             if not isinstance(values, Sequence) or not values:
-                raise ValueError(f"{name} must be a string or several, not none; got {shorten(given)}")
-            setattr(self, name, tuple(dict.fromkeys(check_choice(name, value, choices) for value in values)))
+                raise ValueError(
+                    f"{name} must be a string or several, not none; got {shorten(given)}"
+                )
+            setattr(
+                self,
+                name,
+                tuple(dict.fromkeys(check_choice(name, value, choices) for value in values)),
+            )
 
     def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         """Yield keys with measures for names, and entries that have a measure unchanged; repeated names are dropped."""
@@ -329,7 +418,12 @@ class Selection:
         if isinstance(metrics, Mapping):
             for key, entry in metrics.items():
                 check_key("a key", key)
-                yield key, entry if measure_of(entry) else _parsed(entry, threshold).measure(**self._options)
+                yield (
+                    key,
+                    entry
+                    if measure_of(entry)
+                    else _parsed(entry, threshold).measure(**self._options),
+                )
             return
         if isinstance(metrics, str) or measure_of(metrics):
             metrics = [metrics]
@@ -356,7 +450,10 @@ class Selection:
         rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
         sides = self.sides if name.side is None else (name.side,)
         # a name that is undefined raises; undefined combinations with options are left out
-        defined = name.definition.why_undefined(name.view or "base", name.rank_type or "realistic") is None
+        defined = (
+            name.definition.why_undefined(name.view or "base", name.rank_type or "realistic")
+            is None
+        )
         for side, rank_type, view in itertools.product(sides, rank_types, views):
             if not (defined and name.definition.why_undefined(view, rank_type)):
                 yield name.measure(**self._options, view=view, rank_type=rank_type, side=side)

@@ -26,10 +26,13 @@ Gather = Callable[..., list[Tensor]]
 KEY = "rows"  # of the state in a state_dict
 _WRITER = "process"
 _COMPACT_FROM = 1 << 16
-# locked while blocks are appended or replaced; one lock for all buffers, so that buffers can be pickled
+# locked while blocks are appended or replaced; one lock for all buffers, so that buffers can be
+# pickled
 _LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
 
 
 class Content:
@@ -50,13 +53,19 @@ class RowBuffer(list[Tensor]):
     """Blocks of rows, int64 (n_i, 10), that are never written in place: a list state, which torchmetrics can share."""
 
     def __init__(
-        self, blocks: Iterable[Tensor] = (), updates: int = 0, merges: bool = False, content: Content | None = None
+        self,
+        blocks: Iterable[Tensor] = (),
+        updates: int = 0,
+        merges: bool = False,
+        content: Content | None = None,
     ) -> None:
         super().__init__(blocks)
         self.updates = updates
         self.merges = merges
         self.owner: ref[Any] | None = None  # who may append; any other metric appends to a copy
-        self._seen: Any = None if content is None else (len(self), self[-1] if self else None, content)
+        self._seen: Any = (
+            None if content is None else (len(self), self[-1] if self else None, content)
+        )
 
     @property
     def collection(self) -> "RankCollection | None":
@@ -111,12 +120,14 @@ class RowBuffer(list[Tensor]):
         rows = RowBuffer([torch.cat(parts)], self.updates)
         if len(parts) > 1 and (Columns(rows[0]).sample_id == ABSENT).any():
             warn(  # the same text in every epoch, so that Python shows it once
-                f"ranking tasks from {len(parts)} processes have no sample_id: samples that a sampler repeats count "
-                "twice, and torch's DistributedSampler repeats some unless their number is divisible by the number of "
-                "processes or drop_last is True; pass sample_id= to update"
+                f"ranking tasks from {len(parts)} processes have no sample_id: samples that a "
+                "sampler repeats count twice, and torch's DistributedSampler repeats some unless "
+                "their number is divisible by the number of processes or drop_last is True; pass "
+                "sample_id= to update"
             )
-        # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets metrics share a buffer
-        # only after they have seen data, and a process without data must gather as often as the others.
+        # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets
+        # metrics share a buffer only after they have seen data, and a process without data must
+        # gather as often as the others.
         if self.collection is not None and not self.collection.is_released:
             self.content.gathered.append((gather, group, rows))
         return rows
@@ -146,7 +157,8 @@ class RowOwner(nn.Module):
 
     rows: RowBuffer
     compute_on_cpu: bool
-    is_released = False  # whether other collections may have taken the members of this one, to update them
+    # whether other collections may have taken the members of this one, to update them
+    is_released = False
     _persistent: dict[str, bool]
 
     @property
@@ -190,14 +202,27 @@ class RowOwner(nn.Module):
     def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
         """Raise for an update that does not fit, before anything is ranked."""
         if self._first._is_synced:
-            raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        if self._needs_side and facts.side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
-            raise ValueError(
-                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row of its RankTable: "
-                f"{self._needs_side!r} uses the ranking tasks of one side only"
+            raise TorchMetricsUserError(
+                "update of a synced metric would be lost by unsync(); call unsync() first"
             )
-        if self._needs_group and facts.group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
-            raise ValueError("group must be passed to update, or be in every row of its RankTable, for average='macro'")
+        if (
+            self._needs_side
+            and facts.side is None
+            and not (isinstance(preds, HasRows) and preds.has_sides())
+        ):
+            raise ValueError(
+                "side must be passed to update ('head', 'tail' or 'relation'), or be in every row "
+                f"of its RankTable: {self._needs_side!r} uses the ranking tasks of one side only"
+            )
+        if (
+            self._needs_group
+            and facts.group is None
+            and not (isinstance(preds, HasRows) and preds.has_groups())
+        ):
+            raise ValueError(
+                "group must be passed to update, or be in every row of its RankTable, for "
+                "average='macro'"
+            )
         if self.is_released:
             self._share()
 
@@ -211,10 +236,17 @@ class RowOwner(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._persistent[KEY]:
             destination[prefix + KEY] = self._first.rows.as_one()
-            getattr(destination, "_metadata", {}).setdefault(prefix[:-1], {})[_WRITER] = _rank_and_world()[0]
+            getattr(destination, "_metadata", {}).setdefault(prefix[:-1], {})[_WRITER] = (
+                _rank_and_world()[0]
+            )
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        metadata: dict[str, Any],
+        strict: bool,
+        *lists: list[str],
     ) -> None:
         # torchmetrics takes any object as a state, and loads the rows of one process on all
         if prefix + KEY in state_dict:

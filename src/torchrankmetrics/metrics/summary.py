@@ -39,7 +39,10 @@ class Summary(Rendered):
             Column("z_score", "z-score", digits=1),
         )
         base = [Styled(row.base, mark="‡") if row.index <= 0 else row.base for row in self.rows]
-        rows = [(row.side, row.metric, own, row.index, row.z) for row, own in zip(self.rows, base, strict=True)]
+        rows = [
+            (row.side, row.metric, own, row.index, row.z)
+            for row, own in zip(self.rows, base, strict=True)
+        ]
         worse = any(row.index <= 0 for row in self.rows)
         legend = ["‡: not better than random ranking (the adjusted index is at most 0)"] * worse
         return Tabular(columns, rows, (*self.notes, *legend))
@@ -81,12 +84,16 @@ def sampled_notes(analysis: Analysis) -> list[str]:
     """Notes on ranks among sampled candidates, and on rows of a sequential evaluation."""
     notes = []
     if number := analysis.num_partial:
-        notes += [f"{number} ranks are of a sample of the tasks that a sequential test ended: not values of all tasks"]
+        notes += [
+            f"{number} ranks are of a sample of the tasks that a sequential test ended: not values "
+            "of all tasks"
+        ]
     if number := analysis.num_sampled:
         notes += [
-            f"{number} ranks are among sampled candidates: MRR, hits and similar metrics differ from the full "
-            "candidate set;",
-            "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",
+            f"{number} ranks are among sampled candidates: MRR, hits and similar metrics differ "
+            "from the full candidate set;",
+            "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without "
+            "bias",
         ]
     return notes
 
@@ -99,14 +106,15 @@ def _notes(analysis: Analysis) -> list[str]:
     if analysis.has_queries:
         with suppress(ValueError):  # query metrics raise it
             notes.append(
-                f"{analysis.queries.count.sum()} queries: mrr, mr and hits average over all relevant items, rr and "
-                "success use the first of a query"
+                f"{analysis.queries.count.sum()} queries: mrr, mr and hits average over all "
+                "relevant items, rr and success use the first of a query"
             )
     if sample.tie_mass > 0:
         gap = float((sample.mass * (sample.pessimistic - sample.optimistic)).sum() / sample.total)
         notes.append(
-            f"{100 * sample.tie_mass / sample.total:.1f}% of the true candidates share their score with others "
-            f"(mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 are a common cause"
+            f"{100 * sample.tie_mass / sample.total:.1f}% of the true candidates share their score "
+            f"with others (mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 "
+            "are a common cause"
         )
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")

@@ -11,7 +11,8 @@ _SHIFT = 16  # from where on Stirling's series has all digits
 def log_miss(b: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
     """Log of C(b - x, t) / C(b, t), the probability that none of t places among b is one of the first x (real)."""
     b, t, x = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (b, t, x)))
-    # a second difference of log-factorials, by Stirling's series without its large terms: errors of 1e-15 for any size
+    # a second difference of log-factorials, by Stirling's series without its large terms: errors of
+    # 1e-15 for any size
     left = b - x - t
     possible = left > -1  # a polynomial in x, zero at the first place that is impossible
     crossed = np.where(possible, x * t, 0.0)
@@ -22,7 +23,9 @@ def log_miss(b: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray
         result[near] -= np.log1p(crossed[near] / ((b[near] + i) * (left[near] + i)))
     shift = np.where(near, _SHIFT, 0)
     b, left = b + shift, left + shift
-    result += (left + 0.5) * np.log1p(crossed / (b * left)) + t * _log_rest(x, b) + x * _log_rest(t, b)
+    result += (
+        (left + 0.5) * np.log1p(crossed / (b * left)) + t * _log_rest(x, b) + x * _log_rest(t, b)
+    )
     # pairs that differ by x: nothing is left of them at x = 0
     result += (_stirling(left + t) - _stirling(b)) - (_stirling(left) - _stirling(left + x))
     return np.where(possible, result, -np.inf)
@@ -31,7 +34,9 @@ def log_miss(b: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray
 def _log_rest(part: FloatArray, whole: FloatArray) -> FloatArray:
     """Log(1 - part / whole)."""
     rest = (whole - part) / whole  # exact to rounding where little is left
-    return np.where(rest < 0.5, np.log(np.maximum(rest, 1e-300)), np.log1p(-np.minimum(part / whole, 0.5)))
+    return np.where(
+        rest < 0.5, np.log(np.maximum(rest, 1e-300)), np.log1p(-np.minimum(part / whole, 0.5))
+    )
 
 
 def _stirling(z: FloatArray) -> FloatArray:

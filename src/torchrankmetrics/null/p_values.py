@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
 
 _EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding to float32
-_TOLERANCE = 1e-9  # relative distance within which the mean of f reaches an atom, whatever the order of its sum
-_MOST_LEVELS = 1000  # distinct weights; more have no common divisor that matters, and would be merged in chains
+# relative distance within which the mean of f reaches an atom, whatever the order of its sum
+_TOLERANCE = 1e-9
+# distinct weights; more have no common divisor that matters, and would be merged in chains
+_MOST_LEVELS = 1000
 
 
 def p_value(
@@ -28,13 +30,15 @@ def p_value(
 ) -> float:
     """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
 
-    If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie structure.
-    0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source: see ``log_p_value``.
+    If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie
+    structure. 0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source: see
+    ``log_p_value``.
 
     Args:
         definition (RankDefinition): a metric with ``has_p_value``.
         value (float): the observed value, from pessimistic ranks if scores are tied.
-        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed
+            ``CandidateCounts``.
         weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
 
     Returns:
@@ -55,23 +59,28 @@ def log_p_value(
 ) -> float:
     """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
 
-    Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count. The probability is
-    multiplied by 1 + an estimate of its largest relative error, so that it is not too small.
+    Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count. The
+    probability is multiplied by 1 + an estimate of its largest relative error, so that it is not
+    too small.
 
     Args:
         definition (RankDefinition): a metric with ``has_p_value``.
         value (float): the observed value of the metric, from pessimistic ranks if scores are tied.
-        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed
+            ``CandidateCounts``.
         weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
 
     Returns:
         The logarithm, a float of at most 0.
 
     Raises:
-        ValueError: if the metric has no p-value, the value is NaN, or no task has enough candidates.
+        ValueError: if the metric has no p-value, the value is NaN, or no task has enough
+            candidates.
 
-    Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Graham and
-    Vaaler 1981 (doi:10.1090/S0002-9947-1981-0607121-1); null of Hoyt et al. 2022 (arXiv 2203.07544).
+    Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980
+        (doi:10.2307/1426607), Graham and
+    Vaaler 1981 (doi:10.1090/S0002-9947-1981-0607121-1); null of Hoyt et al. 2022 (arXiv
+    2203.07544).
 
     >>> from torchrankmetrics.definitions import hits_at
     >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
@@ -91,8 +100,8 @@ def p_value_bracket(
     """Bracket of ``log_p_value``, which is its upper end; ``mean`` of f if it is known, else g is inverted."""
     if not definition.has_p_value:
         raise ValueError(
-            f"{shorten(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
-            "that has a direction, and for the largest and smallest rank"
+            f"{shorten(definition.name)} has no p-value: its distribution is known for a mean of f "
+            "under a monotone g that has a direction, and for the largest and smallest rank"
         )
     value = float(value)
     if math.isnan(value):
@@ -100,7 +109,10 @@ def p_value_bracket(
     least = definition.min_candidates
     counts = CandidateCounts.of(counts, weight).at_least(least)
     if counts.num_tasks == 0:
-        raise ValueError(f"{shorten(definition.name)} has a p-value only with a task of at least {least} candidates")
+        raise ValueError(
+            f"{shorten(definition.name)} has a p-value only with a task of at least {least} "
+            "candidates"
+        )
     if definition.is_extreme:
         log_p = _log_extreme(definition, value, counts)
         return log_p, log_p
@@ -114,7 +126,9 @@ def p_value_bracket(
     shift = sign * float((c * v * N).sum()) if is_auc else 0.0
     bottom, top = sums.bottom + shift, sums.top + shift
     g = known(definition.g if mean is None else IDENTITY)
-    mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
+    mean = _mean_behind(
+        g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top))
+    )
     slack = _slack(g, mean, bottom, top)
     slack += float((c * moved).sum()) * max(abs(bottom), abs(top), top - bottom)
     return log_upper_tail(sums, sign * mean - shift, slack)
@@ -148,7 +162,9 @@ def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[flo
 def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
     """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
     width, size = top - bottom, max(abs(bottom), abs(top))
-    slack = _TOLERANCE * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+    slack = (
+        _TOLERANCE * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+    )
     slack += 4e-15 * size + (1e-14 * width if bottom < 0 < top else 0.0)
     absolute, share = g.inverse_error
     return slack + (absolute + share * width)
@@ -157,7 +173,8 @@ def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
 def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
     """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
     largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
-    rank = math.floor(value) if at_most else math.ceil(value) - 1  # at most x: r <= floor x; at least x: not r < x
+    # at most x: r <= floor x; at least x: not r < x
+    rank = math.floor(value) if at_most else math.ceil(value) - 1
     m = np.clip(rank, 0, counts.num_candidates)
     share = m if largest else counts.num_candidates - m
     with np.errstate(divide="ignore"):

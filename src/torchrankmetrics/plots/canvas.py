@@ -20,8 +20,9 @@ SMALL = 8.5
 
 Models = Evaluation | Mapping[str, Evaluation]  # one, or several by name
 
-# Color, line and marker of a series; any two of them suffice. The colors are ordered from dark to light, so that they
-# stay apart in gray, and their hues stay apart for color-blind readers (Okabe and Ito).
+# Color, line and marker of a series; any two of them suffice. The colors are ordered from dark to
+# light, so that they stay apart in gray, and their hues stay apart for color-blind readers (Okabe
+# and Ito).
 MARKS = (
     ("#000000", "-", "o"),
     ("#0072b2", "--", "s"),
@@ -53,7 +54,9 @@ def zero_line(ax: "Axes") -> None:
     ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
 
 
-def label_rows(ax: "Axes", labels: Sequence[str], below: str, margin: float = 0.6, **style: Any) -> None:
+def label_rows(
+    ax: "Axes", labels: Sequence[str], below: str, margin: float = 0.6, **style: Any
+) -> None:
     """Label the rows 0, 1, ... from the top, with a margin above and below, and the axis below them in a style."""
     ax.set_xlabel(below, **style)
     ax.set_yticks(range(len(labels)), labels)
@@ -77,7 +80,9 @@ def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple
 
 def new_axes(width: float, height: float, number: int = 1) -> "list[Axes]":
     """Return new axes next to each other on a figure of this size in inches."""
-    _, axes = pyplot().subplots(1, number, figsize=(width, height), layout="constrained", squeeze=False)
+    _, axes = pyplot().subplots(
+        1, number, figsize=(width, height), layout="constrained", squeeze=False
+    )
     for ax in axes[0]:
         ax.spines[["top", "right"]].set_visible(False)
     return list(axes[0])
@@ -90,7 +95,9 @@ def pyplot() -> Any:
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'torchrankmetrics[plot]'") from error
     except OSError as error:
-        raise OSError("matplotlib needs a writable directory for its cache: set MPLCONFIGDIR to one") from error
+        raise OSError(
+            "matplotlib needs a writable directory for its cache: set MPLCONFIGDIR to one"
+        ) from error
 
 
 def samples_of(models: Models, dataset: str = "") -> dict[str, RankSample]:
@@ -142,7 +149,9 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
         metadata = dict.fromkeys(("Date", "Creator"))
         fig.savefig(content, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)
     plt.close(fig)
-    text = re.sub(r"\A.*?(?=<svg)|<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
+    text = re.sub(
+        r"\A.*?(?=<svg)|<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL
+    )
     text = re.sub(r'\bid="', f'id="{prefix}-', text)
     text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{prefix}-", text)
     # the page sets the size

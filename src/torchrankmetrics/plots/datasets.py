@@ -38,8 +38,8 @@ def intervals_by_dataset(
     """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
 
     Args:
-        cells (mapping): dict of dataset -> dict of model -> (value, low, high), NaN ends without an interval; at most 6
-            models.
+        cells (mapping): dict of dataset -> dict of model -> (value, low, high), NaN ends without an
+            interval; at most 6 models.
         metric (str): label of the axis.
         chance (mapping, default None): value by chance of each dataset, marked by a bar.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
@@ -103,7 +103,9 @@ def differences(
     return fig, ax
 
 
-def critical_difference(models: Sequence[str], ranks: Ranking, *, ax: Axes | None = None) -> tuple[Figure, Axes]:
+def critical_difference(
+    models: Sequence[str], ranks: Ranking, *, ax: Axes | None = None
+) -> tuple[Figure, Axes]:
     """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
 
     Args:
@@ -120,26 +122,48 @@ def critical_difference(models: Sequence[str], ranks: Ranking, *, ax: Axes | Non
     half, bars = (k + 1) // 2, len(ranks.cliques)
     fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
     color = draw.ink(ax)
-    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": draw.SMALL, "annotation_clip": False}
+    small: dict[str, Any] = {
+        "textcoords": "offset points",
+        "fontsize": draw.SMALL,
+        "annotation_clip": False,
+    }
     below = 0.35 + 0.3 * bars
     for place, i in enumerate(sorted(range(k), key=lambda i: mean[i])):
         left = place < half
         y = -below - 0.5 * (place if left else k - 1 - place)
-        end, text = (1, f"{models[i]}  {mean[i]:.2f}") if left else (k, f"{mean[i]:.2f}  {models[i]}")
+        end, text = (
+            (1, f"{models[i]}  {mean[i]:.2f}") if left else (k, f"{mean[i]:.2f}  {models[i]}")
+        )
         ax.plot([mean[i], mean[i], end], [0, y, y], color=color, linewidth=1)
-        ax.annotate(text, (end, y), (-4 if left else 4, 0), va="center", ha="right" if left else "left", **small)
+        ax.annotate(
+            text,
+            (end, y),
+            (-4 if left else 4, 0),
+            va="center",
+            ha="right" if left else "left",
+            **small,
+        )
     for level, clique in enumerate(ranks.cliques):
         ends = min(mean[i] for i in clique) - 0.02, max(mean[i] for i in clique) + 0.02
         y = -0.25 - 0.3 * level
         ax.plot(ends, [y, y], color=draw.MARKS[1][0], linewidth=4, solid_capstyle="butt")
-    ax.plot([1, 1 + ranks.critical_difference], [0.75] * 2, color=color, linewidth=1.4, marker="|", clip_on=False)
+    ax.plot(
+        [1, 1 + ranks.critical_difference],
+        [0.75] * 2,
+        color=color,
+        linewidth=1.4,
+        marker="|",
+        clip_on=False,
+    )
     ax.annotate(f"critical difference {ranks.critical_difference:.2f}", (1, 0.75), (0, 4), **small)
     ax.set(xlim=(1, k), ylim=(-below - 0.5 * half, 1.0), xticks=[], yticks=[])
     ax.spines[["left", "right", "top", "bottom"]].set_visible(False)
     ax.axhline(0, color=color, linewidth=1)
     for x in range(1, k + 1):
         ax.plot([x, x], [0, 0.12], color=color, linewidth=1, clip_on=False)
-        ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=draw.SMALL)
+        ax.annotate(
+            str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=draw.SMALL
+        )
     return fig, ax
 
 
@@ -155,13 +179,13 @@ def by_dataset(
 ) -> tuple[Figure, list[Axes]]:
     """Draw base value, adjusted index and z-score of a metric by dataset.
 
-    Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
-    logarithmic axis where all are positive and span more than a factor of 30. No line joins datasets, which have no
-    order. Intervals, for means of f, describe other test tasks.
+    Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others.
+    z is drawn on a logarithmic axis where all are positive and span more than a factor of 30. No
+    line joins datasets, which have no order. Intervals, for means of f, describe other test tasks.
 
     Args:
-        evaluations (mapping): dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six
-            models, on the same tasks within a dataset.
+        evaluations (mapping): dict of dataset -> evaluation, or of dataset -> dict of model ->
+            evaluation. At most six models, on the same tasks within a dataset.
         metric (str, default "mrr"): a base metric that has an index and a z-score, by any name.
         confidence_level (float, default 0.95): of the intervals.
         ax (sequence of matplotlib Axes, default None): three axes to draw on; None: new ones.
@@ -179,35 +203,55 @@ def by_dataset(
     confidence_level = check_confidence_level(confidence_level)
     definition = base_definition(metric)
     if not definition.has_view("adjusted_index"):
-        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
+        raise ValueError(
+            f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none"
+        )
     if not isinstance(evaluations, Mapping):
-        raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
+        raise TypeError(
+            f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}"
+        )
     table, moments = dict[str, dict[str, RankSample]](), []
     for name, given in evaluations.items():
         if isinstance(given, Mapping) and not given:
-            raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
+            raise ValueError(
+                f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one"
+            )
         samples = draw.samples_of(given, str(name))
         counts = [sample.candidate_counts for sample in samples.values()]
         if len({one.digest for one in counts}) > 1:
             remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
-            raise ValueError(f"the models of dataset {shorten(name)} were ranked among different candidates, {remedy}")
+            raise ValueError(
+                f"the models of dataset {shorten(name)} were ranked among different candidates, "
+                f"{remedy}"
+            )
         table[str(name)] = samples
         moments.append(DEFAULT_EXPECTATION.moments(definition, counts[0]))
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
     draw.check_series(models)
     if ax is not None and (hasattr(ax, "get_xlim") or len(ax) != 3):
-        raise ValueError(f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}")
+        raise ValueError(
+            f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}"
+        )
     axes: list[Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
     fig, _ = draw.canvas(axes[0])
     x, step = np.arange(len(table)), 0.62 / len(models)
-    found = [[_interval(definition, samples.get(m), confidence_level) for samples in table.values()] for m in models]
+    found = [
+        [_interval(definition, samples.get(m), confidence_level) for samples in table.values()]
+        for m in models
+    ]
     for panel, view in zip(axes, _VIEWS, strict=True):
         in_view = [affine_view(definition, view, m)[0] for m in moments]
-        z = np.array([[list(map(f, ends)) for f, ends in zip(in_view, rows, strict=True)] for rows in found])
-        for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(panel), strict=False)):
+        z = np.array(
+            [[list(map(f, ends)) for f, ends in zip(in_view, rows, strict=True)] for rows in found]
+        )
+        for i, (model, (color, _, marker)) in enumerate(
+            zip(models, draw.marks_on(panel), strict=False)
+        ):
             place = x + (i - (len(models) - 1) / 2) * step
             values, *interval = z[i].T
-            panel.plot(place, values, marker, label=model or definition.name, color=color, markersize=5.5)
+            panel.plot(
+                place, values, marker, label=model or definition.name, color=color, markersize=5.5
+            )
             panel.vlines(place, *np.sort(interval, axis=0), color=color, linewidth=1.3)
         turn: dict[str, Any] = {"rotation": 35, "ha": "right"} if len(table) > 3 else {}
         panel.set_xticks(x, list(table), fontsize=draw.SMALL, **turn)
@@ -227,13 +271,17 @@ def by_dataset(
         panel.axhline(0, linestyle=(0, (1, 1)), **draw.CHANCE)
     if ax is None:
         entries = axes[0].get_legend_handles_labels()
-        fig.legend(*entries, frameon=False, fontsize=draw.SMALL, ncols=4, loc="outside upper center")
+        fig.legend(
+            *entries, frameon=False, fontsize=draw.SMALL, ncols=4, loc="outside upper center"
+        )
     else:
         draw.legend(axes[0])
     return fig, axes
 
 
-def _interval(definition: RankDefinition, sample: RankSample | None, confidence_level: float) -> list[float]:
+def _interval(
+    definition: RankDefinition, sample: RankSample | None, confidence_level: float
+) -> list[float]:
     """Value of a model on a dataset and the ends of its interval; NaN where there is none."""
     ends = [math.nan] * 2
     if sample is not None and sample.num_tasks > 1 and definition.is_function_of_mean():
@@ -242,13 +290,17 @@ def _interval(definition: RankDefinition, sample: RankSample | None, confidence_
     return [math.nan if sample is None else definition.value(sample), *ends]
 
 
-def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: Axes | None = None) -> tuple[Figure, Axes]:
+def groups(
+    breakdown: Breakdown, metric: str, *, most: int = 25, ax: Axes | None = None
+) -> tuple[Figure, Axes]:
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:
-        breakdown (Breakdown): the result of ``RankCollection.breakdown``; ``sort`` it first for another order.
+        breakdown (Breakdown): the result of ``RankCollection.breakdown``; ``sort`` it first for
+            another order.
         metric (str): one of its columns, for example "mrr" or "adjusted_mrr".
-        most (int, default 25): bars at most; of more groups the largest are drawn, with a note on the axis.
+        most (int, default 25): bars at most; of more groups the largest are drawn, with a note on
+            the axis.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
     Returns:
@@ -259,7 +311,9 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: Axes | None
     >>> fig, ax = groups(table.breakdown(["mrr"]), "mrr")
     """
     if not isinstance(breakdown, Breakdown):
-        raise TypeError(f"breakdown must come from RankCollection.breakdown(), got {type(breakdown).__name__}")
+        raise TypeError(
+            f"breakdown must come from RankCollection.breakdown(), got {type(breakdown).__name__}"
+        )
     check_choice("metric", metric, breakdown.columns[2:])
     check_int("most", most, 1)
     draw.check_series(breakdown.rows, most=None)
@@ -267,7 +321,14 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: Axes | None
     largest = np.sort(np.argsort(-counts, kind="stable")[:most])
     values = np.array([breakdown[metric][i] for i in largest], dtype=np.float64)
     fig, ax = draw.canvas(ax, height=0.9 + 0.27 * len(largest))
-    ax.barh(range(len(largest)), np.nan_to_num(values), color="0.7", edgecolor=draw.ink(ax), linewidth=0.6, height=0.72)
+    ax.barh(
+        range(len(largest)),
+        np.nan_to_num(values),
+        color="0.7",
+        edgecolor=draw.ink(ax),
+        linewidth=0.6,
+        height=0.72,
+    )
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
         draw.beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
     ax.axvline(0, color=draw.ink(ax), linewidth=0.8)

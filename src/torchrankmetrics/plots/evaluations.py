@@ -22,18 +22,25 @@ from torchrankmetrics.validation import check_choice, check_int, shorten
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure, Models
 
-_VIEWS = {"z_score": "standard deviations", "normalized": "ratios to chance", "adjusted_index": "shares"}
+_VIEWS = {
+    "z_score": "standard deviations",
+    "normalized": "ratios to chance",
+    "adjusted_index": "shares",
+}
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 
 
-def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: Axes | None = None) -> tuple[Figure, Axes]:
+def rank_ecdf(
+    models: Models, *, rank_type: RankType = "realistic", ax: Axes | None = None
+) -> tuple[Figure, Axes]:
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
-    The random baseline is the mean of the uniform distributions of the tasks, sum of v_i min(floor(x), N_i) / N_i.
-    x is logarithmic.
+    The random baseline is the mean of the uniform distributions of the tasks, sum of v_i
+    min(floor(x), N_i) / N_i. x is logarithmic.
 
     Args:
-        models (Ranks, RankTable, RankCollection or dict): an evaluation, or a dict of at most six by name.
+        models (Ranks, RankTable, RankCollection or dict): an evaluation, or a dict of at most six
+            by name.
         rank_type (str, default "realistic"): "realistic", "optimistic" or "pessimistic".
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
@@ -53,15 +60,22 @@ def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: Axes | N
         share = np.cumsum(mass) / sample.total
         counts = sample.candidate_counts
         lines.setdefault(counts.digest, ([], counts))[0].append(name)
-        # from 0 at the left end to the last candidate at the right end, also where no rank lies there
+        # from 0 at the left end to the last candidate at the right end, also where no rank lies
+        # there
         x = np.concatenate([[1.0], ranks, [float(counts.num_candidates[-1])]])
         y = np.concatenate([[0.0], share, [share[-1]]])
-        ax.step(x, y, where="post", color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
+        ax.step(
+            x, y, where="post", color=color, linestyle=line, label=name or "ranks", linewidth=1.6
+        )
     for names, counts in lines.values():
         N = counts.num_candidates
-        # every integer at first, then so densely that a logarithmic axis shows no step that is not there
-        x = np.unique(np.concatenate([np.arange(1, min(N[-1], 64) + 1), np.geomspace(1, N[-1], 1000).round()]))
-        chance = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)  # P(rank <= x) of uniform ranks
+        # every integer at first, then so densely that a logarithmic axis shows no step that is not
+        # there
+        x = np.unique(
+            np.concatenate([np.arange(1, min(N[-1], 64) + 1), np.geomspace(1, N[-1], 1000).round()])
+        )
+        # P(rank <= x) of uniform ranks
+        chance = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)
         label = "chance" if len(lines) == 1 else f"chance ({', '.join(names)})"
         ax.step(x, chance, where="post", linestyle=(0, (1, 1)), label=label, **draw.CHANCE)
     most = max(int(counts.num_candidates[-1]) for _, counts in lines.values())
@@ -74,12 +88,15 @@ def rank_ecdf(models: Models, *, rank_type: RankType = "realistic", ax: Axes | N
     return fig, ax
 
 
-def calibration(models: Models, *, confidence_level: float = 0.95, ax: Axes | None = None) -> tuple[Figure, Axes]:
+def calibration(
+    models: Models, *, confidence_level: float = 0.95, ax: Axes | None = None
+) -> tuple[Figure, Axes]:
     """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
 
-    By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread evenly over its
-    places. The band holds the whole curve of a model without skill with probability ``confidence_level``, if its
-    tasks are independent and weigh the same (Dvoretzky, Kiefer and Wolfowitz). Below the diagonal is worse than chance.
+    By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread
+    evenly over its places. The band holds the whole curve of a model without skill with probability
+    ``confidence_level``, if its tasks are independent and weigh the same (Dvoretzky, Kiefer and
+    Wolfowitz). Below the diagonal is worse than chance.
 
     Args:
         models (Ranks, RankTable, RankCollection or dict): as in ``rank_ecdf``.
@@ -99,15 +116,29 @@ def calibration(models: Models, *, confidence_level: float = 0.95, ax: Axes | No
     own = ax is None
     fig, ax = draw.canvas(ax, 4.6 if len(samples) < 2 else 5.8)
     grid = np.linspace(0, 1, 1001)
-    fewest = min(sample.total**2 / float((sample.count * sample.weight**2).sum()) for sample in samples.values())
+    fewest = min(
+        sample.total**2 / float((sample.count * sample.weight**2).sum())
+        for sample in samples.values()
+    )
     half = math.sqrt(math.log(2 / (1 - confidence_level)) / (2 * fewest))
     band: dict[str, Any] = {"color": draw.CHANCE["color"], "alpha": 0.22, "linewidth": 0}
     ax.fill_between(grid, np.clip(grid - half, 0, 1), np.clip(grid + half, 0, 1), **band)
     for (name, sample), (color, line, _) in zip(samples.items(), draw.marks_on(ax), strict=False):
         y = _relative_ecdf(sample, grid)
         ax.plot(grid, y, color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
-    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **draw.CHANCE)
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="share x of the candidates", ylabel="tasks answered in the best x")
+    ax.plot(
+        grid,
+        grid,
+        linestyle=(0, (1, 1)),
+        label=f"chance, {100 * confidence_level:g}%",
+        **draw.CHANCE,
+    )
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+        xlabel="share x of the candidates",
+        ylabel="tasks answered in the best x",
+    )
     draw.legend(ax, own)
     return fig, ax
 
@@ -115,8 +146,8 @@ def calibration(models: Models, *, confidence_level: float = 0.95, ax: Axes | No
 def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw the effect of ties: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
-    The realistic rank lies between, and so does the expectation over tie orders if it is known. If the gap is wide,
-    the value depends on how ties are broken.
+    The realistic rank lies between, and so does the expectation over tie orders if it is known. If
+    the gap is wide, the value depends on how ties are broken.
 
     Args:
         models (Ranks, RankTable, RankCollection or dict): as in ``rank_ecdf``.
@@ -131,22 +162,36 @@ def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tupl
     """
     definition = base_definition(metric)
     if definition.aggregation in ("count", "tie_rate"):
-        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shorten(metric)}")
+        raise ValueError(
+            f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shorten(metric)}"
+        )
     samples = draw.samples_of(models)
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if definition.has_expected:
         kinds["expected"] = "|"
     fig, ax = draw.canvas(ax, 6.5, height=1.2 + 0.55 * len(samples))
     rows = range(len(samples))
-    values = {kind: [definition.value(sample, kind) for sample in samples.values()] for kind in kinds}
+    values = {
+        kind: [definition.value(sample, kind) for sample in samples.values()] for kind in kinds
+    }
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
         face: Any = ax.get_facecolor() if kind == "realistic" else draw.ink(ax)
         look: dict[str, Any] = {"color": draw.ink(ax), "markerfacecolor": face, "clip_on": False}
-        ax.plot(values[kind], rows, marker, markersize=12 if kind == "expected" else 5.5, label=kind, **look)
+        ax.plot(
+            values[kind],
+            rows,
+            marker,
+            markersize=12 if kind == "expected" else 5.5,
+            label=kind,
+            **look,
+        )
     labels = []
     for name, sample in samples.items():
-        gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
+        gap = float(
+            (sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum()
+            / sample.total
+        )
         label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
         labels.append(f"{name}\n{label}" if name else label)
     draw.label_rows(ax, labels, paper_name(definition.name), 0.5)
@@ -161,20 +206,25 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
     at, slope = np.concatenate([low, high]), sample.mass / (high - low) / sample.total
     order = np.argsort(at)
     slopes = np.concatenate([slope, -slope])[order].cumsum()  # of the sum between two ends
-    shares: FloatArray = np.interp(x, at[order], np.r_[0.0, (slopes[:-1] * np.diff(at[order])).cumsum()])
+    shares: FloatArray = np.interp(
+        x, at[order], np.r_[0.0, (slopes[:-1] * np.diff(at[order])).cumsum()]
+    )
     return shares
 
 
 def forest(
-    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: Axes | None = None
+    results: Result | Mapping[str, Result],
+    metrics: Sequence[str] | None = None,
+    *,
+    ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
     """Draw intervals below each other, with their numbers; differences of models against a line at 0.
 
     The axis of differences names the better model of each side.
 
     Args:
-        results (Result or mapping): the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of
-            model or name -> result.
+        results (Result or mapping): the result of ``RankCollection.confidence_intervals`` or
+            ``compare``, or a dict of model or name -> result.
         metrics (sequence of str, default None): keys of the metrics to draw; None: all.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
@@ -182,25 +232,36 @@ def forest(
         The figure and its axes.
 
     Raises:
-        TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
-            read on one axis (a mean rank of 300 next to an MRR of 0.3).
+        TypeError, ValueError: for results of another kind, metrics that they do not have, and
+            metrics that cannot be read on one axis (a mean rank of 300 next to an MRR of 0.3).
 
     >>> from torchrankmetrics import Ranks, compare
     >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
     """
     named = results if isinstance(results, Mapping) else {"": results}
-    lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one, metrics)]
+    lines = [
+        (str(name), row) for name, one in named.items() for row in _rows(str(name), one, metrics)
+    ]
     draw.check_series(lines, most=None)
     differences = [row for _, row in lines if isinstance(row, Comparison)]
     if len(differences) not in (0, len(lines)):
-        raise ValueError("intervals of values and of differences cannot be read on one axis; draw them in two plots")
+        raise ValueError(
+            "intervals of values and of differences cannot be read on one axis; draw them in two "
+            "plots"
+        )
     keys = list(dict.fromkeys(row.metric for _, row in lines))
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
     fig, ax = draw.canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
     rows, number, labels = range(len(lines)), f"{'+' * bool(differences)}.4f", []
     centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
-    ax.hlines(rows, [row.low for _, row in lines], [row.high for _, row in lines], color="0.55", linewidth=5)
+    ax.hlines(
+        rows,
+        [row.low for _, row in lines],
+        [row.high for _, row in lines],
+        color="0.55",
+        linewidth=5,
+    )
     ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
         text, pair = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]", ""
@@ -233,17 +294,19 @@ def group_differences(
 ) -> tuple[Figure, Axes]:
     """Draw the difference of two models in each group of tasks, for example in each relation, the largest groups first.
 
-    ``compare`` computes intervals and tests in each group. A filled point is a significant difference after Holm's
-    correction over the groups drawn; a hollow one is not significant.
+    ``compare`` computes intervals and tests in each group. A filled point is a significant
+    difference after Holm's correction over the groups drawn; a hollow one is not significant.
 
     Args:
-        a (Ranks, RankTable or RankCollection): a ``RankTable`` or ``RankCollection`` with groups and sample ids.
+        a (Ranks, RankTable or RankCollection): a ``RankTable`` or ``RankCollection`` with groups
+            and sample ids.
         b (Ranks, RankTable or RankCollection): the other model, of the same tasks.
         metric (str, RankDefinition or RankMetric, default "mrr"): as in ``compare``.
-        names (mapping or sequence of str, default None): of the groups: dict of id -> name, or a sequence by id.
+        names (mapping or sequence of str, default None): of the groups: dict of id -> name, or a
+            sequence by id.
         models (tuple, default ("a", "b")): what to call the two.
-        most (int, default 20): groups at most, among groups with two tasks or more; the axis label has their total
-            number.
+        most (int, default 20): groups at most, among groups with two tasks or more; the axis label
+            has their total number.
         confidence_level (float, default 0.95): in (0, 1).
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
@@ -262,11 +325,20 @@ def group_differences(
     drawn = [int(ids[i]) for i in np.argsort(-counts, kind="stable") if counts[i] > 1][:most]
     if not drawn:
         raise ValueError("no group has two tasks to compare the models on")
-    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0] for group in drawn]
+    pairs = [
+        paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0]
+        for group in drawn
+    ]
     found = [pair.comparison(confidence_level) for pair in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     fig, ax = draw.canvas(ax, height=1.3 + 0.27 * len(drawn))
-    ax.hlines(range(len(drawn)), [one.low for one in found], [one.high for one in found], color="0.55", linewidth=2.2)
+    ax.hlines(
+        range(len(drawn)),
+        [one.low for one in found],
+        [one.high for one in found],
+        color="0.55",
+        linewidth=2.2,
+    )
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
         face = draw.ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)
@@ -277,15 +349,22 @@ def group_differences(
     label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
     label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
     label += f"\n{len(drawn)} largest of {len(ids)} groups" * (len(drawn) < len(ids))
-    draw.label_rows(ax, [str(name_of(group, names)) for group in drawn], label, fontsize=draw.SMALL + 0.5)
+    draw.label_rows(
+        ax, [str(name_of(group, names)) for group in drawn], label, fontsize=draw.SMALL + 0.5
+    )
     return fig, ax
 
 
 def _direction(rows: Sequence[Comparison]) -> str:
     """Which side of zero is better for whom, if it is the same for all."""
-    directions = {getattr(known_measure(row.metric.rpartition("/")[2]), "higher_is_better", None) for row in rows}
+    directions = {
+        getattr(known_measure(row.metric.rpartition("/")[2]), "higher_is_better", None)
+        for row in rows
+    }
     models = {row.models or ("a", "b") for row in rows}
-    return _better(directions.pop() if len(directions) == 1 else None, *(models if len(models) == 1 else ()))
+    return _better(
+        directions.pop() if len(directions) == 1 else None, *(models if len(models) == 1 else ())
+    )
 
 
 def _better(higher: bool | None, models: tuple[str, str] = ("the first", "")) -> str:
@@ -296,11 +375,18 @@ def _rows(name: str, result: object, metrics: Sequence[str] | None) -> list[Inte
     """The rows of a result, of some metrics or of all."""
     if not isinstance(result, Result):
         expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
-        raise TypeError(f"the result{f' of {name!r}' if name else ''} must {expected}; got {type(result).__name__}")
-    rows: Sequence[Interval | Comparison] = (result,) if isinstance(result, Comparison) else result.rows
+        raise TypeError(
+            f"the result{f' of {name!r}' if name else ''} must {expected}; got "
+            f"{type(result).__name__}"
+        )
+    rows: Sequence[Interval | Comparison] = (
+        (result,) if isinstance(result, Comparison) else result.rows
+    )
     known = [row.metric for row in rows]
     if missing := [metric for metric in metrics or () if metric not in known]:
-        raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
+        raise ValueError(
+            f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}"
+        )
     return [row for row in rows if metrics is None or row.metric in metrics]
 
 
@@ -311,8 +397,19 @@ def _check_scales(keys: Sequence[str]) -> None:
         if measure := known_measure(key.rpartition("/")[2]):  # after any prefix
             definition = measure.definition
             is_share = definition.higher_is_better or definition.aggregation == "tie_rate"
-            plain = "squared ranks" if definition.name == "rank_variance" else "shares" if is_share else "ranks"
+            plain = (
+                "squared ranks"
+                if definition.name == "rank_variance"
+                else "shares"
+                if is_share
+                else "ranks"
+            )
             scales.setdefault(_VIEWS.get(measure.view, plain), []).append(key)
     if len(scales) > 1:
-        kinds = "; ".join(f"{kind}: {', '.join(map(repr, members))}" for kind, members in scales.items())
-        raise ValueError(f"metrics of different scales cannot be read on one axis; pick some by metrics=[...]. {kinds}")
+        kinds = "; ".join(
+            f"{kind}: {', '.join(map(repr, members))}" for kind, members in scales.items()
+        )
+        raise ValueError(
+            "metrics of different scales cannot be read on one axis; pick some by metrics=[...]. "
+            f"{kinds}"
+        )

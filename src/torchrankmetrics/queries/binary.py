@@ -13,7 +13,13 @@ from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.summands import Atoms
-from torchrankmetrics.queries.kind import QueryKind, hit_distribution, moments_by_candidates, place_means, up_to
+from torchrankmetrics.queries.kind import (
+    QueryKind,
+    hit_distribution,
+    moments_by_candidates,
+    place_means,
+    up_to,
+)
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.validation import MOST_CANDIDATES
 
@@ -35,15 +41,17 @@ class AveragePrecisionKind(_Reciprocal):
     """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
 
     def values(self, sample: QuerySample) -> FloatArray:
-        # McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3: a relevant item of a block has t - 1
-        # others, spread evenly over its other places
+        # McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3: a relevant item of
+        # a block has t - 1 others, spread evenly over its other places
         o, b, t = sample.optimistic, sample.size, sample.answers
         n = b if self.k is None else np.clip(self.k - o + 1, 0, b)
         first, long = sample.before + 1.0, n > 1
         share = np.where(n > 0, first / o, 0.0)
         if long.any():
             low, start, slope = o[long], first[long], (t[long] - 1) / (b[long] - 1)
-            share[long] = panel_means(lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1)
+            share[long] = panel_means(
+                lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
+            )
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
@@ -54,16 +62,22 @@ class AveragePrecisionKind(_Reciprocal):
         H, H2 = harmonic(T)
         n, x = N.astype(np.float64), m.astype(np.float64)
         mean = H / n + (x - 1) / np.maximum(n - 1, 1) * ((T - H) / n)
-        # variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)):
-        # both parts decrease in r, so that their covariance is positive
+        # variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c
+        # (1 + H_T - H_r)): both parts decrease in r, so that their covariance is positive
         c = np.minimum((x - 1) / np.maximum(n - 2, 1), 1.0)
         mean_u, mean_w = H / n, (2 * T - H) / n
         u = H2 / n - mean_u**2
         uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
         w = (5 * T - 3 * H - H**2) / n - mean_w**2
-        linear = (n - x) / (np.maximum(n - 1, 1) * x) * ((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
+        linear = (
+            (n - x)
+            / (np.maximum(n - 1, 1) * x)
+            * ((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
+        )
         share = (x - 1) / x * (n - x) * (n - x - 1) / (2 * np.maximum((n - 2) * (n - 3), 1))
-        return mean, np.maximum(linear + np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0), 0.0)
+        return mean, np.maximum(
+            linear + np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0), 0.0
+        )
 
 
 def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
@@ -93,7 +107,10 @@ class RPrecisionKind(QueryKind):
     f = AtMost(1)
 
     def values(self, sample: QuerySample) -> FloatArray:
-        inside = np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size) / sample.size
+        inside = (
+            np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size)
+            / sample.size
+        )
         return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
@@ -118,10 +135,14 @@ class AreaUnderCurve(QueryKind):
         N, m = sample.num_candidates, sample.num_answers
         after = m[sample.query] - sample.before - sample.answers
         below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
-        pairs = sample.sums(sample.answers.astype(np.float64) * (2 * below + sample.size - sample.answers))
+        pairs = sample.sums(
+            sample.answers.astype(np.float64) * (2 * below + sample.size - sample.answers)
+        )
         return np.asarray(pairs / np.where(m < N, 2.0 * m * (N - m), np.nan))
 
-    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
+    def distribution(
+        self, N: int, m: int, most: int, gain: FloatArray | None = None
+    ) -> Atoms | None:
         return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -132,7 +153,8 @@ class AreaUnderCurve(QueryKind):
 @functools.lru_cache(maxsize=512)
 def _rank_sum_distribution(N: int, m: int) -> Atoms:
     """Null distribution of AUC, u / (m n): Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4."""
-    n = N - m  # P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1): which of them has the last place
+    # P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1): which of them has the last place
+    n = N - m
     rows = [np.ones(1)] * (n + 1)
     for i in range(1, m + 1):
         new = [np.ones(1)]
@@ -173,7 +195,9 @@ class FirstReciprocal(_Reciprocal):
         o, b, t = _first_blocks(sample)
         one = (t == 1) | (t == b)  # the place is uniform, or known
         result = np.empty(len(o))
-        result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one], sample.num_candidates[one])
+        result[one] = place_means(
+            self.f, o[one], np.where(t == b, o, o + b - 1)[one], sample.num_candidates[one]
+        )
         result[~one] = self._sums(o[~one], b[~one], t[~one])
         return result
 
@@ -184,7 +208,8 @@ class FirstReciprocal(_Reciprocal):
         N, m = N[~one], m[~one]
         blocks = np.ones_like(N), N, m
         mean[~one] = center = self._sums(*blocks)
-        beyond = np.exp(log_miss(N, m, self._top(*blocks)))  # squares about the mean: nothing cancels
+        # squares about the mean: nothing cancels
+        beyond = np.exp(log_miss(N, m, self._top(*blocks)))
         variance[~one] = np.where(m == N, 0.0, self._sums(*blocks, center) + beyond * center**2)
         return mean, variance
 
@@ -202,7 +227,9 @@ class FirstReciprocal(_Reciprocal):
         top = np.minimum(b - t + 1, enough)
         return top if self.k is None else np.clip(self.k - o + 1, 0, top)
 
-    def _sums(self, o: IntArray, b: IntArray, t: IntArray, center: FloatArray | None = None) -> FloatArray:
+    def _sums(
+        self, o: IntArray, b: IntArray, t: IntArray, center: FloatArray | None = None
+    ) -> FloatArray:
         """Sum over x = 1..top of P(X = x) / (o - 1 + x), or of P(X = x) (1 / (o - 1 + x) - center)^2."""
 
         def terms(x: FloatArray, i: IntArray) -> FloatArray:

@@ -8,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.protocol import Average, MetricDefinition, Side
-from torchrankmetrics.definitions.sample import FloatArray, Moments, RankSample, RankType, distinct_rows, in_range
+from torchrankmetrics.definitions.sample import (
+    FloatArray,
+    Moments,
+    RankSample,
+    RankType,
+    distinct_rows,
+    in_range,
+)
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import AtMost, RankTransform, known
 from torchrankmetrics.queries import binary
@@ -26,16 +33,19 @@ class QueryDefinition(MetricDefinition):
 
     Args:
         name (str): canonical name, ``[a-z][a-z0-9_]*``.
-        f (callable, default None): transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same
-            shape out, as for ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
+        f (callable, default None): transform of raw ranks, a float64 tensor in, a finite float64
+            tensor of the same shape out, as for ``RankDefinition``: the metric is the mean of f
+            over the relevant items of a query.
         kind (QueryKind, default None): a metric of another form, instead of f.
         higher_is_better (bool, default None): direction; by default read off f at ranks 1 and 2^20.
-        aggregation (str, default "mean"): how the values of queries become one number; the median is taken of first
-            ranks.
-        relevance_threshold (float, default 1.0): smallest label of a relevant item, unless the kind is graded.
+        aggregation (str, default "mean"): how the values of queries become one number; the median
+            is taken of first ranks.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, unless the kind
+            is graded.
 
     Raises:
-        ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
+        ValueError: if the name is not a key, not one of f and kind is given, or the direction
+            cannot be derived.
 
     >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
     array([0.75])
@@ -54,10 +64,16 @@ class QueryDefinition(MetricDefinition):
         check_key("name", self.name)
         kind = self.kind if self.f is None else SumOf(known(self.f))
         if kind is None or self.kind not in (None, kind):
-            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not both")
+            raise ValueError(
+                f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not "
+                "both"
+            )
         higher_is_better, is_mean = self.higher_is_better, self.aggregation == "mean"
         if higher_is_better is None:
-            higher_is_better = self.f is None or RankDefinition(self.name, known(self.f).at(1 << 20)).higher_is_better
+            higher_is_better = (
+                self.f is None
+                or RankDefinition(self.name, known(self.f).at(1 << 20)).higher_is_better
+            )
         vars(self).update(
             kind=kind,
             is_share=kind.is_share,
@@ -79,10 +95,14 @@ class QueryDefinition(MetricDefinition):
         """Return the metric with another smallest label of a relevant item; one that has its own, or none, stays."""
         number = one_number(relevance_threshold)
         if number is None or not 0 < number < math.inf:
-            raise ValueError(f"relevance_threshold must be a label above 0, got {shorten(relevance_threshold)}")
+            raise ValueError(
+                f"relevance_threshold must be a label above 0, got {shorten(relevance_threshold)}"
+            )
         if self.relevance != 1 or number == 1:
             return self
-        return replace(self, name=f"{self.name}_rel_{exponent_name(number)}", relevance_threshold=number)
+        return replace(
+            self, name=f"{self.name}_rel_{exponent_name(number)}", relevance_threshold=number
+        )
 
     def read(self, queries: QuerySample) -> QuerySample:
         """The queries with the items that the metric counts as relevant."""
@@ -93,8 +113,9 @@ class QueryDefinition(MetricDefinition):
 
         Args:
             sample (QuerySample): the queries.
-            rank_type (str, default "expected"): expected over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38); "optimistic" and "pessimistic": with relevant items first or last.
+            rank_type (str, default "expected"): expected over the orders of tied candidates
+                (McSherry and Najork 2008, doi:10.1007/978-3-540-78646-7_38); "optimistic" and
+                "pessimistic": with relevant items first or last.
         """
         return self.kind.values(sample.placed(rank_type))
 
@@ -103,7 +124,9 @@ class QueryDefinition(MetricDefinition):
         N = sample.known_candidates if self.uses_candidates else sample.num_candidates
         return self.kind.has_value(N, sample.num_answers) & (sample.weight > 0)
 
-    def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    def moments(
+        self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike
+    ) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance of queries under random ranking, (Q,) float64 twice; 0 where nothing can vary.
 
         Args:
@@ -128,7 +151,9 @@ class QueryDefinition(MetricDefinition):
             return MEDIAN_RANK.value(sample.first_ranks, rank_type)
         return _weighted(sample, self.used(sample), self.unit_values(sample, rank_type))
 
-    def null_moments(self, sample: QuerySample, expectation: "ExpectationProvider | None" = None) -> Moments:
+    def null_moments(
+        self, sample: QuerySample, expectation: "ExpectationProvider | None" = None
+    ) -> Moments:
         """Mean, variance and best value under random ranking of independent queries, from N, m and the weights."""
         used = self.used(sample)
         if not used.any():
@@ -139,7 +164,8 @@ class QueryDefinition(MetricDefinition):
 
             if len(np.unique(sample.weight[used])) > 1:
                 raise ExpectationUnavailableError(
-                    f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
+                    f"{shorten(self.name)} has no exact expectation for queries of different "
+                    "weights: use view='base'"
                 )
             columns = (sample.known_candidates[used], sample.num_answers[used])
             (N, m), count = distinct_rows(columns, sample.count[used])
@@ -150,7 +176,9 @@ class QueryDefinition(MetricDefinition):
         squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
-    def moments_of_counts(self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any) -> Moments:
+    def moments_of_counts(
+        self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any
+    ) -> Moments:
         return self.null_moments(QuerySample.of_counts(num_candidates, num_answers, weight))
 
     def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
@@ -184,7 +212,9 @@ def recall_at(k: int) -> QueryDefinition:
     >>> recall_at(100).name
     'recall_at_100'
     """
-    return QueryDefinition(f"recall_at_{check_int('k', k, 1, 1 << 63)}", f=AtMost(k), higher_is_better=True)
+    return QueryDefinition(
+        f"recall_at_{check_int('k', k, 1, 1 << 63)}", f=AtMost(k), higher_is_better=True
+    )
 
 
 def precision_at(k: int) -> QueryDefinition:
@@ -196,7 +226,9 @@ def precision_at(k: int) -> QueryDefinition:
     >>> precision_at(5).name
     'precision_at_5'
     """
-    return QueryDefinition(f"precision_at_{check_int('k', k, 1, 1 << 63)}", kind=SumOf(AtMost(k), divisor=k))
+    return QueryDefinition(
+        f"precision_at_{check_int('k', k, 1, 1 << 63)}", kind=SumOf(AtMost(k), divisor=k)
+    )
 
 
 def success_at(k: int) -> QueryDefinition:
@@ -208,7 +240,9 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(f"success_at_{check_int('k', k, 1, 1 << 63)}", kind=binary.Success(AtMost(k)))
+    return QueryDefinition(
+        f"success_at_{check_int('k', k, 1, 1 << 63)}", kind=binary.Success(AtMost(k))
+    )
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
@@ -244,7 +278,9 @@ def normalized_dcg(k: int | None = None) -> QueryDefinition:
     >>> normalized_dcg(10).name
     'ndcg_at_10'
     """
-    return QueryDefinition(_name("ndcg", k), kind=SumOf(up_to(Discount(), k), "best", is_graded=True))
+    return QueryDefinition(
+        _name("ndcg", k), kind=SumOf(up_to(Discount(), k), "best", is_graded=True)
+    )
 
 
 def exponential_ndcg(k: int | None = None) -> QueryDefinition:
@@ -256,7 +292,9 @@ def exponential_ndcg(k: int | None = None) -> QueryDefinition:
     >>> exponential_ndcg(10).name
     'ndcg_exp_at_10'
     """
-    return QueryDefinition(_name("ndcg_exp", k), kind=SumOf(up_to(Discount(), k), "best", True, is_exponential=True))
+    return QueryDefinition(
+        _name("ndcg_exp", k), kind=SumOf(up_to(Discount(), k), "best", True, is_exponential=True)
+    )
 
 
 def discounted_gain(k: int | None = None) -> QueryDefinition:
@@ -268,14 +306,17 @@ def discounted_gain(k: int | None = None) -> QueryDefinition:
     >>> discounted_gain(10).name
     'dcg_at_10'
     """
-    return QueryDefinition(_name("dcg", k), kind=SumOf(up_to(Discount(), k), divisor=1, is_graded=True))
+    return QueryDefinition(
+        _name("dcg", k), kind=SumOf(up_to(Discount(), k), divisor=1, is_graded=True)
+    )
 
 
 def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
     """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1) (doi:10.1145/1416950.1416952).
 
     Args:
-        p (float, default 0.8): probability that a reader goes on to the next place, between 0 and 1.
+        p (float, default 0.8): probability that a reader goes on to the next place, between 0 and
+            1.
 
     >>> rank_biased_precision(0.95).name
     'rbp_0p95'
@@ -295,4 +336,5 @@ def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -
     if not used.any():
         return math.nan
     mass = in_range(sample.weight[used]) * sample.count[used]
-    return math.fsum((mass * x[used]).tolist()) / math.fsum(mass.tolist())  # the same bits in any order
+    # the same bits in any order
+    return math.fsum((mass * x[used]).tolist()) / math.fsum(mass.tolist())

@@ -29,7 +29,8 @@ class QueryKind:
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
     is_graded: bool = False  # whether it depends on the gains of the relevant items
     scale: float = 1.0
-    limits: tuple[float | None, float | None] = 0.0, 1.0  # of values; None: no bound, or an unknown one
+    # of values; None: no bound, or an unknown one
+    limits: tuple[float | None, float | None] = 0.0, 1.0
 
     def values(self, sample: QuerySample) -> FloatArray:
         """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""
@@ -46,7 +47,9 @@ class QueryKind:
         N, m = N[order], m[order]
         new, index = changes(N, m), np.empty(len(N), dtype=np.int64)
         index[order] = np.cumsum(new) - 1
-        mean, variance, best = (part[index] for part in _cached_moments(self, N[new].tobytes(), m[new].tobytes()))
+        mean, variance, best = (
+            part[index] for part in _cached_moments(self, N[new].tobytes(), m[new].tobytes())
+        )
         return mean, variance, best
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -57,10 +60,13 @@ class QueryKind:
         """Value of the ranking whose first m candidates are the relevant items, (u,) float64."""
         return self.values(QuerySample.tied(m, m, N))
 
-    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
+    def distribution(
+        self, N: int, m: int, most: int, gain: FloatArray | None = None
+    ) -> Atoms | None:
         """Null distribution of one query; of more than ``most`` atoms, those next to each other are one at the best.
 
-        None if it is unavailable, here if there are too many choices of places, of items with gains (m,), to list.
+        None if it is unavailable, here if there are too many choices of places, of items with gains
+        (m,), to list.
         """
         few = min(m, N - m)
         if 2**few > _ENUMERATED or math.comb(N, few) > min(_ENUMERATED, most):
@@ -70,7 +76,9 @@ class QueryKind:
         choose = itertools.combinations if gain is None else itertools.permutations
         ranks = np.array(list(choose(range(1, N + 1), m)), dtype=np.int64)
         gains = None if gain is None else np.tile(gain, (len(ranks), 1))
-        values, count = np.unique(self.values(QuerySample.ranked(ranks, N, gains)), return_counts=True)
+        values, count = np.unique(
+            self.values(QuerySample.ranked(ranks, N, gains)), return_counts=True
+        )
         return values, count / len(ranks)
 
 
@@ -122,7 +130,9 @@ class Cut(KnownTransform):
         share, rest = top[index] / N, (N - top[index]) / N
         return share * mean, share * (variance + rest * mean**2)
 
-    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    def block_means(
+        self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
+    ) -> FloatArray:
         inside, means = np.clip(self.k - low + 1, 0, high - low + 1), np.zeros(len(low))
         overlaps = inside > 0
         means[overlaps] = self.f.block_means(low[overlaps], (low + inside - 1)[overlaps])
@@ -145,7 +155,9 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, N: IntArray) -
 def moments_by_candidates(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     """Null mean and variance of f of one rank, (u,) float64 twice, for (u,) int64 in any order."""
     distinct, index = np.unique(N, return_inverse=True)
-    mean, variance = _cached_null_moments(f, distinct.tobytes()) if len(N) else (np.empty(0), np.empty(0))
+    mean, variance = (
+        _cached_null_moments(f, distinct.tobytes()) if len(N) else (np.empty(0), np.empty(0))
+    )
     return mean[index], variance[index]
 
 
@@ -158,8 +170,8 @@ def _cached_null_moments(f: KnownTransform, N: bytes) -> tuple[FloatArray, Float
 class SumOf(QueryKind):
     """Sum of gain times f(r_i) over the relevant items, divided by their number, its best value or a number.
 
-    Gains are 1, labels or 2^label - 1 (Burges et al. 2005, doi:10.1145/1102351.1102363), relative to the largest of
-    their query: so equal gains have the value of binary relevance bit for bit.
+    Gains are 1, labels or 2^label - 1 (Burges et al. 2005, doi:10.1145/1102351.1102363), relative
+    to the largest of their query: so equal gains have the value of binary relevance bit for bit.
     """
 
     f: KnownTransform
@@ -171,12 +183,18 @@ class SumOf(QueryKind):
         has_no_top = self.is_graded and self.divisor != "best"
         vars(self).update(
             uses_candidates=self.f.uses_candidates,
-            scale=1 / (float(self.f.values(np.ones(1))[0]) if self.divisor == "best" else self.divisor or 1),
-            limits=(0.0, None if has_no_top else 1.0) if self.divisor or self.f.is_share else (None, None),
+            scale=1
+            / (
+                float(self.f.values(np.ones(1))[0]) if self.divisor == "best" else self.divisor or 1
+            ),
+            limits=(0.0, None if has_no_top else 1.0)
+            if self.divisor or self.f.is_share
+            else (None, None),
         )
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))  # N may be unknown
+        # N may be unknown
+        return np.asarray((self.f.min_candidates <= N) | (self.f.min_candidates == 1))
 
     def values(self, sample: QuerySample) -> FloatArray:
         """Every relevant item of a block has the block's mean of f."""
@@ -184,7 +202,9 @@ class SumOf(QueryKind):
         answers = sample.answers.astype(np.float64)
         if sample.gain is not None:
             answers *= self._relative(sample.gain, _largest(sample)[sample.query])
-        means = self._means(sample.optimistic, sample.pessimistic, sample.num_candidates[sample.query])
+        means = self._means(
+            sample.optimistic, sample.pessimistic, sample.num_candidates[sample.query]
+        )
         return self._divided(sample.sums(answers * means), sample)
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -202,7 +222,9 @@ class SumOf(QueryKind):
         spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
         return share * mean, share**2 * spread * variance, self._divided(best, sample, best)
 
-    def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms | None:
+    def distribution(
+        self, N: int, m: int, most: int, gain: FloatArray | None = None
+    ) -> Atoms | None:
         if isinstance(self.f, AtMost) and self.divisor != "best":
             return hit_distribution(N, m, self.f.k, self.divisor or m, most)
         return super().distribution(N, m, most, gain)
@@ -235,7 +257,9 @@ class SumOf(QueryKind):
         terms = self._relative(gain, _largest(sample)[query]) * (number * means)
         return np.asarray(np.add.reduceat(terms, starts))
 
-    def _divided(self, sums: FloatArray, sample: QuerySample, best: FloatArray | None = None) -> FloatArray:
+    def _divided(
+        self, sums: FloatArray, sample: QuerySample, best: FloatArray | None = None
+    ) -> FloatArray:
         """The metric, from sums of relative gains."""
         if self.divisor == "best":
             return sums / (self._best(sample) if best is None else best)
@@ -263,7 +287,8 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
     hits = np.arange(first, last + 1)
     if last < high:  # the best value is an atom, however unlikely
         hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
-    values, probability = hits / divisor, np.maximum(probability, _LEAST)  # clamp what underflows float64
+    # clamp what underflows float64
+    values, probability = hits / divisor, np.maximum(probability, _LEAST)
     if len(values) > most:  # neighbors at the best of them
         end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
         values, probability = values[end], np.add.reduceat(probability, np.r_[0, end[:-1] + 1])

@@ -27,8 +27,9 @@ _OF_QUERIES = ("num_candidates", "weight", "count", "side", "group", "row")
 class QuerySample(Sample):
     """Queries as blocks of tied candidates that contain relevant items, on any places of their block equally likely.
 
-    Ranks are raw: the other relevant items of a query stay among its candidates. Every query has a block, and relevant
-    items of one block with different gains are one block for each gain, the largest first.
+    Ranks are raw: the other relevant items of a query stay among its candidates. Every query has a
+    block, and relevant items of one block with different gains are one block for each gain, the
+    largest first.
     """
 
     starts: IntArray  # (Q + 1,) the blocks of query q are starts[q]:starts[q + 1], ascending
@@ -38,30 +39,46 @@ class QuerySample(Sample):
     num_candidates: IntArray  # (Q,) N, all relevant items included; -1 if it is unknown
     weight: FloatArray  # (Q,) of ONE query, >= 0
     count: IntArray  # (Q,) number of equal queries of the entry, > 0
-    side: IntArray = field(default_factory=lambda: np.arange(0))  # (Q,) as the column of rows; empty if unknown
+    # (Q,) as the column of rows; empty if unknown
+    side: IntArray = field(default_factory=lambda: np.arange(0))
     group: IntArray = field(default_factory=lambda: np.arange(0))
-    row: IntArray = field(default_factory=lambda: np.arange(0))  # (Q,) one of those that it was read from
-    gain: FloatArray | None = None  # (blocks,) relevance label of the relevant items, > 0; None: all are 1
+    # (Q,) one of those that it was read from
+    row: IntArray = field(default_factory=lambda: np.arange(0))
+    # (blocks,) relevance label of the relevant items, > 0; None: all are 1
+    gain: FloatArray | None = None
 
     @classmethod
-    def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
+    def tied(
+        cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray
+    ) -> "QuerySample":
         """Queries whose relevant items are anywhere among the first places: a constant scorer, or the perfect one."""
         size, ones = len(places), np.ones(len(places), dtype=np.int64)
-        return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
+        return cls(
+            np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones
+        )
 
     @classmethod
     def of_counts(
-        cls, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike, weight: npt.ArrayLike | None = None
+        cls,
+        num_candidates: npt.ArrayLike,
+        num_answers: npt.ArrayLike,
+        weight: npt.ArrayLike | None = None,
     ) -> "QuerySample":
         """Queries of which only N, m and the weight are known, (Q,) each: input of null moments."""
-        N, m = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.int64)) for x in (num_candidates, num_answers)))
+        N, m = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(x, np.int64)) for x in (num_candidates, num_answers))
+        )
         if (bad := (m < 1) | (m > N) | (N > MOST_CANDIDATES)).any():
-            raise ValueError(f"num_answers must be in 1..num_candidates < 2^62; got {m[bad][0]} of {N[bad][0]}")
+            raise ValueError(
+                f"num_answers must be in 1..num_candidates < 2^62; got {m[bad][0]} of {N[bad][0]}"
+            )
         weights = np.broadcast_to(weights_of(1.0 if weight is None else weight), N.shape)
         return replace(cls.tied(N, m, N), weight=weights)
 
     @classmethod
-    def ranked(cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None) -> "QuerySample":
+    def ranked(
+        cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None
+    ) -> "QuerySample":
         """Queries with equal m and N, from ranks (Q, m) without ties, ascending unless they have gains (Q, m)."""
         (size, m), flat = ranks.shape, ranks.ravel()
         one, gain = np.ones(size, dtype=np.int64), None if gain is None else gain.ravel()
@@ -70,12 +87,17 @@ class QuerySample(Sample):
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
         """The queries with the relevant items of every block first, last (by gain), or (expected) anywhere in it."""
-        if check_choice("rank_type of a metric of queries", rank_type, get_args(QueryRankType)) == "expected":
+        if (
+            check_choice("rank_type of a metric of queries", rank_type, get_args(QueryRankType))
+            == "expected"
+        ):
             return self
         above: IntArray | int = 0  # relevant items at the same places with a larger gain
         if self.gain is not None:
             passed = np.cumsum(self.answers) - self.answers
-            first = np.maximum.accumulate(np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0))
+            first = np.maximum.accumulate(
+                np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0)
+            )
             above = passed - passed[first]
         low, high = self.optimistic + above, self.pessimistic - above
         low = low if rank_type == "optimistic" else high - self.answers + 1
@@ -85,12 +107,20 @@ class QuerySample(Sample):
         """The queries with an item of at least this gain; only such items are relevant, and their gains are 1."""
         if self.gain is None and threshold <= 1:
             return self
-        keep = np.flatnonzero((np.ones(len(self.answers)) if self.gain is None else self.gain) >= threshold)
+        keep = np.flatnonzero(
+            (np.ones(len(self.answers)) if self.gain is None else self.gain) >= threshold
+        )
         query, low, high = self.query[keep], self.optimistic[keep], self.pessimistic[keep]
         first = np.flatnonzero(changes(query, low))
         answers = np.add.reduceat(self.answers[keep], first)
         index, blocks = np.unique(query[first], return_counts=True)
-        return QuerySample(np.append(0, np.cumsum(blocks)), low[first], high[first], answers, **self._of_queries(index))
+        return QuerySample(
+            np.append(0, np.cumsum(blocks)),
+            low[first],
+            high[first],
+            answers,
+            **self._of_queries(index),
+        )
 
     @cached_property
     def levels(self) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
@@ -110,7 +140,9 @@ class QuerySample(Sample):
         blocks = np.diff(self.starts)[index]
         starts = np.append(0, np.cumsum(blocks))
         inside = np.repeat(self.starts[index] - starts[:-1], blocks) + np.arange(starts[-1])
-        low, high, answers = (column[inside] for column in (self.optimistic, self.pessimistic, self.answers))
+        low, high, answers = (
+            column[inside] for column in (self.optimistic, self.pessimistic, self.answers)
+        )
         gain = None if self.gain is None else self.gain[inside]
         return QuerySample(starts, low, high, answers, **self._of_queries(index), gain=gain)
 
@@ -132,7 +164,9 @@ class QuerySample(Sample):
         """The queries with other ranks of items that were not retrieved, if a number of candidates is unknown."""
         if not ((self.num_candidates < 0).any() and (far := self.optimistic > NEVER).any()):
             return None
-        return replace(self, optimistic=self.optimistic * (1 + far), pessimistic=self.pessimistic * (1 + far))
+        return replace(
+            self, optimistic=self.optimistic * (1 + far), pessimistic=self.pessimistic * (1 + far)
+        )
 
     def __len__(self) -> int:
         return len(self.num_candidates)

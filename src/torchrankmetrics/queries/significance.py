@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.sample import FloatArray, IntArray, changes, distinct_rows, in_range
+from torchrankmetrics.definitions.sample import (
+    FloatArray,
+    IntArray,
+    changes,
+    distinct_rows,
+    in_range,
+)
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.null.tails.summands import Atoms, Summands, listed_summands
@@ -26,7 +32,8 @@ _MOST_TILTED = 2000  # distinct queries
 _LEVELS, _SHARES = 8, 4  # depths, and numbers of relevant items near the top, that a proposal mixes
 _FEW_PAIRS = 64  # of N and m, beyond which a proposal mixes fewer
 _DRAWS = 512, 1 << 15  # per pair of N and m, at least and at most
-_PREFERENCES = 0.0, 4.0, 16.0, 1e9  # for the largest gain over the smallest, in the orders that a proposal mixes
+# for the largest gain over the smallest, in the orders that a proposal mixes
+_PREFERENCES = 0.0, 4.0, 16.0, 1e9
 _MOST_PAIRS = 1 << 14  # distinct pairs of N and m
 _MOST_ATOMS = 1 << 19  # of all distributions together
 _MOST_VALUES = 1 << 17  # of all atoms: distributions of one weight share them
@@ -44,17 +51,22 @@ class Terms(NamedTuple):
     number: IntArray  # (u,) c
 
 
-def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: int = 10_000) -> tuple[float, float]:
+def query_p_value(
+    definition: "QueryDefinition", sample: QuerySample, samples: int = 10_000
+) -> tuple[float, float]:
     """Log p of a mean at least as good as the sample's, and the standard error of p if it is simulated.
 
-    Each relevant item is last in its tie block: P(p <= a) <= a for every tie structure, if moving a relevant item up
-    never makes the metric worse. Without exact distributions of all queries, outcomes are simulated: if at least 10
-    of B are as good as the observed one, p is (1 + their number) / (1 + B).
+    Each relevant item is last in its tie block: P(p <= a) <= a for every tie structure, if moving a
+    relevant item up never makes the metric worse. Without exact distributions of all queries,
+    outcomes are simulated: if at least 10 of B are as good as the observed one, p is (1 + their
+    number) / (1 + B).
     """
     sample = sample.take(definition.used(sample))
     value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
     if math.isnan(value):
-        raise ValueError(f"{shorten(definition.name)} needs a query that has a value to have a p-value")
+        raise ValueError(
+            f"{shorten(definition.name)} needs a query that has a value to have a p-value"
+        )
     if moments.variance == 0:
         return 0.0, 0.0
     kind, better = definition.kind, 1 if definition.higher_is_better else -1
@@ -64,7 +76,9 @@ def query_p_value(definition: "QueryDefinition", sample: QuerySample, samples: i
         return log_p_value(task, value / kind.scale, sample.first_ranks.candidate_counts), 0.0
     slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
     atoms = _distributions(kind, terms)
-    terms = terms._replace(weight=better * (terms.weight / float((terms.weight * terms.number).sum())))
+    terms = terms._replace(
+        weight=better * (terms.weight / float((terms.weight * terms.number).sum()))
+    )
     if atoms is not None:
         if better < 0:
             atoms = [(-values[::-1], probability[::-1]) for values, probability in atoms]
@@ -87,12 +101,17 @@ def _terms(sample: QuerySample, is_graded: bool) -> Terms:
         starts, _, gain, number = sample.levels
         levels = zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)
         found: dict[bytes, int] = {}
-        of_gains = np.array([found.setdefault(np.repeat(*own).tobytes(), len(found)) for own in levels])
+        of_gains = np.array(
+            [found.setdefault(np.repeat(*own).tobytes(), len(found)) for own in levels]
+        )
         gains = [None if (one == 1).all() else one for one in map(np.frombuffer, found)]
     columns = (sample.known_candidates, sample.num_answers, of_gains, in_range(sample.weight))
     (*shape, weight), count = distinct_rows(columns, sample.count)
     first = changes(*shape)
-    shapes = [(N, m, gains[i]) for N, m, i in zip(*(column[first].tolist() for column in shape), strict=True)]
+    shapes = [
+        (N, m, gains[i])
+        for N, m, i in zip(*(column[first].tolist() for column in shape), strict=True)
+    ]
     return Terms(shapes, np.cumsum(first) - 1, weight, count)
 
 
@@ -117,7 +136,10 @@ def _sum(terms: Terms, atoms: list[Atoms]) -> Summands:
 def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) -> tuple[int, int]:
     """Simulate outcomes of the sum: how many are at least ``least``, and how many, at most ``samples``, were drawn."""
     random = np.random.default_rng(0)
-    ranks_of_one = sum(terms.shapes[i][1] * number for i, number in zip(terms.of, terms.number.tolist(), strict=True))
+    ranks_of_one = sum(
+        terms.shapes[i][1] * number
+        for i, number in zip(terms.of, terms.number.tolist(), strict=True)
+    )
     totals = np.zeros(min(samples, max(_FEWEST, _BUDGET // ranks_of_one)))
     for shape, (N, m, gain) in enumerate(terms.shapes):
         weights = np.repeat(terms.weight[terms.of == shape], terms.number[terms.of == shape])
@@ -126,7 +148,11 @@ def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) ->
             for block in range(0, len(weights), _BLOCK):
                 some = weights[block : block + _BLOCK]
                 ranks = random_subsets(random, N, m, len(part) * len(some))
-                gains = None if gain is None else random.permuted(np.tile(gain, (len(ranks), 1)), axis=1)
+                gains = (
+                    None
+                    if gain is None
+                    else random.permuted(np.tile(gain, (len(ranks), 1)), axis=1)
+                )
                 values = kind.values(QuerySample.ranked(ranks, N, gains))
                 part += (values.reshape(len(part), len(some)) * some).sum(1)
     return int((totals >= least).sum()), len(totals)
@@ -150,8 +176,9 @@ def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> In
 
 def tilted_tail(kind: QueryKind, terms: Terms, least: float) -> tuple[float, float]:
     """Log P(sum of c v X >= least) by importance sampling toward the top, and the standard error of this logarithm."""
-    # Samples of each X, with some relevant items among the first places and large gains before small ones, are with
-    # their weights the distributions of the summands: of their sum the tail is computed as usual.
+    # Samples of each X, with some relevant items among the first places and large gains before
+    # small ones, are with their weights the distributions of the summands: of their sum the tail is
+    # computed as usual.
     random = np.random.default_rng(0)
     m = np.array([m for _, m, _ in terms.shapes])
     cost = m * np.bincount(terms.of, terms.number)
@@ -167,7 +194,8 @@ def tilted_tail(kind: QueryKind, terms: Terms, least: float) -> tuple[float, flo
         lists.append((values[order], weight[order]))
     sums = _sum(terms, lists)
     log_p = log_upper_tail(sums, least, 0.0)[1]
-    (t, _), errors = sums.transform.saddlepoint(least, sums.bottom), 0.0  # log p moves by K(t) at the saddlepoint
+    # log p moves by K(t) at the saddlepoint
+    (t, _), errors = sums.transform.saddlepoint(least, sums.bottom), 0.0
     for shape, (x, w) in enumerate(lists):
         moved, here = np.zeros(len(x)), terms.of == shape
         for v, c in zip(terms.weight[here].tolist(), terms.number[here].tolist(), strict=True):
@@ -177,11 +205,18 @@ def tilted_tail(kind: QueryKind, terms: Terms, least: float) -> tuple[float, flo
     return min(log_p, 0.0), math.sqrt(errors)
 
 
-def _near_the_top(random: np.random.Generator, N: int, m: int, size: int, coarse: bool) -> tuple[IntArray, FloatArray]:
+def _near_the_top(
+    random: np.random.Generator, N: int, m: int, size: int, coarse: bool
+) -> tuple[IntArray, FloatArray]:
     """Draw m-subsets of 1..N, many near the top, and the ratio of their uniform to their proposal probability."""
-    # m - j items of the first T places and j of the rest, for a few values of T and j in equal parts
-    depths = np.unique(np.rint(np.geomspace(m, N, _LEVELS // 2 if coarse else _LEVELS)).astype(np.int64)).tolist()
-    rest = np.unique(np.rint(np.linspace(0, m, 3 if coarse else _SHARES + 1)).astype(np.int64)).tolist()
+    # m - j items of the first T places and j of the rest, for a few values of T and j in equal
+    # parts
+    depths = np.unique(
+        np.rint(np.geomspace(m, N, _LEVELS // 2 if coarse else _LEVELS)).astype(np.int64)
+    ).tolist()
+    rest = np.unique(
+        np.rint(np.linspace(0, m, 3 if coarse else _SHARES + 1)).astype(np.int64)
+    ).tolist()
     mixture = [(depth, j) for depth in depths for j in rest]
     each = max(1, size // len(mixture))
     drawn = []
@@ -193,16 +228,21 @@ def _near_the_top(random: np.random.Generator, N: int, m: int, size: int, coarse
         drawn.append(np.sort(np.concatenate([top, low], axis=1), axis=1))
     ranks = np.concatenate(drawn)
     logs = [
-        _log_choices((ranks <= depth).sum(axis=1), m - j) - _log_choices(depth, m - j) - _log_choices(N - m + j, j)
+        _log_choices((ranks <= depth).sum(axis=1), m - j)
+        - _log_choices(depth, m - j)
+        - _log_choices(N - m + j, j)
         for depth, j in mixture
     ]
     density = np.logaddexp.reduce(np.array(logs), axis=0) - math.log(len(mixture))
     return ranks, np.exp(-_log_choices(N, m) - density)
 
 
-def _large_first(random: np.random.Generator, gain: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+def _large_first(
+    random: np.random.Generator, gain: FloatArray, size: int
+) -> tuple[FloatArray, FloatArray]:
     """Draw orders of gains (size, m), many with large ones first, and the ratio of their probabilities."""
-    # Plackett 1975 (doi:10.2307/2346567), log-weights in proportion to the gains; the last proposal sorts the gains
+    # Plackett 1975 (doi:10.2307/2346567), log-weights in proportion to the gains; the last proposal
+    # sorts the gains
     levels, number = np.unique(gain, return_counts=True)
     level = (gain - levels[0]) / max(levels[-1] - levels[0], 1e-300)
     preference = np.array(_PREFERENCES)[random.integers(len(_PREFERENCES), size=size), None]

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class RankAccumulator:
     """Rank a batch whose candidates arrive in chunks of columns, in order, as ``rank_scores`` does on all columns.
 
-    With a ``process_group`` each process passes the chunks of its slice of the candidates, and all get the ranks among
-    all of them. Every process must call the constructor and ``compute``.
+    With a ``process_group`` each process passes the chunks of its slice of the candidates, and all
+    get the ranks among all of them. Every process must call the constructor and ``compute``.
 
     Args:
-        true_scores (Tensor or array): (tasks,) score of each target, from the same computation as the chunks: a product
-            of another shape may round differently, and then equal candidates do not tie. With a group only the scores
-            of targets in the slice are read.
+        true_scores (Tensor or array): (tasks,) score of each target, from the same computation as
+            the chunks: a product of another shape may round differently, and then equal candidates
+            do not tie. With a group only the scores of targets in the slice are read.
         target (Tensor, list or tuple): as in ``rank_scores``, columns of the whole matrix.
         shape (tuple): (B, N) of the whole matrix; with a group (B, n) of the slice.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``, for the whole matrix.
@@ -37,8 +37,8 @@ class RankAccumulator:
         process_group (ProcessGroup, default None): as in ``rank_embeddings``.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if columns are missing. An
-            error in ``update`` is raised on its process only.
+        TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if
+            columns are missing. An error in ``update`` is raised on its process only.
 
     >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
     >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))
@@ -69,9 +69,16 @@ class RankAccumulator:
         with shard.agreeing() as settings:
             tasks = read_tasks(target, exclude, (B, shard.total), true.device)
             if true.shape != tasks.column.shape:
-                raise ValueError(f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got {tuple(true.shape)}")
+                raise ValueError(
+                    f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got "
+                    f"{tuple(true.shape)}"
+                )
             if not shard.is_whole:
-                settings |= {"dtype of the scores": true.dtype, "queries": B, **tasks.fingerprint(shard.total)}
+                settings |= {
+                    "dtype of the scores": true.dtype,
+                    "queries": B,
+                    **tasks.fingerprint(shard.total),
+                }
         # copies: the caller may write to the arguments between two chunks
         row = None if tasks.row is None else tasks.row.clone()
         slices, *masks = tasks.excluded
@@ -102,14 +109,18 @@ class RankAccumulator:
                 f"got {tuple(scores.shape)}"
             )
         if scores.dtype != true.dtype:
-            raise TypeError(f"scores must have the dtype of true_scores, {true.dtype}; got {scores.dtype}")
+            raise TypeError(
+                f"scores must have the dtype of true_scores, {true.dtype}; got {scores.dtype}"
+            )
         check_device(scores, "scores", true.device, "true_scores")
         left, right = self._seen, self._seen + scores.shape[1]
         if left == right:
             return
         row, column, excluded, *_ = self._tasks
         column = torch.where((column >= left) & (column < right), column - left, -1)
-        counts = count(scores.detach(), true, row, column, excluded.between(left, right), backend=self._backend)
+        counts = count(
+            scores.detach(), true, row, column, excluded.between(left, right), backend=self._backend
+        )
         # a new tensor: a tensor of inference mode must not be written to outside of it
         self._counts = self._counts + counts
         self._seen = right
@@ -132,9 +143,13 @@ class RankAccumulator:
                     self.update(chunk)
                 if self._seen != shard.last:
                     got = self._seen - shard.first
-                    raise ValueError(f"compute needs all {len(shard)} columns; update has been given {got}")
+                    raise ValueError(
+                        f"compute needs all {len(shard)} columns; update has been given {got}"
+                    )
             self._total = shard.all_sum(self._counts)
-        return from_counts(self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain)
+        return from_counts(
+            self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain
+        )
 
 
 def rank_chunks(
@@ -149,17 +164,24 @@ def rank_chunks(
 ) -> Ranks:
     """Rank the chunks (B, n) of a shard, with B, dtype and device ``like`` a matrix; every process calls it.
 
-    ``true_of`` returns the scores of cells (row, column) of the shard, as they are in the chunks, or their bits.
+    ``true_of`` returns the scores of cells (row, column) of the shard, as they are in the chunks,
+    or their bits.
     """
     with shard.agreeing() as agreed:
-        tasks = read_tasks(target, exclude, (len(like), shard.total), like.device, by_query=by_query)
+        tasks = read_tasks(
+            target, exclude, (len(like), shard.total), like.device, by_query=by_query
+        )
         row, column = tasks.row_of_each, shard.local(tasks.column)
         place = slice(None) if shard.is_whole else column >= 0
         found = true_of(row[place], column[place])
         true = found.new_zeros(len(column))
         true[place] = found
         if not shard.is_whole:
-            agreed |= {"dtype of the scores": like.dtype, "queries": len(like), **tasks.fingerprint(shard.total)}
+            agreed |= {
+                "dtype of the scores": like.dtype,
+                "queries": len(like),
+                **tasks.fingerprint(shard.total),
+            }
     accumulator = RankAccumulator.__new__(RankAccumulator)
     accumulator._begin(tasks, true.view(like.dtype), shard, len(like), backend)
     return accumulator.rank(chunks)

@@ -21,15 +21,21 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
         check_dense(values, name)
         return values.detach() if values.requires_grad else values
     array = as_array(values, name)
-    if array.dtype.kind in "biufc":  # torch supports neither other byte orders nor C's second name of a 64-bit integer
+    # torch supports neither other byte orders nor C's second name of a 64-bit integer
+    if array.dtype.kind in "biufc":
         native = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}")
         array = array.astype(native, copy=False).view(native)
-        if not array.flags.writeable or any(step < 0 or step % array.itemsize for step in array.strides):
-            array = array.copy()  # torch warns about read-only arrays, and supports no other strides
+        if not array.flags.writeable or any(
+            step < 0 or step % array.itemsize for step in array.strides
+        ):
+            # torch warns about read-only arrays, and supports no other strides
+            array = array.copy()
     try:
         return torch.as_tensor(array, device="cpu")  # not on the default device
     except TypeError as error:
-        raise TypeError(f"{name} must hold numbers, got {type(values).__name__} of {array.dtype}") from error
+        raise TypeError(
+            f"{name} must hold numbers, got {type(values).__name__} of {array.dtype}"
+        ) from error
 
 
 def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
@@ -40,22 +46,33 @@ def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
     if isinstance(values, str):
         raise TypeError(f"{name} must hold numbers, got the str {values!r:.80}")
     if isinstance(values, np.ma.MaskedArray) and (masked := int(values.mask.sum())):
-        raise TypeError(f"{name} must not be masked, got {masked} masked values: pass {name}.filled(...), exclude them")
+        raise TypeError(
+            f"{name} must not be masked, got {masked} masked values: pass {name}.filled(...), "
+            "exclude them"
+        )
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{name} must not be ragged, got {type(values).__name__}: {error}") from error
+        raise ValueError(
+            f"{name} must not be ragged, got {type(values).__name__}: {error}"
+        ) from error
     except (TypeError, RuntimeError) as error:  # for example a list of tensors
-        raise TypeError(f"{name} must hold numbers, got {type(values).__name__}: {error!s:.80}") from error
+        raise TypeError(
+            f"{name} must hold numbers, got {type(values).__name__}: {error!s:.80}"
+        ) from error
 
 
 def check_dense(tensor: Tensor, name: str) -> None:
     """Raise an error for sparse, nested, quantized and masked tensors, and for tensors without values."""
     masked = type(tensor) is not Tensor and isinstance(tensor, MaskedTensor)
-    if tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta or masked):
+    if tensor.layout is torch.strided and not (
+        tensor.is_nested or tensor.is_quantized or tensor.is_meta or masked
+    ):
         return
     if tensor.is_meta:
-        raise ValueError(f"{name} must be on a device that holds values, such as cpu, got meta; pass real data")
+        raise ValueError(
+            f"{name} must be on a device that holds values, such as cpu, got meta; pass real data"
+        )
     kinds = (
         (tensor.is_nested, "a nested tensor", "to_padded_tensor(...)"),
         (tensor.is_quantized, "a quantized tensor", "dequantize()"),
@@ -88,7 +105,10 @@ def read_scores(given: Any, name: str, of: str = "scores (B, N)") -> Tensor:
         if any(isinstance(part, str) for part in given):
             hint = ": names are not scores, integrations.trec ranks runs whose documents have names"
     other = ", a Ranks or a RankTable" if name == "preds" else ""
-    raise TypeError(f"{name} must be a torch.Tensor or an array of {of}{other}, got {type(given).__name__}{hint}")
+    raise TypeError(
+        f"{name} must be a torch.Tensor or an array of {of}{other}, got "
+        f"{type(given).__name__}{hint}"
+    )
 
 
 def as_ids(values: Integers, name: str) -> Tensor:
@@ -101,18 +121,23 @@ def as_ids(values: Integers, name: str) -> Tensor:
         raise TypeError(f"{name} must hold integers, got {ids.dtype}")
     if ids.dtype == torch.uint64:
         if not ids.is_cpu:  # its values cannot be checked without waiting
-            raise TypeError(f"{name} on {ids.device} must be int64, got {ids.dtype}; convert it with .long()")
+            raise TypeError(
+                f"{name} on {ids.device} must be int64, got {ids.dtype}; convert it with .long()"
+            )
         if ids.numel() and (largest := int(ids.numpy().max())) >= 1 << 63:
             raise ValueError(f"{name} must be below 2^63, got {largest}")
     return ids.to(torch.int64)
 
 
-def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns: int) -> int | None:
+def first_outside(
+    row: Tensor | None, column: Tensor, num_rows: int, num_columns: int
+) -> int | None:
     """Find the index of the first pair out of range, or None; on the CPU only, because it reads values."""
     found = []
     for values, size in ((row, num_rows), (column, num_columns)):
         if values is not None:
-            # NumPy's calls cost a fifth of torch's, and argmax a quarter of max; unsigned, negatives are too large
+            # NumPy's calls cost a fifth of torch's, and argmax a quarter of max; unsigned,
+            # negatives are too large
             unsigned = values.numpy().view(np.uint64)
             if unsigned.size and unsigned[unsigned.argmax()] >= size:
                 found.append(int((unsigned >= size).argmax()))
@@ -132,7 +157,9 @@ def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     if not len(rows):
         return rows, rows.new_empty(0)
     low = rows.amin(0)
-    wide = [high - least + 1 for least, high in zip(low.tolist(), rows.amax(0).tolist(), strict=True)]
+    wide = [
+        high - least + 1 for least, high in zip(low.tolist(), rows.amax(0).tolist(), strict=True)
+    ]
     if math.prod(wide) >= 1 << 63:
         distinct, row = torch.unique(rows, dim=0, return_inverse=True)
         return distinct, row

@@ -26,15 +26,18 @@ _EXACT = ("dot", "cosine", "l2")
 class Candidates:
     """Candidate embeddings that serve many calls of ``rank_embeddings``, which stores prepared copies in them.
 
-    The embeddings themselves are not copied and must not change: create new candidates after a step of training.
+    The embeddings themselves are not copied and must not change: create new candidates after a step
+    of training.
 
     Args:
         embeddings (Tensor or array): (N, d) floats, only read; N may be 0 on a process of a group.
-        bias (Tensor or array, default None): (N,) floats added to the similarities "dot", "l2" and "l1".
+        bias (Tensor or array, default None): (N,) floats added to the similarities "dot", "l2" and
+            "l1".
 
     Raises:
         TypeError: if they are not floats.
-        ValueError: if shapes or devices do not match; in ``rank_embeddings``, if they have been written to since.
+        ValueError: if shapes or devices do not match; in ``rank_embeddings``, if they have been
+            written to since.
 
     >>> from torchrankmetrics import rank_embeddings
     >>> candidates = Candidates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), bias=torch.tensor([0.0, 0.0, -0.5]))
@@ -53,10 +56,13 @@ class Candidates:
             if not bias.is_floating_point():
                 raise TypeError(f"bias must hold floats, got {bias.dtype}")
             if bias.shape != embeddings.shape[:1]:
-                raise ValueError(f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}")
+                raise ValueError(
+                    f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}"
+                )
             check_device(bias, "bias", embeddings.device, "candidates")
         self.bias, self.embeddings = bias, embeddings.resolve_neg()
-        if embeddings.dtype.itemsize == 1:  # torch does not multiply float8; bfloat16 represents every float8
+        # torch does not multiply float8; bfloat16 represents every float8
+        if embeddings.dtype.itemsize == 1:
             self.embeddings = self.embeddings.to(torch.bfloat16)
         # a tensor of inference mode has no version
         self._given = [x for x in (embeddings, bias) if x is not None and not x.is_inference()]
@@ -70,12 +76,19 @@ class Candidates:
         """Name what all processes must share to rank these candidates for the queries, after a check of them."""
         self.check_unchanged()
         bias = None if self.bias is None else self.bias.dtype
-        return {"candidates": (self.embeddings.dtype, self.embeddings.shape[1:]), "bias": bias, "queries": queries}
+        return {
+            "candidates": (self.embeddings.dtype, self.embeddings.shape[1:]),
+            "bias": bias,
+            "queries": queries,
+        }
 
     def check_unchanged(self) -> None:
         """Raise if torch has counted a write to the tensors since."""
         if [x._version for x in self._given] != self._versions:
-            raise ValueError("the embeddings or the bias of Candidates have changed since: make new Candidates of them")
+            raise ValueError(
+                "the embeddings or the bias of Candidates have changed since: make new Candidates "
+                "of them"
+            )
 
 
 @eager
@@ -96,39 +109,50 @@ def rank_embeddings(
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
-    dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: -|q - e|^2; l1:
+    dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps);
+        l2: -|q - e|^2; l1:
     -sum |q - e|; the bias of each candidate is added.
 
-    Exact arithmetic ranks by the scores as real numbers: the ranks are the same on every device, with any tiles,
-    threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product" ranks by the product that torch
-    computes in the dtype of the embeddings (float32 for half precision, except dot): scores that differ by less than
-    its rounding may swap or tie. Algorithm and costs: docs/scale.md.
+    Exact arithmetic ranks by the scores as real numbers: the ranks are the same on every device,
+    with any tiles, threads and libraries; infinite and NaN numbers follow IEEE arithmetic.
+    "product" ranks by the product that torch computes in the dtype of the embeddings (float32 for
+    half precision, except dot): scores that differ by less than its rounding may swap or tie.
+    Algorithm and costs: docs/scale.md.
 
-    With a ``process_group`` each process passes its slice of the candidates, and all get the ranks among all of them:
-    exact ranks are those of one process bit for bit, ranks by the product if a score has the same bits everywhere.
-    Every process must call the function, and an error on one process is raised on all.
+    With a ``process_group`` each process passes its slice of the candidates, and all get the ranks
+    among all of them: exact ranks are those of one process bit for bit, ranks by the product if a
+    score has the same bits everywhere. Every process must call the function, and an error on one
+    process is raised on all.
 
     Args:
         queries (Tensor or array): (B, d) floats.
         candidates (Tensor, array or Candidates): (N, d) floats, same dtype and device, only read.
         target (Tensor, list or tuple): as in ``rank_scores``.
-        similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all four.
+        similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all
+            four.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
-        chunk_size (int, default None): candidates per tile; None: 32768, by the product 256 to 4096.
+        chunk_size (int, default None): candidates per tile; None: 32768, by the product 256 to
+            4096.
         backend (str, default "auto"): as in ``rank_scores``.
-        bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have their own.
-        arithmetic (str, default None): "exact", "product", or None: exact on the CPU, except for l1.
-        offset (int, default None): index of the first candidate of the slice; None: slices are in order of processes.
-        num_candidates (int, default None): N of all slices together, to be checked; None: their sum.
-        process_group (ProcessGroup, default None): processes with the same queries, target and exclude, whose columns
-            are of all candidates, and with slices that cover the candidates once. None: this process has all.
+        bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have
+            their own.
+        arithmetic (str, default None): "exact", "product", or None: exact on the CPU, except for
+            l1.
+        offset (int, default None): index of the first candidate of the slice; None: slices are in
+            order of processes.
+        num_candidates (int, default None): N of all slices together, to be checked; None: their
+            sum.
+        process_group (ProcessGroup, default None): processes with the same queries, target and
+            exclude, whose columns are of all candidates, and with slices that cover the candidates
+            once. None: this process has all.
 
     Returns:
         Ranks, one entry per target, in the order of target.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for options that do not fit together, and for
-            slices with gaps or overlaps or arguments that differ on the processes.
+        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for options that do not
+            fit together, and for slices with gaps or overlaps or arguments that differ on the
+            processes.
 
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
@@ -140,8 +164,15 @@ def rank_embeddings(
         check_embeddings(queries, prepared.embeddings, some=process_group is None)
         if chunk_size is not None:
             check_int("chunk_size", chunk_size, 1)
-        arithmetic, shard.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
-        shard.settings |= {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
+        arithmetic, shard.size = (
+            resolve_arithmetic(arithmetic, similarity, queries.device),
+            len(prepared),
+        )
+        shard.settings |= {
+            "arithmetic": arithmetic,
+            "similarity": similarity,
+            "the device": queries.device.type,
+        }
         shard.settings |= prepared.settings(queries)
         if arithmetic == "product":
             shard.settings["chunk_size"] = chunk_size
@@ -149,9 +180,13 @@ def rank_embeddings(
         from torchrankmetrics.ranking.exact.rank import rank_exactly
 
         how = similarity, backend, chunk_size
-        return rank_exactly(queries, prepared, target, exclude, shard, *how, is_reused=prepared is candidates)
+        return rank_exactly(
+            queries, prepared, target, exclude, shard, *how, is_reused=prepared is candidates
+        )
     narrowest = _NARROWEST if queries.is_cpu else _NARROWEST_ACCELERATOR
-    width = min(chunk_size or max(narrowest, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total)
+    width = min(
+        chunk_size or max(narrowest, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total
+    )
     with torch.no_grad():
         product = _Product(queries, prepared, similarity, width)
         true_of, like = product.scores_of_pairs, product.buffer
@@ -164,14 +199,18 @@ def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.de
         return "exact" if device.type == "cpu" and similarity in _EXACT else "product"
     check_choice("arithmetic", arithmetic, ("exact", "product"))
     if arithmetic == "exact" and similarity not in _EXACT:
-        raise ValueError(f'arithmetic="exact" is for {", ".join(_EXACT)}; use "product" for {similarity}')
+        raise ValueError(
+            f'arithmetic="exact" is for {", ".join(_EXACT)}; use "product" for {similarity}'
+        )
     return arithmetic
 
 
 class _Product:
     """Scores of queries (B, d) in one buffer; every product has one shape, because another may round differently."""
 
-    def __init__(self, queries: Tensor, candidates: Candidates, similarity: str, width: int) -> None:
+    def __init__(
+        self, queries: Tensor, candidates: Candidates, similarity: str, width: int
+    ) -> None:
         dtype = queries.dtype
         # half precision overflows in squares and sums, and torch does not multiply float8
         if dtype.itemsize == 1 or (dtype.itemsize == 2 and similarity != "dot"):
@@ -212,7 +251,9 @@ class _Product:
         bias = None if bias is None else bias[columns]
         if len(tile) < self.width:
             tile = torch.cat([tile, tile.new_zeros(self.width - len(tile), tile.shape[1])])
-            bias = None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
+            bias = (
+                None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
+            )
         return tile.to(self._dtype), None if bias is None else bias.to(self._dtype)
 
     def _multiply(self, queries: Tensor, tile: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
@@ -236,8 +277,12 @@ def _negative_distances(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
 
 _PRODUCTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "dot": lambda queries, tile, out: torch.mm(queries, tile.T, out=out),
-    "cosine": lambda queries, tile, out: torch.mm(queries, tile.T, out=out).div_(torch.linalg.vector_norm(tile, dim=1)),
-    "l2": lambda queries, tile, out: torch.addmm(-tile.square().sum(1)[None], queries, tile.T, alpha=2, out=out),
+    "cosine": lambda queries, tile, out: torch.mm(queries, tile.T, out=out).div_(
+        torch.linalg.vector_norm(tile, dim=1)
+    ),
+    "l2": lambda queries, tile, out: torch.addmm(
+        -tile.square().sum(1)[None], queries, tile.T, alpha=2, out=out
+    ),
     "l1": _negative_distances,
 }
 
@@ -252,7 +297,9 @@ def read_candidates(
         raise ValueError("bias must not be given with Candidates: they hold their own")
     check_choice("similarity", similarity, _PRODUCTS)
     if candidates.bias is not None and similarity == "cosine":
-        raise ValueError("bias is added to a product or a distance; with similarity cosine it must be None")
+        raise ValueError(
+            "bias is added to a product or a distance; with similarity cosine it must be None"
+        )
     return candidates
 
 
@@ -267,5 +314,8 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
     # Candidates store float8 as bfloat16
     dtypes = {torch.bfloat16 if x.dtype.itemsize == 1 else x.dtype for x in (queries, candidates)}
     if not queries.is_floating_point() or len(dtypes) > 1:
-        raise TypeError(f"queries and candidates must share a float dtype, got {queries.dtype} and {candidates.dtype}")
+        raise TypeError(
+            f"queries and candidates must share a float dtype, got {queries.dtype} and "
+            f"{candidates.dtype}"
+        )
     check_device(candidates, "candidates", queries.device, "queries")

@@ -5,16 +5,29 @@ RANK_RANGE, RANK_ORDER, NO_CANDIDATES, WEIGHT = 16, 32, 64, 128
 SAMPLED, REPEATED, FILTERED, RAW, QUERY, PARTIAL = 256, 512, 1024, 2048, 4096, 8192
 UNKNOWN = -1  # number of candidates of a task that is not known: such tasks have base values only
 
-# NAN and REPEATED (the id came before in the same update) are warnings, SAMPLED is a note in the summary, PARTIAL marks
-# a sequential evaluation, whose values have other names; FILTERED and RAW: the target is excluded from the other tasks
-# of its query, or is a candidate there. The others are errors.
+# NAN and REPEATED (the id came before in the same update) are warnings, SAMPLED is a note in the
+# summary, PARTIAL marks a sequential evaluation, whose values have other names; FILTERED and RAW:
+# the target is excluded from the other tasks of its query, or is a candidate there. The others are
+# errors.
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
-    EXCLUDE_RANGE: (IndexError, "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)"),
-    TARGET_EXCLUDED: (ValueError, "target must not be excluded for all rows: the true one is a candidate"),
+    EXCLUDE_RANGE: (
+        IndexError,
+        "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)",
+    ),
+    TARGET_EXCLUDED: (
+        ValueError,
+        "target must not be excluded for all rows: the true one is a candidate",
+    ),
     RANK_RANGE: (ValueError, "ranks must lie between 1 and num_candidates"),
     RANK_ORDER: (ValueError, "optimistic ranks must not be above pessimistic ranks"),
-    NO_CANDIDATES: (ValueError, "num_candidates must be at least 1 (the true candidate counts) and below 2^62"),
+    NO_CANDIDATES: (
+        ValueError,
+        "num_candidates must be at least 1 (the true candidate counts) and below 2^62",
+    ),
     QUERY: (ValueError, "query must hold ids from 0 to 2^63 - 1"),
-    WEIGHT: (ValueError, "weight and gain must be finite and not negative, and weight not zero for a whole update"),
+    WEIGHT: (
+        ValueError,
+        "weight and gain must be finite and not negative, and weight not zero for a whole update",
+    ),
 }

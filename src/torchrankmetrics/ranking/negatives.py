@@ -7,7 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor, check_device, sort_owners
+from torchrankmetrics.ranking.arrays import (
+    Integers,
+    Numbers,
+    as_ids,
+    as_tensor,
+    check_device,
+    sort_owners,
+)
 from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.validation import shorten
 
@@ -22,12 +29,15 @@ def read_predictions(
     """Read a dict of OGB's evaluators, whose scores may be of two float dtypes, and of an array and a tensor."""
     if not set(_KEYS[:2]) <= set(predictions) <= set(_KEYS):
         raise ValueError(
-            'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or "indexes"; '
+            'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or '
+            '"indexes"; '
             f"got {shorten(list(predictions))}"
         )
     for key, given in (("exclude", exclude), ("indexes", indexes)):
         if given is not None and key in predictions:
-            raise ValueError(f"{key} must be given once, as an argument or in the dict of predictions")
+            raise ValueError(
+                f"{key} must be given once, as an argument or in the dict of predictions"
+            )
     positive, negatives = predictions["y_pred_pos"], predictions["y_pred_neg"]
     if not _is_ragged(negatives):
         positive, negatives = as_tensor(positive, "y_pred_pos"), as_tensor(negatives, "y_pred_neg")
@@ -35,12 +45,19 @@ def read_predictions(
             wide = torch.promote_types(positive.dtype, negatives.dtype)
             positive, negatives = positive.to(wide), negatives.to(wide)
         positive = positive.to(negatives.device)
-    return positive, negatives, predictions.get("exclude", exclude), predictions.get("indexes", indexes)
+    return (
+        positive,
+        negatives,
+        predictions.get("exclude", exclude),
+        predictions.get("indexes", indexes),
+    )
 
 
 def _is_ragged(given: object) -> TypeGuard[Sequence[Tensor]]:
     # each type once, because the lists may be many
-    return isinstance(given, list | tuple) and all(issubclass(one, Tensor | np.ndarray) for one in {*map(type, given)})
+    return isinstance(given, list | tuple) and all(
+        issubclass(one, Tensor | np.ndarray) for one in {*map(type, given)}
+    )
 
 
 def count_negatives(
@@ -54,7 +71,11 @@ def count_negatives(
     positive = as_tensor(positive, "positive")
     if positive.ndim != 1:
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
-    lists = negatives if isinstance(negatives, list) and all(isinstance(part, list) for part in negatives) else []
+    lists = (
+        negatives
+        if isinstance(negatives, list) and all(isinstance(part, list) for part in negatives)
+        else []
+    )
     if len({*map(len, lists)}) > 1:
         flat = as_tensor([score for part in lists for score in part], "negatives")
         negatives = torch.split(flat, [*map(len, lists)])
@@ -64,31 +85,41 @@ def count_negatives(
     if _is_ragged(negatives):
         if indexes is not None or len(negatives) != B:
             raise ValueError(
-                f"negatives must have a vector for each of {B} positives, without indexes; got {len(negatives)}"
+                f"negatives must have a vector for each of {B} positives, without indexes; got "
+                f"{len(negatives)}"
             )
         parts, sizes, dtype = [], [], positive.dtype
         for i, part in enumerate(negatives):
             part = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
             if part.dtype is not dtype or part.ndim != 1:
                 got = f"{part.dtype} {tuple(part.shape)}"
-                raise ValueError(f"negatives[{i}] must be (M_{i},) of {positive.dtype}, as positive; got {got}")
+                raise ValueError(
+                    f"negatives[{i}] must be (M_{i},) of {positive.dtype}, as positive; got {got}"
+                )
             parts.append(part)
             sizes.append(part.numel())  # six times as fast as len
         length = torch.tensor(sizes, dtype=torch.int64, device="cpu").to(device)
         negatives = torch.cat(parts) if parts else positive[:0]
     negatives = as_tensor(negatives, "negatives")
     if positive.dtype != negatives.dtype or positive.is_complex():
-        raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
+        raise TypeError(
+            f"positive and negatives must share a real dtype, got {positive.dtype} and "
+            f"{negatives.dtype}"
+        )
     check_device(negatives, "negatives", device, "positive")
     if indexes is not None:
         owner = as_ids(indexes, "indexes").to(device)
         if negatives.ndim != 1 or owner.shape != negatives.shape:
             got = f"{tuple(owner.shape)} and {tuple(negatives.shape)}"
-            raise ValueError(f"indexes must be (T,), the positive of each of the flat negatives (T,); got {got}")
+            raise ValueError(
+                f"indexes must be (T,), the positive of each of the flat negatives (T,); got {got}"
+            )
         # checked on every device: a wrong index would end the process on an accelerator
         wrong = (owner < 0) | (owner >= B)
         if bool(wrong.any()):
-            raise IndexError(f"indexes must lie in [0, {B}), one positive each; got {int(owner[wrong][0])}")
+            raise IndexError(
+                f"indexes must lie in [0, {B}), one positive each; got {int(owner[wrong][0])}"
+            )
         order, owner = sort_owners(owner)
         negatives = negatives if order is None else negatives[order]
         length = torch.bincount(owner, minlength=B)
@@ -100,12 +131,17 @@ def count_negatives(
             negatives = negatives[None]
     elif length is None and (negatives.ndim != 2 or len(negatives) != B):
         got = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
-        raise ValueError(f"positive must be (B,) and negatives (B, M), (M,) for all, or (T,) with indexes; got {got}")
+        raise ValueError(
+            "positive must be (B,) and negatives (B, M), (M,) for all, or (T,) with indexes; got "
+            f"{got}"
+        )
     if exclude is not None:
         cells = as_tensor(exclude, "exclude")
         if cells.dtype != torch.bool or negatives.ndim != 2 or cells.shape != negatives.shape:
             got = f"{cells.dtype} {tuple(cells.shape)} with negatives {tuple(negatives.shape)}"
-            raise ValueError(f"exclude must be bool (B, M) with negatives (B, M), True for padding; got {got}")
+            raise ValueError(
+                f"exclude must be bool (B, M) with negatives (B, M), True for padding; got {got}"
+            )
         excluded = Excluded(cells=cells.to(device))
     borders = None if length is None else torch.nn.functional.pad(length.cumsum(0), (1, 0))
     return count(negatives, positive, row, None, excluded, borders, backend=backend)

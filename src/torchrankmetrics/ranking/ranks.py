@@ -20,7 +20,13 @@ from torchrankmetrics.ranking.arrays import (
     sort_owners,
 )
 from torchrankmetrics.ranking.counting import Excluded, count
-from torchrankmetrics.ranking.tasks import Exclude, Target, read_gain, read_tasks, warn_of_empty_queries
+from torchrankmetrics.ranking.tasks import (
+    Exclude,
+    Target,
+    read_gain,
+    read_tasks,
+    warn_of_empty_queries,
+)
 from torchrankmetrics.validation import MOST_CANDIDATES, is_int, shorten
 
 if TYPE_CHECKING:
@@ -35,16 +41,18 @@ class Ranks:
 
     Args:
         optimistic (integers): (tasks,) integers, 1 <= optimistic <= pessimistic.
-        pessimistic (integers, default None): (tasks,) integers up to num_candidates; None: as optimistic (no ties).
-        num_candidates (integers, default None): (tasks,) integers or one for all, the true candidate included, below
-            2^62; None: unknown, then only base values such as mrr, mr and hits@10 are computed.
-        filtered (bool, default None): whether the other relevant items of a query are excluded from a task; None:
-            unknown, then metrics of queries raise for several relevant items.
+        pessimistic (integers, default None): (tasks,) integers up to num_candidates; None: as
+            optimistic (no ties).
+        num_candidates (integers, default None): (tasks,) integers or one for all, the true
+            candidate included, below 2^62; None: unknown, then only base values such as mrr, mr and
+            hits@10 are computed.
+        filtered (bool, default None): whether the other relevant items of a query are excluded from
+            a task; None: unknown, then metrics of queries raise for several relevant items.
 
     Raises:
         TypeError: if anything is not integer, or filtered is not a bool.
-        ValueError: if shapes or devices differ, or values are out of range; on an accelerator values are checked at
-            ``compute``, without a synchronisation here.
+        ValueError: if shapes or devices differ, or values are out of range; on an accelerator
+            values are checked at ``compute``, without a synchronisation here.
 
     >>> ranks = Ranks(torch.tensor([1, 2]), torch.tensor([1, 5]), 14)
     >>> ranks.realistic
@@ -53,7 +61,8 @@ class Ranks:
 
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
     flags: Tensor | None  # int64 (tasks,), faults of each task; None: no faults
-    rows: tuple[Tensor, int] | None = None  # (tasks,) row of scores of each task, and their number; None: one task each
+    # (tasks,) row of scores of each task, and their number; None: one task each
+    rows: tuple[Tensor, int] | None = None
     gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
 
     def __init__(
@@ -68,9 +77,15 @@ class Ranks:
             raise TypeError(f"filtered must be True, False or None, got {shorten(filtered)}")
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
-        N = torch.full_like(low, fault.UNKNOWN) if num_candidates is None else _num_candidates(num_candidates, low)
+        N = (
+            torch.full_like(low, fault.UNKNOWN)
+            if num_candidates is None
+            else _num_candidates(num_candidates, low)
+        )
         self.columns = torch.stack((low, high, N))
-        self.flags = self._faults(torch.full_like(low, MOST_CANDIDATES) if num_candidates is None else N)
+        self.flags = self._faults(
+            torch.full_like(low, MOST_CANDIDATES) if num_candidates is None else N
+        )
         if filtered is not None:
             mark = torch.full_like(low, fault.FILTERED if filtered else fault.RAW)
             self.flags = mark if self.flags is None else self.flags + mark
@@ -87,23 +102,29 @@ class Ranks:
     ) -> "Ranks":
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
-        AUC and ``full_rank_estimate`` of such ranks estimate the full ones without bias if the negatives are a uniform
-        draw; MRR and hits have no unbiased correction (docs/protocols.md). Summaries note that ranks are sampled.
+        AUC and ``full_rank_estimate`` of such ranks estimate the full ones without bias if the
+        negatives are a uniform draw; MRR and hits have no unbiased correction (docs/protocols.md).
+        Summaries note that ranks are sampled.
 
         Args:
-            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or OGB's dict of
-                "y_pred_pos" and "y_pred_neg", which may hold "exclude" or "indexes" too.
-            negatives (Tensor or list, default None): same dtype and device: (B, M); (M,), shared by all positives; or
-                ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
-            exclude (numbers, default None): bool (B, M), True for entries that are not negatives: padding.
-            indexes (integers, default None): (T,) integers, the positive of each flat negative, in any order.
+            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or
+                OGB's dict of "y_pred_pos" and "y_pred_neg", which may hold "exclude" or "indexes"
+                too.
+            negatives (Tensor or list, default None): same dtype and device: (B, M); (M,), shared by
+                all positives; or ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,)
+                with ``indexes``.
+            exclude (numbers, default None): bool (B, M), True for entries that are not negatives:
+                padding.
+            indexes (integers, default None): (T,) integers, the positive of each flat negative, in
+                any order.
             backend (str, default "auto"): as in ``rank_scores``.
 
         Returns:
             One entry per positive, marked as ranks among sampled candidates.
 
         Raises:
-            TypeError, ValueError, IndexError: if dtypes, shapes, devices, keys or indexes do not match.
+            TypeError, ValueError, IndexError: if dtypes, shapes, devices, keys or indexes do not
+                match.
 
         >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
         Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
@@ -112,10 +133,14 @@ class Ranks:
 
         if isinstance(positive, Mapping):
             if negatives is not None:
-                raise ValueError("negatives must not be given in addition to a dict, which contains them")
+                raise ValueError(
+                    "negatives must not be given in addition to a dict, which contains them"
+                )
             positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
         if negatives is None:
-            raise TypeError("negatives are missing: pass them in addition to positive, or both as a dict")
+            raise TypeError(
+                "negatives are missing: pass them in addition to positive, or both as a dict"
+            )
         counts = count_negatives(positive, negatives, exclude, indexes, backend)
         return from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 
@@ -142,18 +167,19 @@ class Ranks:
     def full_rank_estimate(self, num_candidates: Integers) -> Tensor:
         """Estimate the realistic ranks among all candidates from ranks s among m sampled negatives, without bias.
 
-        1 + (s - 1) (N - 1) / m, as s - 1 ~ Hypergeometric(N - 1, r - 1, m) for the full rank r. Its mean estimates the
-        mean rank; other metrics of it are biased, because they are not linear.
+        1 + (s - 1) (N - 1) / m, as s - 1 ~ Hypergeometric(N - 1, r - 1, m) for the full rank r. Its
+        mean estimates the mean rank; other metrics of it are biased, because they are not linear.
 
         Args:
-            num_candidates (integers): N, all candidates of each task after filtering: (tasks,) integers, or one int.
+            num_candidates (integers): N, all candidates of each task after filtering: (tasks,)
+                integers, or one int.
 
         Returns:
             (tasks,) float64.
 
         Raises:
-            TypeError, ValueError: if N is not integer, of another shape or below the sampled number, or a task has no
-                negative.
+            TypeError, ValueError: if N is not integer, of another shape or below the sampled
+                number, or a task has no negative.
 
         >>> Ranks([1, 3], None, 11).full_rank_estimate(1001)
         tensor([  1., 201.], dtype=torch.float64)
@@ -193,12 +219,18 @@ class Ranks:
                 error, text = fault.ERRORS[kind]
                 o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
                 among = "unknown" if n == MOST_CANDIDATES else n
-                raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={among}")
+                raise error(
+                    f"{text}; task {first} has optimistic={o}, pessimistic={p}, "
+                    f"num_candidates={among}"
+                )
         return None
 
 
 def trusted(
-    columns: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None, gain: Tensor | None = None
+    columns: Tensor,
+    flags: Tensor | None,
+    rows: tuple[Tensor, int] | None = None,
+    gain: Tensor | None = None,
 ) -> Ranks:
     """Return ranks from their attributes, which are right by construction and not checked again."""
     ranks = Ranks.__new__(Ranks)
@@ -207,7 +239,10 @@ def trusted(
 
 
 def from_counts(
-    counts: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None, gain: Tensor | None = None
+    counts: Tensor,
+    flags: Tensor | None,
+    rows: tuple[Tensor, int] | None = None,
+    gain: Tensor | None = None,
 ) -> Ranks:
     """Return ranks from the counts of ``counting``, int64 (4, tasks), which are overwritten."""
     if counts.is_cpu:
@@ -227,12 +262,16 @@ def _integer_vector(values: Integers, name: str, like: Tensor | None = None) -> 
     tensor = as_tensor(values, name)
     if tensor.ndim != 1 or (like is None and tensor.numel() and tensor.is_floating_point()):
         raise (TypeError if like is None and tensor.is_floating_point() else ValueError)(
-            f"{name} must be (tasks,) integers, one rank or number for each ranking task, got {tensor.dtype} "
-            f"{tuple(tensor.shape)}; scores (B, N) become ranks by rank_scores(scores, target)"
+            f"{name} must be (tasks,) integers, one rank or number for each ranking task, got "
+            f"{tensor.dtype} {tuple(tensor.shape)}; scores (B, N) become ranks by "
+            "rank_scores(scores, target)"
         )
     tensor = as_ids(tensor, name)
     if like is not None and tensor.shape != like.shape:
-        raise ValueError(f"{name} must have the shape of optimistic, {tuple(like.shape)}; got {tuple(tensor.shape)}")
+        raise ValueError(
+            f"{name} must have the shape of optimistic, {tuple(like.shape)}; got "
+            f"{tuple(tensor.shape)}"
+        )
     if like is not None:
         check_device(tensor, name, like.device, "optimistic")
     return tensor
@@ -250,33 +289,41 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
 
 
 @eager
-def rank_scores(scores: Tensor | Array, target: Target, *, exclude: Exclude = None, backend: str = "auto") -> Ranks:
+def rank_scores(
+    scores: Tensor | Array, target: Target, *, exclude: Exclude = None, backend: str = "auto"
+) -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
 
-    optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The target is excluded by
-    index. NaN never helps: a NaN target score ranks last, a NaN candidate counts as better. +-inf are ordinary scores.
+    optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The target
+    is excluded by index. NaN never helps: a NaN target score ranks last, a NaN candidate counts as
+    better. +-inf are ordinary scores.
 
     Args:
-        scores (Tensor or array): (B, N), any real dtype and strides, higher is better; never modified or copied whole.
-            An array is taken as a tensor on the CPU, for every argument.
-        target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row. Or several true
-            candidates per row, one ranking task each: a list of the columns of every row, or of dicts {column: label};
-            bool or floating labels (B, N), also as a SciPy sparse matrix; a tuple (rows, columns); or integer pairs
-            (2, P) of (row, column). Labels are the ``gain`` of the ranks, and 0 is not relevant. Integers of the shape
-            of the scores, or (B, 1), are an error: they could be labels, pairs or columns.
-        exclude (Tensor, list or tuple, default None): known positives, in every form of target except (B,) integers
-            and floating labels, or as ``KnownTriples`` returns them; the target of a task is never excluded. Or bool
-            (N,), True = not a candidate of any row: then an excluded target is an error.
-        backend (str, default "auto"): "auto", "torch" or "numba" (extra ``fast``); the ranks are the same.
+        scores (Tensor or array): (B, N), any real dtype and strides, higher is better; never
+            modified or copied whole. An array is taken as a tensor on the CPU, for every argument.
+        target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row.
+            Or several true candidates per row, one ranking task each: a list of the columns of
+            every row, or of dicts {column: label}; bool or floating labels (B, N), also as a SciPy
+            sparse matrix; a tuple (rows, columns); or integer pairs (2, P) of (row, column). Labels
+            are the ``gain`` of the ranks, and 0 is not relevant. Integers of the shape of the
+            scores, or (B, 1), are an error: they could be labels, pairs or columns.
+        exclude (Tensor, list or tuple, default None): known positives, in every form of target
+            except (B,) integers and floating labels, or as ``KnownTriples`` returns them; the
+            target of a task is never excluded. Or bool (N,), True = not a candidate of any row:
+            then an excluded target is an error.
+        backend (str, default "auto"): "auto", "torch" or "numba" (extra ``fast``); the ranks are
+            the same.
 
     Returns:
         ``Ranks`` with int64 (tasks,) tensors on the device of the scores.
 
     Raises:
         TypeError: if targets or pairs are not integers, or scores are complex.
-        ValueError: if shapes or devices do not match, a form is ambiguous, or a target is excluded for all rows.
-        IndexError: if a target or an excluded column is outside [0, N). On an accelerator the last two are raised at
-            ``compute`` of the metric that takes the ranks, without a synchronisation here.
+        ValueError: if shapes or devices do not match, a form is ambiguous, or a target is excluded
+            for all rows.
+        IndexError: if a target or an excluded column is outside [0, N). On an accelerator the last
+            two are raised at ``compute`` of the metric that takes the ranks, without a
+            synchronisation here.
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), sections 2 and 3.1.
 
@@ -297,9 +344,14 @@ def rank_dense(
 ) -> Ranks:
     """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``, errors call the scores by ``name``."""
     if scores.ndim != 2:
-        raise ValueError(f"{name} must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
+        raise ValueError(
+            f"{name} must be (B, N): one row of candidate scores per query; got "
+            f"{tuple(scores.shape)}"
+        )
     if scores.shape[1] == 0:
-        raise ValueError(f"{name} must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
+        raise ValueError(
+            f"{name} must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}"
+        )
     if scores.is_complex():
         raise TypeError(f"{name} must be real numbers, got {scores.dtype}")
     tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
@@ -309,13 +361,17 @@ def rank_dense(
     return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
 
 
-def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any, backend: str) -> tuple[Ranks, Tensor]:
+def rank_flat(
+    preds: Tensor, target: Any, indexes: Any, exclude: Any, backend: str
+) -> tuple[Ranks, Tensor]:
     """Rank the relevant items of the flat lists (T,) of torchmetrics' retrieval metrics; also return their indices.
 
     Arguments as of ``RankMetric.update`` with ``indexes``. Waits for an accelerator.
     """
     if preds.ndim != 1 or preds.is_complex():
-        raise ValueError(f"preds must be real and (T,) with indexes, got {preds.dtype} {tuple(preds.shape)}")
+        raise ValueError(
+            f"preds must be real and (T,) with indexes, got {preds.dtype} {tuple(preds.shape)}"
+        )
     label = _flat(target, "target", preds)
     if label.is_complex():
         raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
@@ -325,7 +381,9 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any, backend: s
         if excluded.dtype != torch.bool:
             raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
         if (excluded & (label != 0)).any():
-            raise ValueError("exclude must not contain relevant items of target: it marks what is not ranked")
+            raise ValueError(
+                "exclude must not contain relevant items of target: it marks what is not ranked"
+            )
     ranks, place = rank_listed(preds.detach(), label != 0, owner, excluded, backend)
     assert ranks.rows is not None
     warn_of_empty_queries(*ranks.rows)
@@ -338,19 +396,24 @@ def rank_listed(
 ) -> tuple[Ranks, Tensor]:
     """Rank the relevant items (T,) of lists, named by int64 ``query`` (T,), by scores (T,); also return their indices.
 
-    The queries in ascending order are the rows of the ranks. An excluded item is a candidate of its own task only.
+    The queries in ascending order are the rows of the ranks. An excluded item is a candidate of its
+    own task only.
     """
     place, (order, owner) = relevant.nonzero()[:, 0], sort_owners(query)
     at = place
     if order is not None:  # where the sorted scores have the relevant items, in the order given
         scores, excluded = scores[order], None if excluded is None else excluded[order]
-        at = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))[place]
+        at = torch.empty_like(order).index_copy_(
+            0, order, torch.arange(len(order), device=order.device)
+        )[place]
     new = torch.ones_like(owner, dtype=torch.bool)
     new[1:] = owner[1:] != owner[:-1]
     first = new.nonzero()[:, 0]
     row = torch.searchsorted(first, at, right=True) - 1
     borders = torch.cat([first, first.new_tensor([len(owner)])])
-    counts = count(scores, None, row, at - first[row], Excluded(cells=excluded), borders, backend=backend)
+    counts = count(
+        scores, None, row, at - first[row], Excluded(cells=excluded), borders, backend=backend
+    )
     flags = torch.full_like(place, fault.RAW)
     if excluded is not None:
         flags = torch.where(excluded[at], fault.FILTERED, fault.RAW)
@@ -360,5 +423,7 @@ def rank_listed(
 def _flat(values: Any, name: str, preds: Tensor) -> Tensor:
     tensor = as_tensor(values, name)
     if tensor.shape != preds.shape:
-        raise ValueError(f"{name} must be (T,) = {tuple(preds.shape)} as preds, got {tuple(tensor.shape)}")
+        raise ValueError(
+            f"{name} must be (T,) = {tuple(preds.shape)} as preds, got {tuple(tensor.shape)}"
+        )
     return tensor.to(preds.device)

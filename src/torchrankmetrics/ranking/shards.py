@@ -15,7 +15,8 @@ from torchrankmetrics.validation import check_int
 if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
 
-_KINDS = TypeError, ValueError, IndexError, MemoryError  # other errors become RuntimeError on the other processes
+# other errors become RuntimeError on the other processes
+_KINDS = TypeError, ValueError, IndexError, MemoryError
 
 
 class Communicator:
@@ -24,8 +25,14 @@ class Communicator:
     def __init__(self, group: "ProcessGroup | None" = None) -> None:
         self._group, self.rank, self.names = group, 0, [0]
         if group is not None:
-            if not isinstance(group, dist.ProcessGroup) and group is not dist.GroupMember.NON_GROUP_MEMBER:
-                raise TypeError(f"process_group must be a torch.distributed.ProcessGroup, got {type(group).__name__}")
+            if (
+                not isinstance(group, dist.ProcessGroup)
+                and group is not dist.GroupMember.NON_GROUP_MEMBER
+            ):
+                raise TypeError(
+                    "process_group must be a torch.distributed.ProcessGroup, got "
+                    f"{type(group).__name__}"
+                )
             if dist.get_rank(group) < 0:
                 raise ValueError("process_group must be a group that this process is part of")
             self.rank, self.names = dist.get_rank(group), dist.get_process_group_ranks(group)
@@ -34,7 +41,8 @@ class Communicator:
     def agreeing(self, own: str = "") -> Iterator[dict[str, Any]]:
         """Raise an error of the block on all processes, also if settings differ that it puts in the dict; one gather.
 
-        The dict then has lists of the settings of all processes, tensors by digest; the setting ``own`` may differ.
+        The dict then has lists of the settings of all processes, tensors by digest; the setting
+        ``own`` may differ.
         """
         settings: dict[str, Any] = {}
         if self._group is None:
@@ -43,14 +51,18 @@ class Communicator:
         fault, sent, values = None, None, {}
         try:
             yield settings
-            values = {name: value if name == own else _digest(value) for name, value in settings.items()}
+            values = {
+                name: value if name == own else _digest(value) for name, value in settings.items()
+            }
         except Exception as error:
             fault = error
             kind = next((kind for kind in _KINDS if isinstance(error, kind)), RuntimeError)
             sent = kind, str(error) if kind in _KINDS else f"{type(error).__name__}: {error}"
         found = self._gather((sent, values))
         if fault is not None:
-            fault.add_note(f"on process {self.names[self.rank]} of process_group; the others raise it too")
+            fault.add_note(
+                f"on process {self.names[self.rank]} of process_group; the others raise it too"
+            )
             raise fault
         for name, (failure, _) in zip(self.names, found, strict=True):
             if failure is not None:
@@ -77,11 +89,15 @@ class Communicator:
         if self._group is None:
             return rows
         sizes = self._gather(len(rows))
-        mine = rows.new_zeros((max(sizes), rows.shape[1]), device=group_device(self._group, rows.device))
+        mine = rows.new_zeros(
+            (max(sizes), rows.shape[1]), device=group_device(self._group, rows.device)
+        )
         mine[: len(rows)] = rows
         parts = [torch.empty_like(mine) for _ in sizes]
         dist.all_gather(parts, mine, group=self._group)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(
+            rows.device
+        )
 
     def _gather(self, value: object) -> list[Any]:
         found: list[Any] = [None] * len(self.names)
@@ -96,7 +112,11 @@ def group_device(group: "ProcessGroup | None", device: torch.device) -> torch.de
     kinds = [kind for kind, backend in served if kind == "cpu" or backend not in ("gloo", "mpi")]
     if device.type in kinds:
         return device
-    return torch.device(kinds[0], torch.cuda.current_device()) if kinds[0] == "cuda" else torch.device(kinds[0])
+    return (
+        torch.device(kinds[0], torch.cuda.current_device())
+        if kinds[0] == "cuda"
+        else torch.device(kinds[0])
+    )
 
 
 def _digest(value: object) -> str:
@@ -104,7 +124,9 @@ def _digest(value: object) -> str:
         return str(value)
     dtype = str(value.dtype).removeprefix("torch.")
     content = _bytes(value.detach().flatten()).cpu().numpy()
-    return f"{dtype} {tuple(value.shape)} of digest {blake2b(content.data, digest_size=8).hexdigest()}"
+    return (
+        f"{dtype} {tuple(value.shape)} of digest {blake2b(content.data, digest_size=8).hexdigest()}"
+    )
 
 
 def _bytes(rows: Tensor) -> Tensor:
@@ -122,14 +144,19 @@ class Shard(Communicator):
     settings: dict[str, Any]
 
     def __init__(
-        self, group: "ProcessGroup | None" = None, offset: int | None = None, num_candidates: int | None = None
+        self,
+        group: "ProcessGroup | None" = None,
+        offset: int | None = None,
+        num_candidates: int | None = None,
     ) -> None:
         super().__init__(group)
         self.is_whole = group is None
         self._given = {"offset": offset, "num_candidates": num_candidates}
         for name, number in self._given.items():
             if self.is_whole and number is not None:
-                raise ValueError(f"{name} is for candidates in slices: without a process_group it must be None")
+                raise ValueError(
+                    f"{name} is for candidates in slices: without a process_group it must be None"
+                )
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -149,22 +176,36 @@ class Shard(Communicator):
         else:
             shard._place(*zip(*shard.settings["sizes"], strict=True))
 
-    def _place(self, sizes: tuple[int, ...], offsets: tuple[Any, ...], numbers: tuple[int | None, ...]) -> None:
+    def _place(
+        self, sizes: tuple[int, ...], offsets: tuple[Any, ...], numbers: tuple[int | None, ...]
+    ) -> None:
         if offsets.count(None) not in (0, len(offsets)):
-            raise ValueError(f"offset must be given on all processes of process_group or on none, got {offsets}")
+            raise ValueError(
+                f"offset must be given on all processes of process_group or on none, got {offsets}"
+            )
         if None in offsets:
             offsets = 0, *accumulate(sizes[:-1])
         slices = [(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
         covering = sorted(part for part in slices if part[0] < part[1])
-        if [first for first, _ in covering] != [0, *(last for _, last in covering)][: len(covering)]:
+        if [first for first, _ in covering] != [0, *(last for _, last in covering)][
+            : len(covering)
+        ]:
             named = zip(self.names, slices, strict=True)
-            listed = ", ".join(f"process {name} has [{first}, {last})" for name, (first, last) in named)
-            raise ValueError(f"the slices of process_group must cover the candidates once, but {listed}")
+            listed = ", ".join(
+                f"process {name} has [{first}, {last})" for name, (first, last) in named
+            )
+            raise ValueError(
+                f"the slices of process_group must cover the candidates once, but {listed}"
+            )
         self.total, self.largest = sum(sizes), max(sizes)
         if set(numbers) - {None, self.total}:
-            raise ValueError(f"num_candidates must be the total of the shards, {self.total}; got {numbers}")
+            raise ValueError(
+                f"num_candidates must be the total of the shards, {self.total}; got {numbers}"
+            )
         if not 0 < self.total < 1 << 62:
-            raise ValueError(f"the shards of process_group must have from 1 to 2^62 candidates, got {self.total}")
+            raise ValueError(
+                f"the shards of process_group must have from 1 to 2^62 candidates, got {self.total}"
+            )
         self.first, self.last = slices[self.rank]
 
     def local(self, column: Tensor) -> Tensor:
@@ -175,8 +216,11 @@ class Shard(Communicator):
         """Take each of the rows (P,) or (P, w) from the process that has candidate ``column``, int64 (P,)."""
         if self.is_whole:
             return rows
-        # all processes except the owner send zeros: the sum of bytes has the bits of the owner, of any dtype
-        given = _bytes(rows if rows.ndim == 2 else rows[:, None]) * (self.local(column) >= 0)[:, None]
+        # all processes except the owner send zeros: the sum of bytes has the bits of the owner, of
+        # any dtype
+        given = (
+            _bytes(rows if rows.ndim == 2 else rows[:, None]) * (self.local(column) >= 0)[:, None]
+        )
         return self.all_sum(given).view(rows.dtype).view(rows.shape)
 
     def rows_of(self, table: Tensor, column: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """`target` and `exclude` of every entry point: their forms, read in one place, become ranking tasks.
 
-The type and the dtype decide the form (see ``rank_scores``), never the batch size. A label is a gain; 0: not relevant.
-Integers of the shape of the scores, or (B, 1), could be labels, pairs or columns: they raise for every B.
+The type and the dtype decide the form (see ``rank_scores``), never the batch size. A label is a
+gain; 0: not relevant. Integers of the shape of the scores, or (B, 1), could be labels, pairs or
+columns: they raise for every B.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -13,7 +14,14 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, as_tensor, check_device, first_outside
+from torchrankmetrics.ranking.arrays import (
+    Array,
+    Integers,
+    as_ids,
+    as_tensor,
+    check_device,
+    first_outside,
+)
 from torchrankmetrics.ranking.counting import NOTHING, Excluded, ExcludedSlices
 from torchrankmetrics.validation import is_int
 
@@ -27,7 +35,9 @@ class Sparse(Protocol):
         """Convert to rows."""
 
 
-Target = Tensor | Array | Sparse | tuple[Integers, Integers] | Sequence[int | Integers | Collection[int]]
+Target = (
+    Tensor | Array | Sparse | tuple[Integers, Integers] | Sequence[int | Integers | Collection[int]]
+)
 Exclude = Target | ExcludedSlices | None
 # rows and columns, int64 (P,); gains (None: all are 1)
 Cells = tuple[Tensor, Tensor, Tensor | None]
@@ -46,12 +56,20 @@ class Tasks(NamedTuple):
     @property
     def row_of_each(self) -> Tensor:
         """The row of every task, int64 (P,)."""
-        return torch.arange(len(self.column), device=self.column.device) if self.row is None else self.row
+        return (
+            torch.arange(len(self.column), device=self.column.device)
+            if self.row is None
+            else self.row
+        )
 
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
         """Name the tasks by content, for processes that must be given the same."""
         target = torch.stack([self.row_of_each, self.column])
-        return {"target": target, "labels of target": self.gain, **self.excluded.fingerprint(num_columns)}
+        return {
+            "target": target,
+            "labels of target": self.gain,
+            **self.excluded.fingerprint(num_columns),
+        }
 
 
 def read_tasks(
@@ -64,8 +82,8 @@ def read_tasks(
 ) -> Tasks:
     """Read target and exclude of ``rank_scores`` for scores of a shape (B, N) on a device.
 
-    If ``by_query``, by default if target has pairs of (row, column), the row of each task is stored, and it is flagged
-    whether the target is excluded from the other tasks of the row.
+    If ``by_query``, by default if target has pairs of (row, column), the row of each task is
+    stored, and it is flagged whether the target is excluded from the other tasks of the row.
     """
     (B, N), faults = shape, []
     row, column, gain = _read_target(target, shape, device)
@@ -79,14 +97,19 @@ def read_tasks(
         faults.append(wrong * fault.TARGET_RANGE)
     elif (first := first_outside(row, column, B, N)) is not None:
         where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"
-        raise IndexError(f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}")
+        raise IndexError(
+            f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}"
+        )
     if excluded.columns is not None:
         outside = excluded.columns[column]
         if not outside.is_cpu:
             faults.append(outside * fault.TARGET_EXCLUDED)
         elif outside.any():
             first = int(outside.nonzero()[0])
-            raise ValueError(f"target must be a candidate; column {int(column[first])} of task {first} is excluded")
+            raise ValueError(
+                f"target must be a candidate; column {int(column[first])} of task {first} is "
+                "excluded"
+            )
     if excluded.bad_pairs is not None:
         faults.append((excluded.bad_pairs * fault.EXCLUDE_RANGE).expand(len(column)))
     rows = None
@@ -102,24 +125,34 @@ def _read_target(
 ) -> Cells | tuple[None, Tensor, Tensor | None]:
     """Read a target as cells; without rows, cell i is in row i."""
     B, N = shape
-    form = target if isinstance(target, Tensor) and target.ndim == 1 else _read_form(target, "target", shape, device)
+    form = (
+        target
+        if isinstance(target, Tensor) and target.ndim == 1
+        else _read_form(target, "target", shape, device)
+    )
     if isinstance(form, Tensor) and form.ndim != 2:
         column = as_ids(form, "target")
         if column.shape != (B,):
-            raise ValueError(f"target must be ({B},), one column per row of scores {shape}; got {tuple(column.shape)}")
+            raise ValueError(
+                f"target must be ({B},), one column per row of scores {shape}; got "
+                f"{tuple(column.shape)}"
+            )
         check_device(column, "target", device, "scores")
         return None, column, None
     if isinstance(form, Tensor):
         if form.shape != shape:
             raise ValueError(
-                f"target as labels must be (B, N) = {tuple(shape)}, got {form.dtype} {tuple(form.shape)}; embeddings "
-                "are ranked by rank_embeddings(queries, candidates, target)"
+                f"target as labels must be (B, N) = {tuple(shape)}, got {form.dtype} "
+                f"{tuple(form.shape)}; embeddings are ranked by rank_embeddings(queries, "
+                "candidates, target)"
             )
         cells = _cells_of_mask(form.bool())  # a quarter of the time of labels != 0
         form = *cells, read_gain(form[cells])
     row = form[0]
     if len(row) and B == 0:
-        raise IndexError(f"target must lie in the rows of scores (0, {N}), which has none; got {len(row)} tasks")
+        raise IndexError(
+            f"target must lie in the rows of scores (0, {N}), which has none; got {len(row)} tasks"
+        )
     if is_by_row(target):
         warn_of_empty_queries(row, B)
     return form
@@ -142,7 +175,9 @@ def read_gain(label: Tensor) -> Tensor | None:
     gain = label.to(torch.float64)
     wrong = ~(gain > 0) | gain.isinf()
     if wrong.any():
-        raise ValueError(f"target must hold finite labels of at least 0, got {float(gain[wrong][0])}")
+        raise ValueError(
+            f"target must hold finite labels of at least 0, got {float(gain[wrong][0])}"
+        )
     return None if (gain == 1).all() else gain
 
 
@@ -158,30 +193,42 @@ def is_by_row(values: Any) -> bool:
 def warn_of_empty_queries(query: Tensor, num_queries: int) -> None:
     """Warn if a query has no relevant item, from the query (P,) of every relevant item; skipped on an accelerator."""
     if query.is_cpu and not torch.bincount(query, minlength=num_queries).all():
-        warn("queries without a relevant item are not counted: a row of target has none (see docs/retrieval.md)")
+        warn(
+            "queries without a relevant item are not counted: a row of target has none (see "
+            "docs/retrieval.md)"
+        )
 
 
-def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: torch.device) -> Excluded:
+def read_exclude(
+    exclude: Exclude | Excluded, shape: tuple[int, ...], device: torch.device
+) -> Excluded:
     """Read ``exclude`` in any form, or in several, for scores of a shape (B, N) on a device."""
     if exclude is None:
         return NOTHING
-    if isinstance(exclude, Excluded):  # of a whole evaluation: known positives, and columns for all queries
+    # of a whole evaluation: known positives, and columns for all queries
+    if isinstance(exclude, Excluded):
         read_exclude(exclude.slices, shape, device)
         return exclude
     B, N = shape
     if isinstance(exclude, ExcludedSlices):
         if len(exclude) != B:
-            raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
+            raise ValueError(
+                f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}"
+            )
         if exclude.num_columns > N:
-            raise IndexError(f"exclude has columns up to {exclude.num_columns - 1}; scores ({B}, {N}) end at {N - 1}")
+            raise IndexError(
+                f"exclude has columns up to {exclude.num_columns - 1}; scores ({B}, {N}) end at "
+                f"{N - 1}"
+            )
         check_device(exclude.start, "exclude", device, "scores")
         return Excluded(exclude)
     form = _read_form(exclude, "exclude", shape, device)
     if isinstance(form, Tensor):
         if form.dtype != torch.bool or form.shape not in (shape, (N,)):
             raise (TypeError if form.dtype != torch.bool else ValueError)(
-                f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got {form.dtype} "
-                f"{tuple(form.shape)}; for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
+                f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got "
+                f"{form.dtype} {tuple(form.shape)}; for the columns of every row pass a list, such "
+                "as exclude=[[0, 2], [1]]"
             )
         if form.ndim == 1:
             return Excluded(columns=form)
@@ -195,7 +242,8 @@ def read_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: to
 def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
     """Sort (row, column) pairs into slices; repeated pairs count once.
 
-    On an accelerator no shape depends on the data, so that nothing waits for it: pairs out of range are dropped.
+    On an accelerator no shape depends on the data, so that nothing waits for it: pairs out of range
+    are dropped.
     """
     key, bad = row * N + column, None
     if not row.is_cpu:
@@ -204,37 +252,46 @@ def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
         key = torch.where(wrong, B * N, key).sort().values
         repeated = torch.zeros_like(wrong)
         repeated[1:] = key[1:] == key[:-1]
-        key = torch.where(repeated, B * N, key).sort().values  # repeats and wrong pairs go behind the last row
+        # repeats and wrong pairs go behind the last row
+        key = torch.where(repeated, B * N, key).sort().values
     elif (outside := first_outside(row, column, B, N)) is not None:
         raise IndexError(
             f"exclude must hold rows in [0, {B}) and columns in [0, {N}); "
             f"pair {outside} is ({int(row[outside])}, {int(column[outside])})"
         )
     else:
-        key = torch.unique_consecutive(torch.from_numpy(np.sort(key.numpy())))  # a third of the time of torch's sort
+        # a third of the time of torch's sort
+        key = torch.unique_consecutive(torch.from_numpy(np.sort(key.numpy())))
     border = torch.searchsorted(key, torch.arange(B + 1, device=key.device) * N)
     length = border.diff()
     longest = int(length.max()) if bad is None and B else min(len(key), N)
     return Excluded(ExcludedSlices(key % N, border[:-1], length, longest, N), bad_pairs=bad)
 
 
-def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.device) -> Tensor | Cells:
+def _read_form(
+    values: Any, name: str, shape: tuple[int, ...], device: torch.device
+) -> Tensor | Cells:
     """Read a target or what is excluded as cells; a vector or labels as a tensor that is not checked further."""
     if isinstance(values, tuple):
         parts = [_on_device(part, name, device) for part in values]
         if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:
             raise ValueError(
                 f"{name} as a tuple must be (rows, columns), two vectors (P,), got shapes "
-                f"{[tuple(part.shape) for part in parts]}; a list has one entry per row: {name}=[[0, 2], [1]]"
+                f"{[tuple(part.shape) for part in parts]}; a list has one entry per row: "
+                f"{name}=[[0, 2], [1]]"
             )
         return as_ids(parts[0], name), as_ids(parts[1], name), None
     if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
         return _of_list(list(values), name, shape[0], device)
     if hasattr(values, "tocsr"):
         if values.shape != tuple(shape):
-            raise ValueError(f"{name} as a sparse matrix must be (B, N) = {tuple(shape)}, got {values.shape}")
+            raise ValueError(
+                f"{name} as a sparse matrix must be (B, N) = {tuple(shape)}, got {values.shape}"
+            )
         found = values.tocsr().tocoo()
-        row, column, label = (_on_device(part, name, device) for part in (found.row, found.col, found.data))
+        row, column, label = (
+            _on_device(part, name, device) for part in (found.row, found.col, found.data)
+        )
         return _labeled(row.long(), column.long(), label if name == "target" else label != 0)
     tensor = _on_device(values, name, device)
     if tensor.ndim != 2 or tensor.dtype == torch.bool or tensor.is_floating_point():
@@ -245,9 +302,10 @@ def _read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.dev
         if name == "target" and tensor.shape == (shape[0], 1) != tuple(shape):
             labels = "one column for each row as target.squeeze(1)"
         raise ValueError(
-            f"{name} of integers must be pairs of (row, column) in the shape (2, P), and neither (B, N) nor (B, 1), "
-            f"got {tensor.dtype} {tuple(tensor.shape)} for scores {tuple(shape)}: pass {turned}{labels}, the "
-            f"columns of every row as a list of lists, {name}.tolist(), or pairs as a tuple (rows, columns)"
+            f"{name} of integers must be pairs of (row, column) in the shape (2, P), and neither "
+            f"(B, N) nor (B, 1), got {tensor.dtype} {tuple(tensor.shape)} for scores "
+            f"{tuple(shape)}: pass {turned}{labels}, the columns of every row as a list of lists, "
+            f"{name}.tolist(), or pairs as a tuple (rows, columns)"
         )
     row, column = as_ids(tensor, name)
     return row, column, None
@@ -263,8 +321,9 @@ def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
     if not isinstance(values, Tensor | list) and not hasattr(values, "__array__"):
         listed = f": pass [{name}[row] for row in rows]" * isinstance(values, Mapping)
         raise TypeError(
-            f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, column)), a list "
-            f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}{listed}"
+            f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, "
+            "column)), a list with one entry per row or a tuple (rows, columns); got "
+            f"{type(values).__name__}{listed}"
         )
     tensor = as_tensor(values, name)
     if isinstance(values, Tensor):
@@ -276,20 +335,30 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
     if values and all(is_int(part) for part in values):
         return as_tensor(np.asarray(values, dtype=np.int64), name).to(device)
     if len(values) != num_rows:
-        raise ValueError(f"{name} as a list must have one entry per row of scores, {num_rows}; got {len(values)}")
-    has_labels = name == "target" and bool(values) and all(isinstance(part, Mapping) for part in values)
+        raise ValueError(
+            f"{name} as a list must have one entry per row of scores, {num_rows}; got {len(values)}"
+        )
+    has_labels = (
+        name == "target" and bool(values) and all(isinstance(part, Mapping) for part in values)
+    )
     parts = []
     for i, part in enumerate(values):
         is_columns = isinstance(part, Collection | Tensor) and not isinstance(part, str | Mapping)
-        is_bool = is_columns and not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool)
+        is_bool = (
+            is_columns and not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool)
+        )
         if is_bool or not (is_columns or has_labels):
             raise TypeError(
-                f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry {i}; labels (B, N) go "
-                f"in as torch.tensor({name})"
+                f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry "
+                f"{i}; labels (B, N) go in as torch.tensor({name})"
             )
-        column = as_ids(list(part) if isinstance(part, Set | Mapping) else part, f"{name}[{i}]").cpu()
+        column = as_ids(
+            list(part) if isinstance(part, Set | Mapping) else part, f"{name}[{i}]"
+        ).cpu()
         if column.ndim != 1:
-            raise ValueError(f"{name}[{i}] must be a vector of columns, got shape {tuple(column.shape)}")
+            raise ValueError(
+                f"{name}[{i}] must be a vector of columns, got shape {tuple(column.shape)}"
+            )
         parts.append(column.sort().values if isinstance(part, Set) else column)
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
@@ -298,7 +367,10 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
         key = (row * (column.max() + 1) + column).sort()[0]
         if (repeated := (key[1:] == key[:-1]).nonzero()).numel():
             i, item = divmod(int(key[repeated[0, 0]]), int(column.max()) + 1)
-            raise ValueError(f"target as a list must list each column of a row once, got {item} twice in entry {i}")
+            raise ValueError(
+                f"target as a list must list each column of a row once, got {item} twice in entry "
+                f"{i}"
+            )
     if not has_labels:
         return row.to(device), column.to(device), None
     label = as_tensor([one for part in values for one in part.values()], name)

@@ -1,5 +1,14 @@
 """Tables of results: text, Markdown, LaTeX and HTML for people, CSV, JSON and pandas for programs."""
 
-from torchrankmetrics.rendering.tabular import ROW, Cell, Column, PValue, Rendered, Styled, Tabular, paper_name
+from torchrankmetrics.rendering.tabular import (
+    ROW,
+    Cell,
+    Column,
+    PValue,
+    Rendered,
+    Styled,
+    Tabular,
+    paper_name,
+)
 
 __all__ = ["ROW", "Cell", "Column", "PValue", "Rendered", "Styled", "Tabular", "paper_name"]

@@ -23,12 +23,40 @@ if TYPE_CHECKING:
 Plain = str | int | float | None
 Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequence by id
 ROW = "row"  # as the metric of a column: its values are in units of the metric that the row names
-_VIEWS = {None: "", "adjusted": "adjusted ", "normalized": "normalized ", "z": "z of ", "p": "p of "}
-_SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
-_SHARES |= {name: name.title() for name in ("hits", "recall", "precision", "success")} | {"tie_rate": "tie rate"}
-_SHARES |= {"imr": "IMR", "igmr": "IGMR", "r_precision": "R-Precision", "inverse_median_rank": "1/median rank"}
+_VIEWS = {
+    None: "",
+    "adjusted": "adjusted ",
+    "normalized": "normalized ",
+    "z": "z of ",
+    "p": "p of ",
+}
+_SHARES = {
+    "mrr": "MRR",
+    "rr": "RR",
+    "ap": "AP",
+    "auc": "AUC",
+    "query_auc": "query AUC",
+    "ndcg": "nDCG",
+    "amri": "AMRI",
+}
+_SHARES |= {name: name.title() for name in ("hits", "recall", "precision", "success")} | {
+    "tie_rate": "tie rate"
+}
+_SHARES |= {
+    "imr": "IMR",
+    "igmr": "IGMR",
+    "r_precision": "R-Precision",
+    "inverse_median_rank": "1/median rank",
+}
 _SHARES |= {"ndcg_exp": "exponential nDCG", "rbp": "RBP"}
-_OTHERS = {"mr": "MR", "amr": "AMR", "gmr": "GMR", "hmr": "HMR", "first_mr": "first MR", "median_rank": "median rank"}
+_OTHERS = {
+    "mr": "MR",
+    "amr": "AMR",
+    "gmr": "GMR",
+    "hmr": "HMR",
+    "first_mr": "first MR",
+    "median_rank": "median rank",
+}
 _OTHERS |= {"first_median_rank": "first median rank", "dcg": "DCG"}
 _KEY = re.compile(
     r"((?:head_|tail_|relation_)?(?:optimistic_|pessimistic_|expected_)?(?:macro_)?)"
@@ -49,7 +77,9 @@ def paper_name(key: str) -> str:
 def _is_share(key: str) -> bool:
     """Whether the values of a metric are at most 1, so that papers print them in percent."""
     match = _KEY.fullmatch(key)
-    return match is not None and (match[2] == "adjusted" or (match[2] is None and match[3] in _SHARES))
+    return match is not None and (
+        match[2] == "adjusted" or (match[2] is None and match[3] in _SHARES)
+    )
 
 
 def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
@@ -57,9 +87,14 @@ def name_of(number: int, names: Names, argument: str = "names", kind: str = "gro
     if names is None:
         return number
     if isinstance(names, str):
-        raise TypeError(f"{argument} must be a dict of id -> name, or names by id; got the string {shorten(names)}")
+        raise TypeError(
+            f"{argument} must be a dict of id -> name, or names by id; got the string "
+            f"{shorten(names)}"
+        )
     if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
-        raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")
+        raise ValueError(
+            f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none"
+        )
     return names[number]
 
 
@@ -95,8 +130,9 @@ Rows = Sequence[Sequence[Cell]]
 class Column:
     """One column: its unique name in machine formats, and how its cells are printed.
 
-    ``heading`` is below ``above``, which neighbors share. A ``key`` is repeated in the blocks of a wide table.
-    ``digits`` are decimals of a float in units of ``metric`` (ROW: of the metric in the column "metric").
+    ``heading`` is below ``above``, which neighbors share. A ``key`` is repeated in the blocks of a
+    wide table. ``digits`` are decimals of a float in units of ``metric`` (ROW: of the metric in the
+    column "metric").
     """
 
     name: str
@@ -118,7 +154,8 @@ class Printed(NamedTuple):
     cells: list[tuple[str, bool, str]]
 
 
-_FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # text that spreadsheets execute, not numbers
+# text that spreadsheets execute, not numbers
+_FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")
 _GAP = "  "
 
 
@@ -128,7 +165,8 @@ class Style(TypedDict, total=False):
     Attributes:
         percent (bool): whether to multiply values of metrics that are at most 1 by 100.
         digits (int): decimals of values of metrics.
-        labels (dict): text to print instead of a key of a metric, a name of a model or dataset, or a heading.
+        labels (dict): text to print instead of a key of a metric, a name of a model or dataset, or
+            a heading.
         baseline, stars (str, bool): see ``RankStudy.table``; other results raise a ValueError.
     """
 
@@ -150,15 +188,23 @@ class Rendered(ABC):
         """Give the table of machine formats."""
         return self.tabular()
 
-    def marked(self, baseline: str | None = None, stars: bool = False, name: str | None = None) -> Self:
+    def marked(
+        self, baseline: str | None = None, stars: bool = False, name: str | None = None
+    ) -> Self:
         """Give the table with marks of significance; ``name``: of the baseline in the legend."""
-        raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
+        raise ValueError(
+            "baseline and stars need models by datasets, as RankStudy.table returns them"
+        )
 
     def _styled(self, **style: Unpack[Style]) -> "tuple[Tabular, list[Printed]]":
         """The table with marks of significance, and its columns with the names of papers."""
         rest: dict[str, Any] = {**style, "labels": style.get("labels") or {}}
         baseline, stars = rest.pop("baseline", None), rest.pop("stars", False)
-        one = self.marked(baseline, stars, rest["labels"].get(baseline)) if baseline is not None or stars else self
+        one = (
+            self.marked(baseline, stars, rest["labels"].get(baseline))
+            if baseline is not None or stars
+            else self
+        )
         return (table := one.tabular()), table.printed(**rest)
 
     def __str__(self) -> str:
@@ -184,34 +230,53 @@ class Rendered(ABC):
         lines = [
             [_markdown(f"{one.above} {one.title}".strip()) for one in columns],
             ["---:" if one.is_number else "---" for one in columns],
-            *([_markdown(*cell) for cell in row] for row in zip(*(one.cells for one in columns), strict=True)),
+            *(
+                [_markdown(*cell) for cell in row]
+                for row in zip(*(one.cells for one in columns), strict=True)
+            ),
         ]
         notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
 
-    def to_latex(self, caption: str | None = None, label: str | None = None, **style: Unpack[Style]) -> str:
+    def to_latex(
+        self, caption: str | None = None, label: str | None = None, **style: Unpack[Style]
+    ) -> str:
         """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
         table, columns = self._styled(**style)
 
         def line(cells: Iterable[str]) -> str:
             text = " & ".join(cells) + r" \\"
-            return "{}" + text if text[0] in "[*" else text  # the rule above reads these as an option
+            # the rule above reads these as an option
+            return "{}" + text if text[0] in "[*" else text
 
         lines = ["% needs \\usepackage{booktabs}"]
         if caption is not None:
             lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}"]
             lines += [] if label is None else [rf"\label{{{label}}}"]
-        lines += [rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}", r"\toprule"]
+        lines += [
+            rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}",
+            r"\toprule",
+        ]
         if spans := [(_latex(text), n) for text, n in _spans(columns)]:
-            heads = (text if len(n) == 1 else rf"\multicolumn{{{len(n)}}}{{c}}{{{text}}}" for text, n in spans)
+            heads = (
+                text if len(n) == 1 else rf"\multicolumn{{{len(n)}}}{{c}}{{{text}}}"
+                for text, n in spans
+            )
             rules = (rf"\cmidrule(lr){{{n[0]}-{n[-1]}}}" for text, n in spans if text)
             lines += [line(heads), " ".join(rules)]
         lines += [line(_latex(one.title) for one in columns), r"\midrule"]
         for row in zip(*(one.cells for one in columns), strict=True):
-            lines.append(line(_latex("--" if text == "-" else text, bold, mark) for text, bold, mark in row))
+            lines.append(
+                line(_latex("--" if text == "-" else text, bold, mark) for text, bold, mark in row)
+            )
         lines += [r"\bottomrule", r"\end{tabular}"]
         if table.notes:
-            lines += [r"\par\smallskip", r"{\footnotesize", *(_latex(note) + r"\par" for note in table.notes), "}"]
+            lines += [
+                r"\par\smallskip",
+                r"{\footnotesize",
+                *(_latex(note) + r"\par" for note in table.notes),
+                "}",
+            ]
         return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
 
     def to_html(self, **style: Unpack[Style]) -> str:
@@ -222,7 +287,11 @@ class Rendered(ABC):
     def _repr_html_(self) -> str:
         table = self.tabular()
         if len(table.rows) > 100:
-            table = Tabular(table.columns, table.rows[:100], (f"the first 100 of {len(table.rows)} rows", *table.notes))
+            table = Tabular(
+                table.columns,
+                table.rows[:100],
+                (f"the first 100 of {len(table.rows)} rows", *table.notes),
+            )
         return render("rendering/table.html", table=table, columns=table.printed())
 
     def to_json(self) -> str:
@@ -237,13 +306,16 @@ class Rendered(ABC):
         try:
             import pandas
         except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install pandas; to_csv works without it") from error
+            raise ImportError(
+                "to_pandas needs pandas: pip install pandas; to_csv works without it"
+            ) from error
         return pandas.DataFrame(self.records().programs())
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write CSV with all digits, None and NaN as empty cells; return the text if ``path`` is None.
 
-        Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV Injection").
+        Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV
+        Injection").
         """
 
         def cell(value: Plain) -> Plain:
@@ -251,9 +323,13 @@ class Rendered(ABC):
                 return f"'{value}" if _FORMULA.match(value) else value
             return "" if value is None or value != value else value
 
-        one_line: Any = SimpleNamespace(write=lambda line: line[:-2] + "\n")  # with other ends csv quotes no "\r"
+        # with other ends csv quotes no "\r"
+        one_line: Any = SimpleNamespace(write=lambda line: line[:-2] + "\n")
         writer, columns = csv.writer(one_line), self.records().programs()
-        content = "".join(writer.writerow(map(cell, row)) for row in [columns, *zip(*columns.values(), strict=True)])
+        content = "".join(
+            writer.writerow(map(cell, row))
+            for row in [columns, *zip(*columns.values(), strict=True)]
+        )
         if path is None:
             return content
         Path(path).write_text(content, encoding="utf-8", newline="")
@@ -269,7 +345,9 @@ class Tabular(Rendered):
     notes: Sequence[str] = ()
 
     @classmethod
-    def named(cls, names: Sequence[str], rows: Rows, notes: Sequence[str] = (), keys: int = 1) -> "Tabular":
+    def named(
+        cls, names: Sequence[str], rows: Rows, notes: Sequence[str] = (), keys: int = 1
+    ) -> "Tabular":
         """Build a table of plain columns, of which the first ones are keys."""
         return cls([Column(name, key=i < keys) for i, name in enumerate(names)], rows, notes)
 
@@ -289,7 +367,10 @@ class Tabular(Rendered):
         return found | logarithms
 
     def printed(
-        self, percent: bool = False, digits: int | None = None, labels: Mapping[str, str] | None = None
+        self,
+        percent: bool = False,
+        digits: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> list[Printed]:
         """Columns of printed tables; with ``labels`` (even empty) metrics have the names of papers, else their keys."""
         metric = next((i for i, column in enumerate(self.columns) if column.name == "metric"), -1)
@@ -299,7 +380,10 @@ class Tabular(Rendered):
         for i, column in enumerate(self.columns):
             if column.audience == "programs":
                 continue
-            title, paper = column.name if column.heading is None else column.heading, paper_name(column.metric)
+            title, paper = (
+                column.name if column.heading is None else column.heading,
+                paper_name(column.metric),
+            )
             if labels is not None and title in (column.metric, paper):
                 title = names.get(column.metric, paper)
             cells, is_number = [], False
@@ -329,7 +413,9 @@ def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str
     if not ends and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
         return f"{value:.3g}"  # few significant digits would remain
     decimals = max(decimals - 2 * percent, 0) if chosen is None else chosen
-    first, *limits = (f"{number * (100 if percent else 1):.{decimals}f}" for number in (value, *ends))
+    first, *limits = (
+        f"{number * (100 if percent else 1):.{decimals}f}" for number in (value, *ends)
+    )
     return f"{first} [{', '.join(limits)}]" if limits else first
 
 
@@ -340,16 +426,25 @@ def visible(text: str) -> str:
 
 def _width(text: str) -> int:
     """Columns of a terminal that a text takes: wide characters take two, combining ones none."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
 
 
 def _lines(column: Printed) -> list[str]:
     """Heading, rule and cells of a column, all as wide as the widest."""
     tail = column.is_number * max((bold + len(mark) for _, bold, mark in column.cells), default=0)
-    texts = [column.title, *("*" * bold + text + ("*" * bold + mark).ljust(tail) for text, bold, mark in column.cells)]
+    texts = [
+        column.title,
+        *("*" * bold + text + ("*" * bold + mark).ljust(tail) for text, bold, mark in column.cells),
+    ]
     width = max(map(_width, texts))
     pads = [" " * (width - _width(text)) for text in texts]
-    head, *body = (pad + text if column.is_number else text + pad for pad, text in zip(pads, texts, strict=True))
+    head, *body = (
+        pad + text if column.is_number else text + pad
+        for pad, text in zip(pads, texts, strict=True)
+    )
     return [head, "-" * width, *body]
 
 
@@ -357,9 +452,17 @@ def _block(columns: list[tuple[Printed, list[str]]]) -> str:
     """Columns next to each other, below the texts that neighboring ones share."""
     parts = []
     for text, group in groupby(columns, key=lambda one: one[0].above):
-        part = [text, *(_GAP.join(cells) for cells in zip(*(lines for _, lines in group), strict=True))]
+        part = [
+            text,
+            *(_GAP.join(cells) for cells in zip(*(lines for _, lines in group), strict=True)),
+        ]
         width = max(map(_width, part[:2]))
-        parts.append([line + ("-" if i == 2 else " ") * (width - _width(line)) for i, line in enumerate(part)])
+        parts.append(
+            [
+                line + ("-" if i == 2 else " ") * (width - _width(line))
+                for i, line in enumerate(part)
+            ]
+        )
     lines = [_GAP.join(line).rstrip() for line in zip(*parts, strict=True)]
     return "\n".join(lines[not any(one.above for one, _ in columns) :])
 
@@ -369,9 +472,26 @@ def _markdown(text: str, bold: bool = False, mark: str = "") -> str:
     return (f"**{text}**" if bold else text) + mark
 
 
-_COMMANDS = {c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "†": r"\dag{}", "‡": r"\ddag{}", '"': "''"}
-_COMMANDS |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}"}
-_COMMANDS |= {"|": r"\textbar{}", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$"}
+_COMMANDS = {c: rf"\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "†": r"\dag{}",
+    "‡": r"\ddag{}",
+    '"': "''",
+}
+_COMMANDS |= {
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
+_COMMANDS |= {
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≈": r"$\approx$",
+}
 _LATEX = {ord(c): text for c, text in _COMMANDS.items()}
 
 
@@ -379,13 +499,17 @@ def _latex(text: str, bold: bool = False, mark: str = "") -> str:
     """Escape a text for LaTeX; a hyphen before a number is a minus sign."""
     escaped = visible(unicodedata.normalize("NFC", text)).translate(_LATEX)
     escaped = re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
-    return (rf"\textbf{{{escaped}}}" if bold else escaped) + (rf"\textsuperscript{{{_latex(mark)}}}" if mark else "")
+    return (rf"\textbf{{{escaped}}}" if bold else escaped) + (
+        rf"\textsuperscript{{{_latex(mark)}}}" if mark else ""
+    )
 
 
 def _spans(columns: Sequence[Printed]) -> list[tuple[str, list[int]]]:
     """Texts above the headings with the numbers of their columns, from 1; empty if there are none."""
     numbers = range(1, len(columns) + 1)
-    found = [(text, list(group)) for text, group in groupby(numbers, key=lambda i: columns[i - 1].above)]
+    found = [
+        (text, list(group)) for text, group in groupby(numbers, key=lambda i: columns[i - 1].above)
+    ]
     return found if any(text for text, _ in found) else []
 
 
@@ -398,7 +522,13 @@ def render(template: str, **names: Any) -> str:
 def _environment() -> Any:
     import jinja2
 
-    options: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("torchrankmetrics", ""), autoescape=True, **options)
+    options: dict[str, Any] = {
+        "undefined": jinja2.StrictUndefined,
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("torchrankmetrics", ""), autoescape=True, **options
+    )
     environment.globals |= {"spans": _spans, "visible": visible}
     return environment

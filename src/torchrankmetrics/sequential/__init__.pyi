@@ -1,2 +1,5 @@
-from .testing import SequentialEvaluation as SequentialEvaluation, SequentialResult as SequentialResult
+from .testing import (
+    SequentialEvaluation as SequentialEvaluation,
+    SequentialResult as SequentialResult,
+)
 from .triples import rank_sequentially as rank_sequentially

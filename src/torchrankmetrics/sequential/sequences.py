@@ -1,7 +1,8 @@
 """Confidence sequences: anytime-valid bounds of the mean of a finite population from a part of it, and hypotheses.
 
-Units are drawn without replacement, each with the odds of its size among those that are left, and the mean
-of the values is weighted by size. The derivations are in docs/mathematics.md, "Sequential evaluation".
+Units are drawn without replacement, each with the odds of its size among those that are left, and
+the mean of the values is weighted by size. The derivations are in docs/mathematics.md, "Sequential
+evaluation".
 """
 
 import math
@@ -20,7 +21,8 @@ from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.validation import check_int, one_number, shorten
 
-# fractions of the capital that are bet in parallel: one of them is nearly optimal for any detectable difference
+# fractions of the capital that are bet in parallel: one of them is nearly optimal for any
+# detectable difference
 FRACTIONS = 0.9 * 0.5 ** np.arange(8.0)
 _ZERO = 1e-9  # tolerance for rounded sums
 _STEPS = 24
@@ -67,8 +69,8 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool, bar: float = -math.in
 
     It is -inf where it is certainly below ``bar``.
 
-    If the bet is wrong, the capital ever reaches 1 / alpha with probability at most alpha (arXiv 2010.09686, and
-    2305.06884 for draws in proportion to a size). It is monotone in ``mean``.
+    If the bet is wrong, the capital ever reaches 1 / alpha with probability at most alpha (arXiv
+    2010.09686, and 2305.06884 for draws in proportion to a size). It is monotone in ``mean``.
     """
     values, seen, left = drawn.values, drawn.seen[:-1], drawn.left[:-1]
     if not above:  # the complement
@@ -79,7 +81,8 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool, bar: float = -math.in
     capital = np.full(len(values), -np.inf)
     near = logs.max(axis=0) >= bar - _ZERO  # the capital is a mean, at most the largest
     capital[near] = np.logaddexp.reduce(logs[:, near], axis=0) - math.log(len(FRACTIONS))
-    capital[np.logical_or.accumulate(expected < -_ZERO)] = np.inf  # more was seen than this mean allows
+    # more was seen than this mean allows
+    capital[np.logical_or.accumulate(expected < -_ZERO)] = np.inf
     return capital
 
 
@@ -101,7 +104,10 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
     def refuted(above: bool, mean: float) -> bool:
         return bool((log_capital(drawn, mean, above=above, bar=bar) >= bar).any())
 
-    ends = [bisected(partial(refuted, True), low, high, _STEPS), bisected(partial(refuted, False), high, low, _STEPS)]
+    ends = [
+        bisected(partial(refuted, True), low, high, _STEPS),
+        bisected(partial(refuted, False), high, low, _STEPS),
+    ]
     return min(ends), max(ends)
 
 
@@ -109,10 +115,19 @@ class Hypothesis:
     """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width."""
 
     def __init__(
-        self, metric: MetricLike, alpha: float, threshold: Any, half_width: Any, paired: bool, num_candidates: Any
+        self,
+        metric: MetricLike,
+        alpha: float,
+        threshold: Any,
+        half_width: Any,
+        paired: bool,
+        num_candidates: Any,
     ) -> None:
         self.alpha = float(check_confidence_level(alpha, "alpha", 0.05))
-        self.threshold, self.half_width = _finite("threshold", threshold), _finite("half_width", half_width)
+        self.threshold, self.half_width = (
+            _finite("threshold", threshold),
+            _finite("half_width", half_width),
+        )
         if threshold is not None and half_width is not None:
             raise ValueError("threshold and half_width must not both be given")
         if self.half_width is not None and self.half_width <= 0:
@@ -126,33 +141,48 @@ class Hypothesis:
             raise ValueError(f"{measure.key!r} is not a mean over tasks: {_USE_BOUNDED}")
         if (measure.view, measure.average, measure.side) != ("base", "micro", "both"):
             raise ValueError(
-                f"{measure.key!r} must be requested in its base view and micro average, and not of one side: use "
-                f"{definition.name!r}, with tasks of that side only; in every view the same model is better"
+                f"{measure.key!r} must be requested in its base view and micro average, and not of "
+                f"one side: use {definition.name!r}, with tasks of that side only; in every view "
+                "the same model is better"
             )
-        self._definition, self._limits = definition, _limits(definition, num_candidates, measure.key)
+        self._definition, self._limits = (
+            definition,
+            _limits(definition, num_candidates, measure.key),
+        )
         low, high = self._limits
         low, high = (low - high, high - low) if paired else (low, high)
         self.low, self.width = low, high - low
         if self.threshold is not None and not low <= self.threshold <= high:
             what = f"{'differences' if paired else 'values'} of {measure.key!r}"
-            raise ValueError(f"threshold must lie in [{low:g}, {high:g}], as {what} do; got {shorten(threshold)}")
+            raise ValueError(
+                f"threshold must lie in [{low:g}, {high:g}], as {what} do; got {shorten(threshold)}"
+            )
         if is_better and measure.higher_is_better is None:
-            raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
+            raise ValueError(
+                f"{measure.key!r} has no direction, so that none is better: pass threshold or "
+                "half_width"
+            )
         self._larger_is_true = self.threshold is not None or bool(measure.higher_is_better)
 
     def values(self, rows: Rows) -> FloatArray:
         """Values f (m,) of the tasks of rows (m, 10); ValueError for weights, and for undefined or unbounded values."""
         columns, (low, high), least = Columns(rows), self._limits, self._definition.min_candidates
         if (weights(rows) != 1).any():
-            raise ValueError("tasks must have no weights: the tested mean weighs all tasks the same")
+            raise ValueError(
+                "tasks must have no weights: the tested mean weighs all tasks the same"
+            )
         if (columns.num_candidates < least).any():
-            raise ValueError(f"{self.measure.key!r} has no value for fewer than {least} candidates: remove these tasks")
+            raise ValueError(
+                f"{self.measure.key!r} has no value for fewer than {least} candidates: remove "
+                "these tasks"
+            )
         values = self._definition.unit_values(RankSample(*columns.ranks.T), self.measure.rank_type)
         slack = 1e-9 * (high - low)
         if len(values) and (values.min() < low - slack or values.max() > high + slack):
             raise ValueError(
-                f"values of {self.measure.key!r} lie between {values.min():g} and {values.max():g}, outside of "
-                f"[{low:g}, {high:g}]: pass the largest number of candidates of any task as num_candidates"
+                f"values of {self.measure.key!r} lie between {values.min():g} and "
+                f"{values.max():g}, outside of [{low:g}, {high:g}]: pass the largest number of "
+                "candidates of any task as num_candidates"
             )
         return np.clip(values, low, high)
 
@@ -185,7 +215,9 @@ def _finite(name: str, given: Any) -> float | None:
     return number
 
 
-def _limits(definition: RankDefinition, num_candidates: int | None, key: str) -> tuple[float, float]:
+def _limits(
+    definition: RankDefinition, num_candidates: int | None, key: str
+) -> tuple[float, float]:
     """Lowest and highest f of a metric on all ranks among so many candidates; None: any number of candidates."""
     f, N = known(definition.f), num_candidates
     if N is not None:
@@ -193,7 +225,9 @@ def _limits(definition: RankDefinition, num_candidates: int | None, key: str) ->
     if f.is_share or (f.uses_candidates and f.smooth):
         return 0.0, 1.0  # hits, and the share of candidates below
     if f.uses_candidates:
-        raise ValueError(f"{key!r} has no known bounds, because its f depends on num_candidates: {_USE_BOUNDED}")
+        raise ValueError(
+            f"{key!r} has no known bounds, because its f depends on num_candidates: {_USE_BOUNDED}"
+        )
     ends = np.array([math.inf])
     if f.smooth and (N is not None or f.has_limit):  # monotone
         ends = f.values(np.array([1.0, N or math.inf]))
@@ -201,10 +235,12 @@ def _limits(definition: RankDefinition, num_candidates: int | None, key: str) ->
         ends = apply_transform(f, np.arange(2, 2 * N + 1) / 2.0)  # realistic ranks are halves, too
     if not np.isfinite(ends).all():
         raise ValueError(
-            f"{key!r} is not bounded: {_USE_BOUNDED}; or pass num_candidates, the largest number of candidates of any "
-            "task"
+            f"{key!r} is not bounded: {_USE_BOUNDED}; or pass num_candidates, the largest number "
+            "of candidates of any task"
         )
     low, high = float(ends.min()), float(ends.max())
     if low == high:
-        raise ValueError(f"{key!r} has the value {low:g} for every rank, so that nothing can be tested")
+        raise ValueError(
+            f"{key!r} has the value {low:g} for every rank, so that nothing can be tested"
+        )
     return low, high

@@ -19,7 +19,15 @@ from torchrankmetrics.ranking.shards import Communicator
 from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.sequential.sequences import Drawn, Hypothesis, betting_interval
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, raise_faults, without_flag
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDE_BITS,
+    WIDTH,
+    Columns,
+    Rows,
+    raise_faults,
+    without_flag,
+)
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int, shorten
 
@@ -31,20 +39,26 @@ if TYPE_CHECKING:  # torch may be built without
 class SequentialResult:
     """Estimate and interval of a metric over all tasks of the test set, from the tasks ranked so far.
 
-    ``alpha`` bounds the probability, over the random order of these tasks, that this comparison has a wrong answer,
-    however often it was tested; several comparisons have alpha each. The result does not apply to other tasks.
+    ``alpha`` bounds the probability, over the random order of these tasks, that this comparison has
+    a wrong answer, however often it was tested; several comparisons have alpha each. The result
+    does not apply to other tasks.
 
     Attributes:
         metric (str): canonical key.
-        answer (bool): whether the model is better than the ``baseline``, or its value (with ``baseline`` its
-            difference) is at least ``threshold``; None while undecided, and for ``half_width``.
+        answer (bool): whether the model is better than the ``baseline``, or its value (with
+            ``baseline`` its difference) is at least ``threshold``; None while undecided, and for
+            ``half_width``.
         is_decided (bool): whether the hypothesis is decided.
-        estimate (float): of the value, or of the difference from ``baseline``; biased by stopping, unless it is exact.
-        low, high (float): anytime-valid interval with confidence level 1 - alpha; both are the exact value at the end.
+        estimate (float): of the value, or of the difference from ``baseline``; biased by stopping,
+            unless it is exact.
+        low, high (float): anytime-valid interval with confidence level 1 - alpha; both are the
+            exact value at the end.
         alpha, threshold, half_width (float): as passed.
-        num_tasks, total_tasks, num_queries, total_queries (int): number that was ranked, and of all.
+        num_tasks, total_tasks, num_queries, total_queries (int): number that was ranked, and of
+            all.
         table (RankTable): the ranks; a sample, and marked as one, unless all tasks are ranked.
-        baseline (RankTable): the ranks of the other model, including new ones; None: the hypothesis is about one model.
+        baseline (RankTable): the ranks of the other model, including new ones; None: the hypothesis
+            is about one model.
     """
 
     metric: str
@@ -71,7 +85,8 @@ class SequentialResult:
     def values(self) -> dict[str, float]:
         """Return values to log: ``[partial_][difference_]<metric>[_low, _high]`` and ``decided_share_<metric>``.
 
-        A value of a sample has the prefix ``partial_``; the share is the one of the queries that were ranked.
+        A value of a sample has the prefix ``partial_``; the share is the one of the queries that
+        were ranked.
         """
         key = self.metric if self.baseline is None else f"difference_{self.metric}"
         found = {key: self.estimate}
@@ -98,8 +113,9 @@ class SequentialResult:
         if not math.isnan(self.estimate):
             known += f" [{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
         return (
-            f"{known}: {words} after {self.num_tasks} of {self.total_tasks} tasks ({self.num_queries} of "
-            f"{self.total_queries} queries); alpha {self.alpha:g} for this comparison, about these tasks only"
+            f"{known}: {words} after {self.num_tasks} of {self.total_tasks} tasks "
+            f"({self.num_queries} of {self.total_queries} queries); alpha {self.alpha:g} for this "
+            "comparison, about these tasks only"
         )
 
 
@@ -108,12 +124,15 @@ class QueryOrder:
 
     def __init__(self, query: IntArray, seed: int) -> None:
         _, of_task, number = np.unique(query, return_inverse=True, return_counts=True)
-        # indices of the sorted, distinct queries in this order, by an exponential race: the smallest of independent
-        # exponentials is drawn in proportion to its rate
-        self.queries = np.argsort(np.random.default_rng(seed).exponential(size=len(number)) / number, kind="stable")
+        # indices of the sorted, distinct queries in this order, by an exponential race: the
+        # smallest of independent exponentials is drawn in proportion to its rate
+        self.queries = np.argsort(
+            np.random.default_rng(seed).exponential(size=len(number)) / number, kind="stable"
+        )
         place = np.empty(len(number), dtype=np.int64)
         place[self.queries] = np.arange(len(number))
-        self.tasks = np.argsort(place[of_task], kind="stable")  # query after query, which begin and end at the borders
+        # query after query, which begin and end at the borders
+        self.tasks = np.argsort(place[of_task], kind="stable")
         self.border = np.concatenate([np.zeros(1, np.int64), np.cumsum(number[self.queries])])
 
     def __len__(self) -> int:
@@ -142,7 +161,9 @@ class Ranked:
         self.put(self.index(rows, "sample_id of baseline"), rows)
         if len(table) and not (table.is_partial or self.there.all()):
             lacking = int((~self.there).sum())
-            raise ValueError(f"baseline lacks {lacking} of {size} tasks, and is not marked as a sample")
+            raise ValueError(
+                f"baseline lacks {lacking} of {size} tasks, and is not marked as a sample"
+            )
 
     def index(self, rows: Rows, name: str) -> IntArray:
         """Indices (m,) of the tasks of rows (m, 10)."""
@@ -150,7 +171,9 @@ class Ranked:
         number = len(self.there) // max(len(self.sides), 1)
         if (wrong := ids[(ids < 0) | (ids >= number)]).size:
             got = "none" if wrong[0] == ABSENT else wrong[0]
-            raise ValueError(f"{name} must hold the indices of tasks, from 0 to {number - 1}; got {got}")
+            raise ValueError(
+                f"{name} must hold the indices of tasks, from 0 to {number - 1}; got {got}"
+            )
         if not self.sides:
             return ids
         if not np.isin(side, self.sides).all():
@@ -196,7 +219,9 @@ class SequentialTest:
         self.ranked, self.baseline = Ranked(len(query), sides), None
         if baseline is not None or extends:
             self.baseline = Ranked(len(query), sides, baseline)
-            num_candidates = self.baseline.most_candidates if num_candidates is None else num_candidates
+            num_candidates = (
+                self.baseline.most_candidates if num_candidates is None else num_candidates
+            )
         self.hypothesis = Hypothesis(*about, self.baseline is not None, num_candidates)
         self._communicator, self._extends = Communicator(process_group), extends
         self._drawn = self._draw(np.empty(0))
@@ -234,12 +259,19 @@ class SequentialTest:
         task, found = self.gathered(rows)
         if self.baseline is not None:
             both = self.baseline.there[task]
-            check_same_tasks(self.baseline.rows[task[both]], found[both], "baseline", "the new ranks")
+            check_same_tasks(
+                self.baseline.rows[task[both]], found[both], "baseline", "the new ranks"
+            )
         new = ~self.ranked.there[task]  # rows that were tested stay
         self.ranked.put(task[new], found[new])
-        there = self.ranked.there if self.baseline is None else self.ranked.there & self.baseline.there
+        there = (
+            self.ranked.there if self.baseline is None else self.ranked.there & self.baseline.there
+        )
         begin = self.num_queries
-        ranked = np.append(there[self.order.of(begin, len(self.order))], False).argmin() + self.order.border[begin]
+        ranked = (
+            np.append(there[self.order.of(begin, len(self.order))], False).argmin()
+            + self.order.border[begin]
+        )
         end = int(np.searchsorted(self.order.border, ranked, side="right")) - 1
         if end == begin:
             return
@@ -250,7 +282,9 @@ class SequentialTest:
         scaled = (values - self.hypothesis.low) / self.hypothesis.width
         means = np.add.reduceat(scaled, border[:-1] - border[0]) / np.diff(border)
         self._drawn = self._draw(np.concatenate([self._drawn.values, np.clip(means, 0, 1)]))
-        self._is_decided = self._is_decided or end == len(self.order) or self.hypothesis.is_answered(self._drawn)
+        self._is_decided = (
+            self._is_decided or end == len(self.order) or self.hypothesis.is_answered(self._drawn)
+        )
 
     def gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
@@ -264,9 +298,16 @@ class SequentialTest:
     def decision(self) -> SequentialResult:
         """The result so far."""
         hypothesis, drawn, number = self.hypothesis, self._drawn, self.num_queries
-        table, baseline = self.ranked.table(), None if self.baseline is None else self.baseline.table()
+        table, baseline = (
+            self.ranked.table(),
+            None if self.baseline is None else self.baseline.table(),
+        )
         if number == len(self.order):  # to the last bit the value of ``evaluate``
-            values = [hypothesis.measure.base(Analysis([one.rows])) for one in (table, baseline) if one is not None]
+            values = [
+                hypothesis.measure.base(Analysis([one.rows]))
+                for one in (table, baseline)
+                if one is not None
+            ]
             estimate = low = high = values[0] if baseline is None else values[0] - values[1]
             answer = hypothesis.exact_answer(estimate)
         else:
@@ -282,29 +323,33 @@ class SequentialTest:
 class SequentialEvaluation:
     """Test which of two models is better, or estimate the metric of one, from as few queries as necessary.
 
-    ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the hypothesis. The test is
-    anytime-valid: the answer differs from the answer of all tasks with probability at most alpha, however often it is
-    tested, for models that do not depend on the order (docs/sequential.md). Queries are drawn without replacement, in
-    proportion to their number of tasks; bounds come from betting.
+    ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the
+    hypothesis. The test is anytime-valid: the answer differs from the answer of all tasks with
+    probability at most alpha, however often it is tested, for models that do not depend on the
+    order (docs/sequential.md). Queries are drawn without replacement, in proportion to their number
+    of tasks; bounds come from betting.
 
     Args:
-        query (integers or int): (n,) integers, the query of each task; tasks of one query are ranked together. Or n:
-            one query per task.
-        baseline (RankTable, default None): ranks of the other model, whose sample ids are the indices of the tasks; a
-            sample of the tasks is used as far as it covers this order. None: the hypothesis is about one model.
-        metric (str, RankDefinition or RankMetric, default "mrr"): a mean of f over tasks, in its base view. f must be
-            bounded, as it is for "mrr", "hits@10" and "auc".
+        query (integers or int): (n,) integers, the query of each task; tasks of one query are
+            ranked together. Or n: one query per task.
+        baseline (RankTable, default None): ranks of the other model, whose sample ids are the
+            indices of the tasks; a sample of the tasks is used as far as it covers this order.
+            None: the hypothesis is about one model.
+        metric (str, RankDefinition or RankMetric, default "mrr"): a mean of f over tasks, in its
+            base view. f must be bounded, as it is for "mrr", "hits@10" and "auc".
         alpha (float, default 0.05): largest probability of a wrong answer.
-        threshold (float, default None): test whether the value, or with ``baseline`` the difference, is at least this;
-            None with ``baseline``: test whether the model is better.
+        threshold (float, default None): test whether the value, or with ``baseline`` the
+            difference, is at least this; None with ``baseline``: test whether the model is better.
         half_width (float, default None): stop when the interval has at most this half width.
         seed (int, default 0): random seed of the order.
-        num_candidates (int, default None): largest number of candidates of a task, for an f that is bounded only by it,
-            such as "mr"; None: of ``baseline``, if it has all tasks.
-        process_group (ProcessGroup, default None): processes that share the work and call ``update`` equally often.
+        num_candidates (int, default None): largest number of candidates of a task, for an f that is
+            bounded only by it, such as "mr"; None: of ``baseline``, if it has all tasks.
+        process_group (ProcessGroup, default None): processes that share the work and call
+            ``update`` equally often.
 
     Raises:
-        TypeError, ValueError: for invalid options, unbounded metrics, and a baseline with other tasks.
+        TypeError, ValueError: for invalid options, unbounded metrics, and a baseline with other
+            tasks.
 
     >>> from torchrankmetrics import Ranks
     >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
@@ -329,7 +374,10 @@ class SequentialEvaluation:
     ) -> None:
         own = np.arange(query) if is_int(query) else as_ids(query, "query").cpu().numpy()
         if own.ndim != 1 or not len(own):
-            raise ValueError(f"query must be (n,) with n > 0, or n > 0; got {query if is_int(query) else own.shape}")
+            raise ValueError(
+                "query must be (n,) with n > 0, or n > 0; got "
+                f"{query if is_int(query) else own.shape}"
+            )
         about = metric, alpha, threshold, half_width
         self._test = SequentialTest(own, about, num_candidates, baseline, seed, process_group)
 
@@ -347,9 +395,10 @@ class SequentialEvaluation:
         """Yield indices (m,) int64 of the tasks to rank next, until it is decided; call ``update`` with their ranks.
 
         Args:
-            batch_size (int): queries of a batch, sharded over the processes; each process gets at least one.
-            complete (bool, default False): if the answer is True, continue to all tasks, so that they can be the next
-                baseline.
+            batch_size (int): queries of a batch, sharded over the processes; each process gets at
+                least one.
+            complete (bool, default False): if the answer is True, continue to all tasks, so that
+                they can be the next baseline.
         """
         order = self._test.order
         for places in self._test.rounds(check_int("batch_size", batch_size, 1), complete):
@@ -378,8 +427,9 @@ class SequentialEvaluation:
             backend (str, default "auto"): as in ``rank_scores``.
 
         Raises:
-            TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
-                the tasks of the other model have other candidates, sides or groups.
+            TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not
+                indices of tasks, or the tasks of the other model have other candidates, sides or
+                groups.
         """
         facts = TaskFacts(side, group, sample_id=sample_id)
         self._test.add(make_block(preds, target, exclude, facts, backend=backend))

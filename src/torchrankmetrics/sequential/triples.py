@@ -50,33 +50,36 @@ def rank_sequentially(
 ) -> SequentialResult:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
 
-    Queries are drawn and bounded as in ``SequentialEvaluation``; if all are ranked, ranks and values equal those of
-    ``rank_triples``.
+    Queries are drawn and bounded as in ``SequentialEvaluation``; if all are ranked, ranks and
+    values equal those of ``rank_triples``.
 
     Args:
         score_tails (callable): as in ``rank_triples``.
         score_heads (callable): as in ``rank_triples``.
         triples (integers): as in ``rank_triples``.
         known (KnownTriples): as in ``rank_triples``.
-        baseline (RankTable, default None): ranks of the other model, of ``rank_triples`` or a ``SequentialResult``; a
-            sample is used for the queries that it has. None: one model, or a model without ranks yet.
-        score_baseline (callable, default None): the functions of the other model, (score_tails, score_heads) or a
-            score_hrt, for the queries that ``baseline`` lacks. None: if its ranks end, the result is undecided.
+        baseline (RankTable, default None): ranks of the other model, of ``rank_triples`` or a
+            ``SequentialResult``; a sample is used for the queries that it has. None: one model, or
+            a model without ranks yet.
+        score_baseline (callable, default None): the functions of the other model, (score_tails,
+            score_heads) or a score_hrt, for the queries that ``baseline`` lacks. None: if its ranks
+            end, the result is undecided.
         metric (str, RankDefinition or RankMetric, default "mrr"): as in ``SequentialEvaluation``.
         alpha (float, default 0.05): as in ``SequentialEvaluation``.
         threshold (float, default None): as in ``SequentialEvaluation``.
         half_width (float, default None): as in ``SequentialEvaluation``.
         seed (int, default 0): as in ``SequentialEvaluation``.
-        batch_size (int, default None): queries between two tests, over both sides and all processes; None: a fiftieth
-            of them, 8 to 256.
+        batch_size (int, default None): queries between two tests, over both sides and all
+            processes; None: a fiftieth of them, 8 to 256.
         candidates (integers, default None): as in ``rank_triples``.
         backend (str, default "auto"): as in ``rank_triples``.
         score_hrt (callable, default None): as in ``rank_triples``.
         num_entities (int, default None): as in ``rank_triples``.
         higher_is_better (bool, default True): as in ``rank_triples``.
         progress (bool, default True): as in ``rank_triples``.
-        process_group (ProcessGroup, default None): processes that each score a share of the queries among all entities
-            (in ``rank_triples`` they share the entities), and stop at the same batch. None: this process only.
+        process_group (ProcessGroup, default None): processes that each score a share of the queries
+            among all entities (in ``rank_triples`` they share the entities), and stop at the same
+            batch. None: this process only.
 
     Returns:
         The decision, an anytime-valid interval, and the ranks.
@@ -102,13 +105,24 @@ def rank_sequentially(
     sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
     others: list[QuerySide] = []
     if score_baseline is not None:
-        pair, single = (score_baseline, None) if isinstance(score_baseline, tuple) else ((None, None), score_baseline)
+        pair, single = (
+            (score_baseline, None)
+            if isinstance(score_baseline, tuple)
+            else ((None, None), score_baseline)
+        )
         others = sides_of(pair, tasks, known, options, single, num_entities)
         if [side.name for side in others] != [side.name for side in sides]:
             raise ValueError("score_baseline must rank the same sides as the model")
-    first, codes = [0, *accumulate(len(side.queries) for side in sides)], [SIDE_CODES[side.name] for side in sides]
+    first, codes = (
+        [0, *accumulate(len(side.queries) for side in sides)],
+        [SIDE_CODES[side.name] for side in sides],
+    )
     most = known.num_entities if num_entities is None and known is not None else num_entities
-    query = torch.cat([side.row + start for side, start in zip(sides, first, strict=False)]).cpu().numpy()
+    query = (
+        torch.cat([side.row + start for side, start in zip(sides, first, strict=False)])
+        .cpu()
+        .numpy()
+    )
     about = metric, alpha, threshold, half_width
     test = SequentialTest(query, about, most, baseline, seed, process_group, codes, bool(others))
     other = test.baseline
@@ -120,14 +134,24 @@ def rank_sequentially(
         for side, start, end in zip(of, first, first[1:], strict=False):
             own = queries[(queries >= start) & (queries < end)] - start
             if len(own):
-                rows.append(side.part(torch.from_numpy(own).to(tasks.device)).rank(tasks[:, 1], bar).rows)
+                rows.append(
+                    side.part(torch.from_numpy(own).to(tasks.device)).rank(tasks[:, 1], bar).rows
+                )
         return torch.cat(rows)
 
-    with tqdm(total=first[-1], desc="ranking", unit="query", disable=None if progress else True) as bar:
+    with tqdm(
+        total=first[-1], desc="ranking", unit="query", disable=None if progress else True
+    ) as bar:
         for places in test.rounds(check_int("batch_size", batch_size, 1)):
             if other is not None and others:
-                lacking = [place for place in places if not other.there[test.order.of(place, place + 1)].all()]
-                other.put(*test.gathered(rank(others, test.order.queries[lacking], tqdm(disable=True))))
+                lacking = [
+                    place
+                    for place in places
+                    if not other.there[test.order.of(place, place + 1)].all()
+                ]
+                other.put(
+                    *test.gathered(rank(others, test.order.queries[lacking], tqdm(disable=True)))
+                )
             test.add(rank(sides, test.order.queries[places], bar))
     decision = test.decision
     warn_of_distances(decision.table, higher_is_better)

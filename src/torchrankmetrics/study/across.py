@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 _LEGEND = (
-    "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
-    "datasets on which no model has a better value; won: significantly better than every other model; better than "
-    "random: all runs are significantly better than random ranking"
+    "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. "
+    "best: number of datasets on which no model has a better value; won: significantly better "
+    "than every other model; better than random: all runs are significantly better than random "
+    "ranking"
 )
 _HERE = "these datasets"
 
@@ -43,8 +44,9 @@ class Average(NamedTuple):
     Attributes:
         value, low, high: mean over the datasets with its interval; NaN ends for fewer than two.
         mean_rank: mean of its rank among the models of a dataset, 1 for the best.
-        best, won, beyond_chance: numbers of datasets on which no model has a better value, on which it is significantly
-            better than every other model, and than random ranking (None for metrics without a p-value).
+        best, won, beyond_chance: numbers of datasets on which no model has a better value, on which
+            it is significantly better than every other model, and than random ranking (None for
+            metrics without a p-value).
         num_datasets: number of datasets on which all models have a value.
     """
 
@@ -82,10 +84,14 @@ class Averages(Rendered):
         ]
         lines: list[list[Cell]] = []
         for one in self.measures:
-            top = (max if one.higher_is_better else min)(self.rows[one.key, model].value for model in self.models)
+            top = (max if one.higher_is_better else min)(
+                self.rows[one.key, model].value for model in self.models
+            )
             for model in self.models:
                 value, low, high, *counts = self.rows[one.key, model]
-                printed = Styled(value, low, high, digits=3 if abs(value) < 10 else 1, bold=value == top)
+                printed = Styled(
+                    value, low, high, digits=3 if abs(value) < 10 else 1, bold=value == top
+                )
                 lines.append([one.key, model, value, low, high, printed, *counts])
         return Tabular(columns, lines, self.notes)
 
@@ -93,7 +99,10 @@ class Averages(Rendered):
 def averages(table: StudyTable) -> Averages:
     """Average a table over its datasets; ValueError without any, and for a metric without a direction."""
     rows: dict[tuple[str, str], Average] = {}
-    notes = [f"{_LEGEND} (Holm's method, family-wise error rate {100 * (1 - table.confidence_level):.3g}%)."]
+    notes = [
+        f"{_LEGEND} (Holm's method, family-wise error rate "
+        f"{100 * (1 - table.confidence_level):.3g}%)."
+    ]
     for one in table.measures:
         chosen, values, left_out = _complete(table, one)
         falling = -values if one.higher_is_better else values
@@ -102,26 +111,40 @@ def averages(table: StudyTable) -> Averages:
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
             tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            mean, error = float(values[:, i].mean()), float(sem(values[:, i])) if len(chosen) > 1 else math.nan
+            mean, error = (
+                float(values[:, i].mean()),
+                float(sem(values[:, i])) if len(chosen) > 1 else math.nan,
+            )
             low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
-            ends = low if bottom is None else max(low, bottom), high if top is None else min(high, top)
+            ends = (
+                low if bottom is None else max(low, bottom),
+                high if top is None else min(high, top),
+            )
             best, won = int(leading[:, i].sum()), sum(c.rank == (1, 1) for c in cells)
             beyond, mean_rank = sum(tested) if tested else None, float(ranks[:, i].mean())
             rows[one.key, model] = Average(mean, *ends, mean_rank, best, won, beyond, len(chosen))
         notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
         if left_out:
-            notes.append(f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value.")
+            notes.append(
+                f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value."
+            )
     return Averages(table.measures, table.models, rows, tuple(notes))
 
 
 def _complete(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
     """Datasets on which every model has a value, these values (datasets, models), and the other datasets."""
     if one.higher_is_better is None:
-        raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
-    values = np.array([[table.value(one.key, model, data) for model in table.models] for data in table.datasets])
+        raise ValueError(
+            f"{one.key!r} has no direction, so that no model is best by it: choose another metric"
+        )
+    values = np.array(
+        [[table.value(one.key, model, data) for model in table.models] for data in table.datasets]
+    )
     known = ~np.isnan(values).any(1)
     if not known.any():
-        raise ValueError(f"no dataset has {one.key!r} of all models: make a study of models that share datasets")
+        raise ValueError(
+            f"no dataset has {one.key!r} of all models: make a study of models that share datasets"
+        )
     chosen, left_out = (list(compress(table.datasets, rows)) for rows in (known, ~known))
     return chosen, values[known], left_out
 
@@ -131,12 +154,18 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
     if one.view == "z_score":
         return "not comparable between datasets: z grows with the number of tasks."
     if one.view != "adjusted_index":
-        chances = [value for data in chosen if not math.isnan(value := table.results[one.key, data].chance)]
+        chances = [
+            value for data in chosen if not math.isnan(value := table.results[one.key, data].chance)
+        ]
         ends = dict.fromkeys(f"{end(chances):.3g}" for end in (min, max) if chances)
         spread = f" (random ranking: {' to '.join(ends)})" if ends else ""
         return f"not comparable between datasets: the value depends on the number of candidates{spread}."
     if one.definition.name in ("auc", "mr"):
-        weight = "weigh the same" if one.definition.name == "auc" else "weigh by their numbers of candidates"
+        weight = (
+            "weigh the same"
+            if one.definition.name == "auc"
+            else "weigh by their numbers of candidates"
+        )
         return f"comparable if candidates are sampled uniformly; the tasks of a dataset {weight}."
     return "0 is random ranking and 1 is perfect on every dataset; other values decrease with the number of candidates."
 
@@ -178,16 +207,25 @@ class Ranking(Rendered):
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        letters = ["".join(chr(97 + g) for g, c in enumerate(self.cliques) if i in c) for i in range(len(self.models))]
+        letters = [
+            "".join(chr(97 + g) for g, c in enumerate(self.cliques) if i in c)
+            for i in range(len(self.models))
+        ]
         order = np.argsort(self.mean, kind="stable").tolist()
         rows = [(self.models[i], self.mean[i], letters[i]) for i in order]
-        about = f"Mean ranks by {paper_name(self.metric)} over {self.num_datasets} datasets, 1 is best."
+        about = (
+            f"Mean ranks by {paper_name(self.metric)} over {self.num_datasets} datasets, 1 is best."
+        )
         apart = f"models that share a letter (less than {self.critical_difference:.2f} apart)"
         test = f"not significantly different at {100 * (1 - self.confidence_level):.3g}%."
         notes = [f"{about} Friedman: p = {self.p_value:.2g}. Nemenyi: {apart} are {test}"]
         if self.left_out:
             notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
-        columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
+        columns = [
+            Column("model", key=True),
+            Column("mean_rank", "mean rank", digits=2),
+            Column("group"),
+        ]
         return Tabular(columns, rows, notes)
 
 
@@ -208,7 +246,9 @@ def ranking(table: StudyTable) -> Ranking:
     order = np.argsort(mean, kind="stable")
     cliques: list[tuple[int, ...]] = []
     for start in range(k):
-        together = tuple(order[start:][mean[order[start:]] - mean[order[start]] <= critical].tolist())
+        together = tuple(
+            order[start:][mean[order[start:]] - mean[order[start]] <= critical].tolist()
+        )
         if len(together) > 1 and not (cliques and set(together) <= set(cliques[-1])):
             cliques.append(together)
     found = tuple(mean.tolist()), float(chi2.sf(statistic, k - 1)), critical, tuple(cliques)
@@ -232,7 +272,8 @@ class DatasetDifference(NamedTuple):
 class Differences(Rendered):
     """Difference of the models ``a`` and ``b`` over datasets, on which the two cannot be compared if ``left_out``.
 
-    ``rows`` has one per dataset, and ``here`` is their mean for other test tasks (and seeds) of the same datasets.
+    ``rows`` has one per dataset, and ``here`` is their mean for other test tasks (and seeds) of the
+    same datasets.
     """
 
     a: str
@@ -268,13 +309,18 @@ class Differences(Rendered):
         columns = [Column("dataset", key=True), *values, Column("p"), Column("p_adjusted")]
         rows = [(*row[:4], *row[6:]) for row in (*self.rows, self.here)]
         meaning = "mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets."
-        notes = [f"{self.about} p_adjusted: Holm's method over the datasets.", f"{_HERE}: {meaning}"]
+        notes = [
+            f"{self.about} p_adjusted: Holm's method over the datasets.",
+            f"{_HERE}: {meaning}",
+        ]
         if self.left_out:
             notes.append(f"not compared on {', '.join(self.left_out)}.")
         return Tabular(columns, rows, notes)
 
 
-def differences(a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], level: float) -> Differences:
+def differences(
+    a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], level: float
+) -> Differences:
     """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
     pairs = dict[str, Difference]()
     for name, result in results.items():
@@ -285,7 +331,9 @@ def differences(a: str, b: str, one: Measure, results: Mapping[str, DatasetResul
             pairs[name] = -value, -high, -low, error, freedom, p
     if not pairs:
         needed = "it needs runs on the same tasks, and a metric that is a mean over tasks with a direction"
-        raise ValueError(f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}")
+        raise ValueError(
+            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}"
+        )
     adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
     named = zip(pairs.items(), adjusted, strict=True)
     rows = tuple(DatasetDifference(name, *pair, p_adjusted) for (name, pair), p_adjusted in named)
@@ -297,14 +345,22 @@ def differences(a: str, b: str, one: Measure, results: Mapping[str, DatasetResul
 def _mean_of(pairs: list[Difference], confidence_level: float) -> Difference:
     """Mean over fixed datasets, its interval, error and p: variances add up, Welch-Satterthwaite degrees of freedom.
 
-    If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of them.
+    If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of
+    them.
     """
     values, _, _, errors, freedoms, p_values = zip(*pairs, strict=True)
     mean, variance = float(np.mean(values)), sum(error**2 for error in errors)
     error = math.sqrt(variance) / len(pairs)
     if error == 0:
         is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
-        return mean, mean, mean, 0.0, math.inf, 1.0 if is_zero else min(1.0, len(pairs) * min(p_values))
+        return (
+            mean,
+            mean,
+            mean,
+            0.0,
+            math.inf,
+            1.0 if is_zero else min(1.0, len(pairs) * min(p_values)),
+        )
     freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
     ends = student_interval(mean, error, freedom, confidence_level)
     return mean, *ends, error, freedom, float(2 * student.sf(abs(mean) / error, freedom))

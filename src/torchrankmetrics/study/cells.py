@@ -14,8 +14,19 @@ from torchrankmetrics.definitions.sample import IntArray, Sample, UnknownCandida
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.standard_errors import Estimate, Method, estimate, student_interval, units_of, wilson
-from torchrankmetrics.inference.testing import SeededModels, share_difference, share_difference_p_value
+from torchrankmetrics.inference.standard_errors import (
+    Estimate,
+    Method,
+    estimate,
+    student_interval,
+    units_of,
+    wilson,
+)
+from torchrankmetrics.inference.testing import (
+    SeededModels,
+    share_difference,
+    share_difference_p_value,
+)
 from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.study.runs import DataSet, LoadedRun
@@ -34,10 +45,12 @@ class Cell:
         seed_share: share of the squared standard error due to seeds; None with one seed.
         effective_tasks: effective number of tasks or clusters, see ``Interval``.
         best: whether no model has a better value on the dataset.
-        p_best: p-value of "it is as good as the best", one family over the table; 1 for the best, NaN if untested.
-        rank: its ranks among the models that the family leaves possible, 1 for the best; None if untested.
-        is_better_than_random: whether all its runs are significantly better than random ranking, one family over the
-            table for each metric; None for metrics without a p-value.
+        p_best: p-value of "it is as good as the best", one family over the table; 1 for the best,
+            NaN if untested.
+        rank: its ranks among the models that the family leaves possible, 1 for the best; None if
+            untested.
+        is_better_than_random: whether all its runs are significantly better than random ranking,
+            one family over the table for each metric; None for metrics without a p-value.
     """
 
     value: float
@@ -70,7 +83,9 @@ class DatasetResult(NamedTuple):
     pairs: Mapping[tuple[str, str], Difference]
 
 
-def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
+def evaluate_dataset(
+    dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None
+) -> DatasetResult:
     """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
     definition = measure.definition
     slope, chance, aligned = 1.0, math.nan, dict[str, list[LoadedRun]]()
@@ -87,7 +102,10 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
     places = {} if models is None else {model: (models, i) for i, model in enumerate(tested)}
-    cells = {m: _cell(runs, measure, places.get(m), confidence_level, cluster) for m, runs in dataset.models.items()}
+    cells = {
+        m: _cell(runs, measure, places.get(m), confidence_level, cluster)
+        for m, runs in dataset.models.items()
+    }
     pairs = dict[tuple[str, str], Difference]()
     if models is not None and measure.higher_is_better is not None:
         # shares of single runs have exact tests
@@ -97,14 +115,19 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
             ends, p = (found.low, found.high), found.p_value_of(0.0)
             if is_exact:
                 shares = models.units.discordant(a, b)
-                ends, p = share_difference(*shares, confidence_level), share_difference_p_value(*shares, 0.0)
+                ends, p = (
+                    share_difference(*shares, confidence_level),
+                    share_difference_p_value(*shares, 0.0),
+                )
             low, high = sorted(end * slope for end in ends)
             error = found.standard_error * abs(slope)
             pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
     return DatasetResult(cells, chance, tested, remark, pairs)
 
 
-def _sample(run: LoadedRun, measure: Measure, cluster: str | None) -> tuple[Sample, IntArray | None]:
+def _sample(
+    run: LoadedRun, measure: Measure, cluster: str | None
+) -> tuple[Sample, IntArray | None]:
     """The tasks or queries of a run, and their clusters."""
     definition = measure.definition
     if definition.of_tasks is None:
@@ -114,7 +137,9 @@ def _sample(run: LoadedRun, measure: Measure, cluster: str | None) -> tuple[Samp
     return sample, None if cluster is None else named_clusters(run.rows, cluster)[chosen]
 
 
-def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
+def _together(
+    models: list[list[LoadedRun]], measure: Measure, cluster: str | None
+) -> tuple[SeededModels | None, str]:
     """All runs of models on the same tasks, None for a single task; or the reason why their queries differ."""
     rows, definition = [run.rows for runs in models for run in runs], measure.definition
     if not rows:
@@ -122,22 +147,32 @@ def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | No
     try:
         samples, chosen = definition.sample(PairedSource(rows), measure.side, measure.average)
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
-        values = np.stack([definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
+        values = np.stack(
+            [definition.unit_values(sample, measure.rank_type) for sample in samples], 1
+        )
         units = units_of(values, samples[0].weight, samples[0].count, keys)
     except ValueError as error:
         if definition.of_tasks is not None:
             raise
         return None, str(error)
-    return SeededModels(units, tuple(map(len, models)), definition.g) if units.size > 1 else None, ""
+    return SeededModels(
+        units, tuple(map(len, models)), definition.g
+    ) if units.size > 1 else None, ""
 
 
 def _cell(
-    runs: list[LoadedRun], measure: Measure, place: tuple[SeededModels, int] | None, level: float, cluster: str | None
+    runs: list[LoadedRun],
+    measure: Measure,
+    place: tuple[SeededModels, int] | None,
+    level: float,
+    cluster: str | None,
 ) -> Cell:
     """A model on a dataset; ``place``: the models on the same tasks, and its index among them."""
     definition, rank_type = measure.definition, measure.rank_type
     values = [measure.value_or_nan(run.analysis) for run in runs]
-    cell = Cell(float(np.mean(values)), math.nan, math.nan, math.nan, tuple(run.run.seed for run in runs))
+    cell = Cell(
+        float(np.mean(values)), math.nan, math.nan, math.nan, tuple(run.run.seed for run in runs)
+    )
     if math.isnan(cell.value):
         return cell
     is_mean = definition.is_function_of_mean(rank_type)
@@ -157,7 +192,10 @@ def _cell(
         low, high = student_interval(cell.value, error, len(values) - 1, level)
         return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
     models, i = place
-    found, effective_tasks = models.estimate(level, i), models.units.effective_tasks(models.influence[:, i])
+    found, effective_tasks = (
+        models.estimate(level, i),
+        models.units.effective_tasks(models.influence[:, i]),
+    )
     low, high = found.low, found.high
     if definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
@@ -173,9 +211,13 @@ def _cell(
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
 
 
-def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[tuple[str, str, str], float]:
+def against_random(
+    dataset: DataSet, measure: Measure, enough: float
+) -> dict[tuple[str, str, str], float]:
     """P-values of all runs (model, seed, dataset); upper bounds where these are at most ``enough``: tails are slow."""
-    p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
+    p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views(
+        "p_value", "z_score"
+    )
     if p_value is None or z_score is None or not dataset.facts.fewest:
         return {}
     found = {}

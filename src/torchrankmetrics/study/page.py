@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 VERSION = 3
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
-_MOST_CURVES, _MOST_MODELS, _MANY_TIES, _GRID = 24, 6, 0.1, 4  # more distributions than _GRID are small multiples
+# more distributions than _GRID are small multiples
+_MOST_CURVES, _MOST_MODELS, _MANY_TIES, _GRID = 24, 6, 0.1, 4
 
 
 class Page:
@@ -36,21 +37,33 @@ class Page:
 
     def __init__(self, study: "RankStudy", table: StudyTable) -> None:
         self.study, self.table, self.drawn = study, table, table.models[:_MOST_MODELS]
-        self.tests: dict[str, Any] = {"confidence_level": table.confidence_level, "cluster": table.cluster}
+        self.tests: dict[str, Any] = {
+            "confidence_level": table.confidence_level,
+            "cluster": table.cluster,
+        }
         self.across: dict[str, Any] = {}
         directed = [one for one in table.measures if one.higher_is_better is not None]
         if len(table.datasets) > 1 and len(table.models) > 1 and directed:
             has_ranks = all(facts.tie_rates for facts in table.facts.values())
             with suppress(ValueError):  # no dataset with values of all models
-                self.across["averages"] = study.summary([*directed, *(AVERAGED if has_ranks else ())], **self.tests)
-            with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
+                self.across["averages"] = study.summary(
+                    [*directed, *(AVERAGED if has_ranks else ())], **self.tests
+                )
+            # fewer than two such datasets, or models without common tasks
+            with suppress(ValueError):
                 ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
                 best = [str(model) for model, *_ in ranks.tabular().rows]  # by mean rank
                 self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
-                self.across["differences"] = study.difference(best[0], best[1], directed[0], **self.tests)
+                self.across["differences"] = study.difference(
+                    best[0], best[1], directed[0], **self.tests
+                )
         rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"
-        parts = {f"values {one.key}": table.only([one]).with_layout(rows=rows) for one in table.measures}
-        self.tables = {name: replace(part.tabular(), notes=part.legend) for name, part in parts.items()}
+        parts = {
+            f"values {one.key}": table.only([one]).with_layout(rows=rows) for one in table.measures
+        }
+        self.tables = {
+            name: replace(part.tabular(), notes=part.legend) for name, part in parts.items()
+        }
         self.tables |= {name: result.tabular() for name, result in self.across.items()}
         self.tables["protocol"] = self._protocol()
 
@@ -61,23 +74,48 @@ class Page:
             sides = " and ".join(map(str, data.reference.analysis.sides)) or "unknown"
             compared = f"{len(data.aligned)} of {len(data.models)} models"
             ties = facts.ties if facts.tie_rates else None
-            rows.append((name, len(data.runs), facts.tasks, sides, facts.candidates or "unknown", ties, compared))
-        return Tabular.named(("dataset", "runs", "tasks", "sides", "candidates", "ties %", "compared"), rows)
+            rows.append(
+                (
+                    name,
+                    len(data.runs),
+                    facts.tasks,
+                    sides,
+                    facts.candidates or "unknown",
+                    ties,
+                    compared,
+                )
+            )
+        return Tabular.named(
+            ("dataset", "runs", "tasks", "sides", "candidates", "ties %", "compared"), rows
+        )
 
     @property
     def warnings(self) -> list[str]:
         """Everything that a reader should know before the tables."""
         table = self.table
-        found = [f"{name}: {warning}" for name, warnings in table.warnings.items() for warning in warnings]
+        found = [
+            f"{name}: {warning}"
+            for name, warnings in table.warnings.items()
+            for warning in warnings
+        ]
         found += [f"{model} is missing on {data}" for model, data in self.study.missing]
-        most = {name: max(facts.tie_rates.values(), default=0.0) for name, facts in table.facts.items()}
-        if tied := [f"{name} ({100 * rate:.0f}%)" for name, rate in most.items() if rate > _MANY_TIES]:
-            found.append(f"more than a tenth of the targets have the score of another candidate on {', '.join(tied)}")
+        most = {
+            name: max(facts.tie_rates.values(), default=0.0) for name, facts in table.facts.items()
+        }
+        if tied := [
+            f"{name} ({100 * rate:.0f}%)" for name, rate in most.items() if rate > _MANY_TIES
+        ]:
+            found.append(
+                "more than a tenth of the targets have the score of another candidate on "
+                f"{', '.join(tied)}"
+            )
         for (key, model, data), cell in table.cells.items():
             if cell.is_better_than_random is False:
                 value = f"{model} on {data}: {paper_name(key)} {cell.value:.3f}"
                 chance = table.results[key, data].chance
-                found.append(f"{value} is not significantly better than random ranking ({chance:.3f})")
+                found.append(
+                    f"{value} is not significantly better than random ranking ({chance:.3f})"
+                )
         return [*found, *table.doubts]
 
     def html(self, title: str) -> str:
@@ -86,10 +124,14 @@ class Page:
 
         def figure(drawn: list[Any], caption: str) -> dict[str, Any]:
             number = next(numbers)
-            parts = [to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)]
+            parts = [
+                to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)
+            ]
             return {"svgs": parts, "caption": f"Figure {number}. {caption}"}
 
-        few = f" Only the {len(self.drawn)} models with the best mean rank." * (self.drawn != table.models)
+        few = f" Only the {len(self.drawn)} models with the best mean rank." * (
+            self.drawn != table.models
+        )
         level = f"{100 * table.confidence_level:g}%"
         about = f"with {level} intervals; bars mark random ranking.{few}"
         names = {one.key: paper_name(one.key) for one in table.measures}
@@ -100,9 +142,14 @@ class Page:
             page=self,
             names=names,
             values=[figure([part.plot(key)], f"{name} {about}") for key, name in names.items()],
-            across=[figure([one.plot()], one.about) for name, one in self.across.items() if name != "averages"],
+            across=[
+                figure([one.plot()], one.about)
+                for name, one in self.across.items()
+                if name != "averages"
+            ],
             distributions=[figure(*drawn) for drawn in self._distributions()],
-            undrawn=[m for m in table.models if m not in self.drawn] + list(table.datasets[_MOST_CURVES:]),
+            undrawn=[m for m in table.models if m not in self.drawn]
+            + list(table.datasets[_MOST_CURVES:]),
             level=level,
             rate=f"{100 * (1 - table.confidence_level):.3g}%",
             manifest=manifest,
@@ -115,8 +162,12 @@ class Page:
         small, drawn = len(datasets) > _GRID, []
         for name in datasets:
             runs = self.study.dataset(name).models
-            rows = {model: runs[model][0].analysis.table_rows for model in self.drawn if model in runs}
-            first = {model: RankTable(torch.tensor(one, device="cpu")) for model, one in rows.items()}
+            rows = {
+                model: runs[model][0].analysis.table_rows for model in self.drawn if model in runs
+            }
+            first = {
+                model: RankTable(torch.tensor(one, device="cpu")) for model, one in rows.items()
+            }
             if first:
                 drawn.append(rank_ecdf(first, ax=canvas(None, 3.3, 2.5)[1] if small else None))
                 drawn[-1][1].set_title(name, fontsize=10)
@@ -130,7 +181,8 @@ class Page:
         tables = {"values": table.records()} | self.tables
         return {
             "manifest": VERSION,
-            "versions": {"python": platform.python_version(), "torchrankmetrics": __version__} | packages,
+            "versions": {"python": platform.python_version(), "torchrankmetrics": __version__}
+            | packages,
             "options": {"metrics": [one.key for one in table.measures]} | self.tests,
             "models": study.models,
             "datasets": study.datasets,
@@ -151,14 +203,22 @@ def _file(read: LoadedRun) -> dict[str, Any]:
     analysis, run = read.analysis, read.run
     names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}
     if run.values:
-        content = json.dumps({metric: sorted(map(str, one.items())) for metric, one in run.values.items()}).encode()
+        content = json.dumps(
+            {metric: sorted(map(str, one.items())) for metric, one in run.values.items()}
+        ).encode()
         protocol: dict[str, Any] = {"tasks": run.num_rows, "metrics": list(run.values)}
     else:
         content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
         columns = Columns(analysis.rows)
         N, group, ids = columns.num_candidates, columns.group, columns.sample_id
-        protocol = {"tasks": int(columns.count.sum()), "sides": [str(side) for side in analysis.sides]}
+        protocol = {
+            "tasks": int(columns.count.sum()),
+            "sides": [str(side) for side in analysis.sides],
+        }
         protocol |= {"candidates": [int(N.min()), int(N.max())], "sampled": analysis.num_sampled}
         protocol["nan"] = analysis.num_nan
-        protocol |= {"groups": len(np.unique(group[group != ABSENT])), "sample_ids": bool((ids != ABSENT).all())}
+        protocol |= {
+            "groups": len(np.unique(group[group != ABSENT])),
+            "sample_ids": bool((ids != ABSENT).all()),
+        }
     return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}

@@ -13,7 +13,14 @@ from torchrankmetrics.inference.pairing import Values, known_measure, value_meas
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
 from torchrankmetrics.plots.canvas import pyplot
-from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
+from torchrankmetrics.study.across import (
+    Averages,
+    Differences,
+    Ranking,
+    averages,
+    differences,
+    ranking,
+)
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
 from torchrankmetrics.study.page import AVERAGED, Page
 from torchrankmetrics.study.runs import FIELDS, DataSet, Run, find_files, paths_of, source_of
@@ -26,7 +33,8 @@ _MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 class RankStudy:
     """Ranks by model, dataset and seed: their tables, figures and page.
 
-    Files are read when they are needed. Tasks of a dataset are aligned by (side, sample id), or by order.
+    Files are read when they are needed. Tasks of a dataset are aligned by (side, sample id), or by
+    order.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> study = RankStudy()
@@ -46,34 +54,42 @@ class RankStudy:
         """Add the ranks of a run.
 
         Args:
-            table (RankTable, path, Ranks, RankCollection): the ranks, also as results of a ``RankCollectionEvaluator``.
+            table (RankTable, path, Ranks, RankCollection): the ranks, also as results of a
+                ``RankCollectionEvaluator``.
             model (str): name of the model.
             dataset (str): name of the dataset.
             seed (int or str, 0): seed of the training.
 
         Raises:
-            TypeError, ValueError: if ``table`` contains no ranks, or the study has a run of the same names.
+            TypeError, ValueError: if ``table`` contains no ranks, or the study has a run of the
+                same names.
         """
         (source, num_rows), file = source_of(table), None
         if isinstance(source, Path):
-            file = source.name if source.is_absolute() or ".." in source.parts else source.as_posix()
+            file = (
+                source.name if source.is_absolute() or ".." in source.parts else source.as_posix()
+            )
         self._add(Run(str(model), str(dataset), str(seed), source, file, num_rows))
 
-    def add_values(self, values: Values, *, metric: str, model: str, dataset: str, seed: int | str = 0) -> None:
+    def add_values(
+        self, values: Values, *, metric: str, model: str, dataset: str, seed: int | str = 0
+    ) -> None:
         """Add values of queries that another tool computed, for tables, averages, differences and pages without ranks.
 
-        Values of queries are independent units, not clusters, and have no files: ``save`` and ``verify`` need ranks.
+        Values of queries are independent units, not clusters, and have no files: ``save`` and
+        ``verify`` need ranks.
 
         Args:
             values (dict): query -> value, of the same queries for all models of the dataset.
-            metric (str): name of the metric; higher is better, unless the name is one of the package.
+            metric (str): name of the metric; higher is better, unless the name is one of the
+                package.
             model (str): name of the model.
             dataset (str): name of the dataset, which has no ranks.
             seed (int or str, 0): seed of the training.
 
         Raises:
-            TypeError, ValueError: if a value is not a finite number, the run has values of the metric, or the dataset
-                has ranks.
+            TypeError, ValueError: if a value is not a finite number, the run has values of the
+                metric, or the dataset has ranks.
 
         >>> study = RankStudy()
         >>> for model, shift in {"bm25": 0.0, "dense": 0.1}.items():
@@ -82,7 +98,15 @@ class RankStudy:
         >>> study.table("ndcg@10").value("ndcg_at_10", "dense", "scifact")
         0.5
         """
-        run = Run(str(model), str(dataset), str(seed), None, None, len(values), {value_measure(metric, ()).key: values})
+        run = Run(
+            str(model),
+            str(dataset),
+            str(seed),
+            None,
+            None,
+            len(values),
+            {value_measure(metric, ()).key: values},
+        )
         value_rows([values], [f"values of {run.label}"])
         self._add(run)
 
@@ -91,8 +115,10 @@ class RankStudy:
         """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (.npz or .parquet).
 
         Args:
-            pattern (str): path with the fields {dataset}, {model} and {seed}, matching any text without "/"; ``*`` too.
-            **names (str): model, dataset or seed for a field that the pattern lacks; default "model", "data", "0".
+            pattern (str): path with the fields {dataset}, {model} and {seed}, matching any text
+                without "/"; ``*`` too.
+            **names (str): model, dataset or seed for a field that the pattern lacks; default
+                "model", "data", "0".
 
         Returns:
             A study of these files; ValueError if no file matches, or two files are of the same run.
@@ -121,11 +147,19 @@ class RankStudy:
             if not known.values or run.values.keys() <= known.values.keys():
                 raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
             run = replace(known, values=known.values | run.values)
-        if any(one.dataset == run.dataset and bool(one.values) != bool(run.values) for one in self.runs.values()):
-            raise ValueError(f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the other kind")
+        if any(
+            one.dataset == run.dataset and bool(one.values) != bool(run.values)
+            for one in self.runs.values()
+        ):
+            raise ValueError(
+                f"dataset must have ranks or values of queries; {shorten(run.dataset)} has the "
+                "other kind"
+            )
         self.runs[key] = run
         self._loaded.pop(run.dataset, None)
-        self._results = {known: value for known, value in self._results.items() if known[0] != run.dataset}
+        self._results = {
+            known: value for known, value in self._results.items() if known[0] != run.dataset
+        }
 
     @property
     def models(self) -> list[str]:
@@ -150,7 +184,12 @@ class RankStudy:
     def missing(self) -> list[tuple[str, str]]:
         """Pairs of a model and a dataset without runs."""
         present = {(run.model, run.dataset) for run in self.runs.values()}
-        return [(model, data) for data in self.datasets for model in self.models if (model, data) not in present]
+        return [
+            (model, data)
+            for data in self.datasets
+            for model in self.models
+            if (model, data) not in present
+        ]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -182,11 +221,21 @@ class RankStudy:
         """The runs of a dataset by the metric of their values; the metric of ranks is ""."""
         check_choice("dataset", name, self.datasets)
         if name not in self._loaded:
-            runs, order = [run for run in self.runs.values() if run.dataset == name], self.models.index
+            runs, order = (
+                [run for run in self.runs.values() if run.dataset == name],
+                self.models.index,
+            )
             runs.sort(key=lambda run: (order(run.model), natural(run.seed)))
             metrics = dict.fromkeys(metric for run in runs for metric in run.values or [""])
             found = {metric: DataSet(runs, metric) for metric in metrics}
-            if sum(run.num_rows for run in self.runs.values() if run.dataset in (name, *self._loaded)) > _MOST_ROWS:
+            if (
+                sum(
+                    run.num_rows
+                    for run in self.runs.values()
+                    if run.dataset in (name, *self._loaded)
+                )
+                > _MOST_ROWS
+            ):
                 self._loaded.clear()
             self._loaded[name] = found
         return self._loaded[name]
@@ -204,7 +253,9 @@ class RankStudy:
     def _measures(self, metrics: Metrics, view: View | None) -> list[Measure]:
         """Read the metrics of a table, among them names of given values that are not metrics of the package."""
         check_choice("view", view, (None, *VIEWS))
-        foreign = {name for run in self.runs.values() for name in run.values if known_measure(name) is None}
+        foreign = {
+            name for run in self.runs.values() for name in run.values if known_measure(name) is None
+        }
         if foreign and not isinstance(metrics, Mapping):
             entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
             metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
@@ -213,7 +264,9 @@ class RankStudy:
             raise ValueError("metrics is empty: name at least one")
         if wrong := [measure.key for measure in measures if not measure.is_estimate]:
             views = "base, normalized, adjusted_index or z_score"
-            raise ValueError(f"{wrong[0]!r} has no mean over seeds and datasets: use a metric in view {views}")
+            raise ValueError(
+                f"{wrong[0]!r} has no mean over seeds and datasets: use a metric in view {views}"
+            )
         return measures
 
     def table(
@@ -226,25 +279,32 @@ class RankStudy:
     ) -> StudyTable:
         """Compute models by datasets: means over seeds with intervals over tasks and seeds, and marks of significance.
 
-        The best value of a dataset is bold; † marks models that are not significantly different from it. All pairs of
-        models on all datasets and metrics are one family with error rate 1 - confidence_level (Holm's method). ‡ marks
-        values that are not significantly better than random ranking. ``to_latex(baseline="TransE")`` marks significant
-        differences from a baseline instead; ``stars=True`` prints stars for p ≤ 0.05, 0.01, 0.001.
+        The best value of a dataset is bold; † marks models that are not significantly different
+        from it. All pairs of models on all datasets and metrics are one family with error rate 1 -
+        confidence_level (Holm's method). ‡ marks values that are not significantly better than
+        random ranking. ``to_latex(baseline="TransE")`` marks significant differences from a
+        baseline instead; ``stars=True`` prints stars for p ≤ 0.05, 0.01, 0.001.
 
         Args:
             metrics (str, Measure, RankMetric, or several): metrics of the table.
-            view (str, default None): view of names without one: "base", "normalized", "adjusted_index" or "z_score".
-            confidence_level (float, default 0.95): of the intervals, and 1 - the family-wise error rate.
-            cluster (str, default None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple);
-                None: the ranking task.
+            view (str, default None): view of names without one: "base", "normalized",
+                "adjusted_index" or "z_score".
+            confidence_level (float, default 0.95): of the intervals, and 1 - the family-wise error
+                rate.
+            cluster (str, default None): unit of the intervals and tests: "group", "sample_id" (both
+                sides of a triple); None: the ranking task.
 
         Returns:
-            A table with one cell per model, dataset and metric; ValueError for an empty study and damaged files.
+            A table with one cell per model, dataset and metric; ValueError for an empty study and
+            damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
         measures = self._measures(metrics, view)
         if not self.runs:
-            raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
+            raise ValueError(
+                "the study has no runs: add(table, model=, dataset=) some, or open a pattern of "
+                "files"
+            )
         results, facts, warnings, alpha = {}, {}, {}, 1 - confidence_level
         p_random: dict[str, dict[tuple[str, str, str], float]] = {one.key: {} for one in measures}
         for name in self.datasets:
@@ -252,9 +312,16 @@ class RankStudy:
                 results[one.key, name] = self._result(name, one, confidence_level, cluster)
                 p_random[one.key] |= against_random(*self._part(name, one), alpha / len(self.runs))
             facts[name] = self.dataset(name).facts
-            warnings[name] = [note for part in self._parts(name).values() for note in part.notes(self.seeds)]
-        cells, names = marked_cells(measures, results, p_random, alpha), (tuple(self.models), tuple(self.datasets))
-        return StudyTable(tuple(measures), *names, cells, results, facts, warnings, confidence_level, cluster)
+            warnings[name] = [
+                note for part in self._parts(name).values() for note in part.notes(self.seeds)
+            ]
+        cells, names = (
+            marked_cells(measures, results, p_random, alpha),
+            (tuple(self.models), tuple(self.datasets)),
+        )
+        return StudyTable(
+            tuple(measures), *names, cells, results, facts, warnings, confidence_level, cluster
+        )
 
     def summary(
         self,
@@ -269,7 +336,9 @@ class RankStudy:
         Returns:
             One ``Average`` per model and metric.
         """
-        return averages(self.table(metrics, view, confidence_level=confidence_level, cluster=cluster))
+        return averages(
+            self.table(metrics, view, confidence_level=confidence_level, cluster=cluster)
+        )
 
     def difference(
         self,
@@ -284,23 +353,30 @@ class RankStudy:
         """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
 
         Returns:
-            One difference per dataset, and their mean; ValueError if the two cannot be compared on any dataset.
+            One difference per dataset, and their mean; ValueError if the two cannot be compared on
+            any dataset.
         """
         if check_choice("model", a, self.models) == check_choice("model", b, self.models):
             raise ValueError(f"a and b must be two models, got {a!r} twice")
         (one,) = self._measures([metric], view)
         confidence_level = check_confidence_level(confidence_level)
-        results = {name: self._result(name, one, confidence_level, cluster) for name in self.datasets}
+        results = {
+            name: self._result(name, one, confidence_level, cluster) for name in self.datasets
+        }
         return differences(a, b, one, results, confidence_level)
 
     def mean_ranks(
-        self, metric: MetricLike = "mrr", view: View | None = None, *, confidence_level: float = 0.95
+        self,
+        metric: MetricLike = "mrr",
+        view: View | None = None,
+        *,
+        confidence_level: float = 0.95,
     ) -> Ranking:
         """Average the ranks of the models over datasets by one metric; other arguments as in ``table``.
 
         Returns:
-            Mean rank of each model, with Friedman's p-value and Nemenyi's critical difference; ValueError for a metric
-            without a direction, and for fewer than two models or datasets.
+            Mean rank of each model, with Friedman's p-value and Nemenyi's critical difference;
+            ValueError for a metric without a direction, and for fewer than two models or datasets.
         """
         return ranking(self.table([metric], view, confidence_level=confidence_level))
 
@@ -316,8 +392,8 @@ class RankStudy:
     ) -> str | None:
         """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
 
-        ``path`` is written whole or not at all. The first metric ranks the models; ``title`` is the heading, and other
-        arguments are as in ``table``.
+        ``path`` is written whole or not at all. The first metric ranks the models; ``title`` is the
+        heading, and other arguments are as in ``table``.
 
         Returns:
             None; the text of the page if path is None. ImportError without matplotlib.
@@ -330,11 +406,15 @@ class RankStudy:
         write_whole(path, content.encode("utf-8"))
         return None
 
-    def _result(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
+    def _result(
+        self, name: str, measure: Measure, confidence_level: float, cluster: str | None
+    ) -> DatasetResult:
         check_choice("cluster", cluster, (None, "group", "sample_id"))
         part, measure = self._part(name, measure)
         if cluster is not None and part.metric:
-            raise ValueError("cluster must be None for values of queries, which are independent units")
+            raise ValueError(
+                "cluster must be None for values of queries, which are independent units"
+            )
         key = (name, measure, confidence_level, cluster)
         if key not in self._results:
             self._results[key] = evaluate_dataset(part, measure, confidence_level, cluster)

@@ -41,7 +41,8 @@ _PART = re.compile(r"\{(\w*)\}|\*")
 def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[str, str]]]:
     """Files of a pattern in natural order: path, path below the folder that the pattern begins with, and its fields.
 
-    A field and ``*`` match anything except "/", and as much as they can; a repeated field matches the same text.
+    A field and ``*`` match anything except "/", and as much as they can; a repeated field matches
+    the same text.
     """
     base, rest = _split(pattern)
     expression, literals = re.escape(rest).replace(r"\*", "[^/]*"), _PART.split(rest)[::2]
@@ -50,7 +51,9 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
         expression = expression.replace(part, f"(?P<{name}>[^/]+)", 1).replace(part, f"(?P={name})")
     found = [
         (base / below, below, match.groupdict())
-        for below in glob.glob("*".join(map(glob.escape, literals)), root_dir=base, include_hidden=True)
+        for below in glob.glob(
+            "*".join(map(glob.escape, literals)), root_dir=base, include_hidden=True
+        )
         if (match := re.fullmatch(expression, below))
         and ((base / below).is_file() or below.endswith(".parquet"))  # Dask and Spark write folders
     ]
@@ -64,18 +67,27 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
     return sorted(found, key=lambda one: natural(one[1]))
 
 
-def paths_of(pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]) -> list[tuple[Path, str]]:
+def paths_of(
+    pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]
+) -> list[tuple[Path, str]]:
     """Path of the file of each run (model, dataset, seed), and the same below the folder of the pattern."""
     base, rest = _split(pattern)
     if "*" in rest:
-        raise ValueError(f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}")
+        raise ValueError(
+            f"pattern must not contain * for files to write, got {shorten(os.fspath(pattern))}"
+        )
     for name in chain(*runs):
         if "/" in name or name in ("", ".", ".."):
-            raise ValueError(f"the name {shorten(name)} cannot be part of a path: add the run under another name")
+            raise ValueError(
+                f"the name {shorten(name)} cannot be part of a path: add the run under another name"
+            )
     below = [rest.format(**dict(zip(FIELDS, names, strict=True))) for names in runs]
     if len(set(below)) < len(runs):
         example = "runs/{dataset}/{model}/{seed}.npz"
-        raise ValueError(f"pattern must contain the fields that distinguish the runs, as {example} does; got {pattern}")
+        raise ValueError(
+            f"pattern must contain the fields that distinguish the runs, as {example} does; got "
+            f"{pattern}"
+        )
     return [(base / name, name) for name in below]
 
 
@@ -87,7 +99,9 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, str]:
     unknown = [f"the unknown field {{{truncate(name)}}}" for name in names if name not in FIELDS]
     if unknown or not names:
         expected = "{dataset}, {model} and {seed}, at least one"
-        raise ValueError(f"pattern may name {expected}; got {(unknown or ['no field'])[0]} in {shorten(text)}")
+        raise ValueError(
+            f"pattern may name {expected}; got {(unknown or ['no field'])[0]} in {shorten(text)}"
+        )
     folder = first[: first.rfind("/") + 1]
     return Path(folder or "."), text[len(folder) :]
 
@@ -107,8 +121,14 @@ class Run:
     def load(self) -> RankTable:
         """Return the ranks, read from their file if they have one; ValueError for values of queries."""
         if self.source is None:
-            raise ValueError(f"{self.label} has values of queries, not ranks: only ranks have files")
-        return RankTable.load(self.source, max_bytes=MAX_BYTES) if isinstance(self.source, Path) else self.source
+            raise ValueError(
+                f"{self.label} has values of queries, not ranks: only ranks have files"
+            )
+        return (
+            RankTable.load(self.source, max_bytes=MAX_BYTES)
+            if isinstance(self.source, Path)
+            else self.source
+        )
 
     @property
     def label(self) -> str:
@@ -121,10 +141,16 @@ def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     if isinstance(ranks, str | os.PathLike):
         return Path(ranks), num_stored_rows(ranks)
     result = getattr(ranks, "metric_results", ranks)  # of PyKEEN's pipeline, and of its evaluators
-    table = as_table(ranks) if isinstance(ranks, RankTable | Ranks | Collected) else getattr(result, "table", None)
+    table = (
+        as_table(ranks)
+        if isinstance(ranks, RankTable | Ranks | Collected)
+        else getattr(result, "table", None)
+    )
     if not isinstance(table, RankTable):
         expected = "a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a file"
-        raise TypeError(f"table must be {expected} that RankTable.save wrote; got {type(ranks).__name__}")
+        raise TypeError(
+            f"table must be {expected} that RankTable.save wrote; got {type(ranks).__name__}"
+        )
     return table, len(table)
 
 
@@ -146,9 +172,10 @@ class _GivenValues(PairedSource):
 class LoadedRun:
     """A run that was read, with warnings from reading it; of values of queries those of a metric.
 
-    ``analysis`` has its canonical rows and results computed from them, and ``rows`` are in the order of the tasks that
-    all runs share, or canonical if the order is not known. Runs with the same digest ``tasks`` of all columns except
-    the ranks are aligned row by row; it is "" without an order.
+    ``analysis`` has its canonical rows and results computed from them, and ``rows`` are in the
+    order of the tasks that all runs share, or canonical if the order is not known. Runs with the
+    same digest ``tasks`` of all columns except the ranks are aligned row by row; it is "" without
+    an order.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
@@ -169,10 +196,18 @@ class LoadedRun:
                     self.rows = paired_rows([table], [run.label])[0][0]
                 except ValueError:
                     self.rows, has_order = self.analysis.rows, False
-        self.notes += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, RankMetricWarning))
+        self.notes += dict.fromkeys(
+            str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
+        )
         if has_order:
             about = Columns(self.rows)
-            columns = about.side, about.sample_id, about.num_candidates, about.group, about.weight_bits
+            columns = (
+                about.side,
+                about.sample_id,
+                about.num_candidates,
+                about.group,
+                about.weight_bits,
+            )
             self.tasks = hashlib.blake2b(np.stack(columns).tobytes(), digest_size=16).hexdigest()
 
 
@@ -207,11 +242,17 @@ class DataSet:
     def __init__(self, given: Sequence[Run], metric: str) -> None:
         runs = [LoadedRun(run, metric) for run in given if not metric or metric in run.values]
         self.metric, self.runs = metric, runs  # in the order of their models
-        self.models = {name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)}
+        self.models = {
+            name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)
+        }
         # the tasks that most runs share
         tasks = mode([run.tasks for run in runs if run.tasks] or [""])
         self.reference = next(run for run in runs if run.tasks == tasks)
-        self.aligned = {m: runs for m, runs in self.models.items() if tasks and {run.tasks for run in runs} == {tasks}}
+        self.aligned = {
+            m: runs
+            for m, runs in self.models.items()
+            if tasks and {run.tasks for run in runs} == {tasks}
+        }
 
     @cached_property
     def facts(self) -> Facts:
@@ -220,8 +261,13 @@ class DataSet:
             return Facts(max(len(run.rows) for run in self.runs), 0, 0, {})
         sample = self.reference.analysis.sample()
         counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
-        found = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
-        ties = {model: sum(one.tie_mass / one.total for one in own) / len(own) for model, own in found.items()}
+        found = {
+            model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()
+        }
+        ties = {
+            model: sum(one.tie_mass / one.total for one in own) / len(own)
+            for model, own in found.items()
+        }
         return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
@@ -238,8 +284,12 @@ class DataSet:
             if sampled := sum(run.analysis.num_sampled for run in runs):
                 limit = "only mr and auc estimate the values among all candidates"
                 reasons.append(f"ranked among sampled candidates in {sampled} tasks: {limit}")
-            reasons += dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
-            if not self.metric and any(int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs):
+            reasons += dict.fromkeys(
+                note for run in runs for note in run.notes if "NaN" not in note
+            )
+            if not self.metric and any(
+                int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs
+            ):
                 reasons.append("all tasks have a single candidate")
             for reason in reasons:
                 found.setdefault(reason, []).append(model)

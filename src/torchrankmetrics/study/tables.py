@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 EQUAL, RANDOM = "†", "‡"
 _STARS = (0.05, 0.01, 0.001)
 _RECORD = (
-    "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
-    "better_than_random chance num_tasks min_candidates max_candidates tie_rate"
+    "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low "
+    "rank_high better_than_random chance num_tasks min_candidates max_candidates tie_rate"
 )
 Rows = Literal["models", "datasets"]
 Pair = tuple[str, str]
@@ -40,9 +40,11 @@ class StudyTable(Rendered):
         cells: by (key of the metric, model, dataset), without missing ones.
         results: tests of each (key of the metric, dataset), and its value under random ranking.
         facts, warnings: by dataset.
-        confidence_level: of the intervals; 1 - confidence_level is the family-wise error rate of the marks.
+        confidence_level: of the intervals; 1 - confidence_level is the family-wise error rate of
+            the marks.
         cluster: unit of the intervals and tests.
-        rows, intervals: whether rows of printed tables are "models" or "datasets", and whether they have intervals.
+        rows, intervals: whether rows of printed tables are "models" or "datasets", and whether they
+            have intervals.
         baseline, baseline_name, stars: see ``marked``.
     """
 
@@ -73,9 +75,13 @@ class StudyTable(Rendered):
     def with_layout(self, *, rows: Rows | None = None, intervals: bool | None = None) -> Self:
         """Return the same table, printed with datasets as rows, or without intervals."""
         chosen = self.rows if rows is None else check_choice("rows", rows, get_args(Rows))
-        return replace(self, rows=chosen, intervals=self.intervals if intervals is None else intervals)
+        return replace(
+            self, rows=chosen, intervals=self.intervals if intervals is None else intervals
+        )
 
-    def marked(self, baseline: str | None = None, stars: bool = False, name: str | None = None) -> Self:
+    def marked(
+        self, baseline: str | None = None, stars: bool = False, name: str | None = None
+    ) -> Self:
         """Return the table with stars for models that differ significantly from a baseline (default: from the best)."""
         if baseline is not None:
             check_choice("baseline", baseline, self.models)
@@ -83,13 +89,21 @@ class StudyTable(Rendered):
 
     def only(self, measures: Sequence[Measure], models: Sequence[str] | None = None) -> Self:
         """Return the part with some metrics and models, with the marks of the whole table."""
-        return replace(self, measures=tuple(measures), models=self.models if models is None else tuple(models))
+        return replace(
+            self, measures=tuple(measures), models=self.models if models is None else tuple(models)
+        )
 
     def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw a metric (its key; default: the first one), see ``plots.intervals_by_dataset``."""
-        key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
+        key = check_choice(
+            "metric", metric or self.measures[0].key, [one.key for one in self.measures]
+        )
         cells = {
-            data: {m: (c.value, c.low, c.high) for m in self.models if (c := self.cell(m, data, key)) is not None}
+            data: {
+                m: (c.value, c.low, c.high)
+                for m in self.models
+                if (c := self.cell(m, data, key)) is not None
+            }
             for data in self.datasets
         }
         chance = {d: x for d in self.datasets if not math.isnan(x := self.results[key, d].chance)}
@@ -108,40 +122,67 @@ class StudyTable(Rendered):
         lines = []
         for name in outer:
             places = [(name, other) if by_model else (other, name) for other in inner]
-            lines.append([name or "chance", *(self._entry(one, *place) for place in places for one in self.measures)])
+            lines.append(
+                [
+                    name or "chance",
+                    *(self._entry(one, *place) for place in places for one in self.measures),
+                ]
+            )
         metric = () if several else (f"Metric: {paper_name(self.measures[0].key)}.",)
         return Tabular(columns, lines, (*metric, *self.notes))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Legend, then facts and warnings of the datasets."""
-        about = ["; ".join([f"{data}: {self.facts[data]}", *self.warnings[data]]) + "." for data in self.datasets]
+        about = [
+            "; ".join([f"{data}: {self.facts[data]}", *self.warnings[data]]) + "."
+            for data in self.datasets
+        ]
         return (*self.legend, *about, *self.doubts)
 
     @property
     def legend(self) -> tuple[str, ...]:
         """Sentences that explain intervals, bold print and marks."""
         keys = {one.key for one in self.measures}
-        cells = [cell for (key, model, _), cell in self.cells.items() if key in keys and model in self.models]
+        cells = [
+            cell
+            for (key, model, _), cell in self.cells.items()
+            if key in keys and model in self.models
+        ]
         several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
         found, bold = [], "Bold: best of its dataset."
         if self.intervals:
-            values, over = ("Means over seeds", "tasks and training seeds") if several else ("Values", "test tasks")
+            values, over = (
+                ("Means over seeds", "tasks and training seeds")
+                if several
+                else ("Values", "test tasks")
+            )
             unit = "" if self.cluster is None else f", clustered by {self.cluster}"
-            found.append(f"{values} with {100 * self.confidence_level:g}% intervals over {over}{unit}.")
+            found.append(
+                f"{values} with {100 * self.confidence_level:g}% intervals over {over}{unit}."
+            )
         elif several:
             found.append("Means over seeds.")
         number = self.num_tests if self.baseline is None else len(self._p_baseline)
         mark = "*, **, ***:" if self.stars else f"{EQUAL}: not" if self.baseline is None else "*:"
-        test = f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for" if self.stars else f"{rate},"
+        test = (
+            f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for"
+            if self.stars
+            else f"{rate},"
+        )
         if self.num_tests:
             other = self.baseline_name or "the best"
-            found.append(f"{bold} {mark} significantly different from {other} ({test} {number} pairwise comparisons).")
+            found.append(
+                f"{bold} {mark} significantly different from {other} ({test} {number} pairwise "
+                "comparisons)."
+            )
         elif any(cell.best for cell in cells):
             found.append(bold)
         if any(cell.is_better_than_random is False for cell in cells):
-            found.append(f"{RANDOM}: not significantly better than random ranking ({rate} for each metric).")
+            found.append(
+                f"{RANDOM}: not significantly better than random ranking ({rate} for each metric)."
+            )
         return tuple(found)
 
     @property
@@ -153,8 +194,16 @@ class StudyTable(Rendered):
     def doubts(self) -> tuple[str, ...]:
         """Reasons why models are not compared, and intervals that rest on too few tasks."""
         results = self.results.items()
-        remarks = [f"{key} on {data}: not compared, as {one.remark}." for (key, data), one in results if one.remark]
-        few = [place for place, cell in self.cells.items() if cell.effective_tasks < LEAST_EFFECTIVE_TASKS]
+        remarks = [
+            f"{key} on {data}: not compared, as {one.remark}."
+            for (key, data), one in results
+            if one.remark
+        ]
+        few = [
+            place
+            for place, cell in self.cells.items()
+            if cell.effective_tasks < LEAST_EFFECTIVE_TASKS
+        ]
         if few:
             listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
             listed += f" and {len(few) - 5} more" * (len(few) > 5)
@@ -169,16 +218,34 @@ class StudyTable(Rendered):
             facts, cell = self.facts[data], self.cell(model, data, one.key)
             values: list[Entry] = [None] * 11
             if cell is not None:
-                values = [cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share]
-                better = None if cell.is_better_than_random is None else int(cell.is_better_than_random)
+                values = [
+                    cell.value,
+                    cell.low,
+                    cell.high,
+                    cell.standard_error,
+                    len(cell.seeds),
+                    cell.seed_share,
+                ]
+                better = (
+                    None if cell.is_better_than_random is None else int(cell.is_better_than_random)
+                )
                 values += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
-            about = self.results[one.key, data].chance, facts.tasks, facts.fewest or None, facts.most or None
+            about = (
+                self.results[one.key, data].chance,
+                facts.tasks,
+                facts.fewest or None,
+                facts.most or None,
+            )
             lines.append([model, data, one.key, *values, *about, facts.tie_rates.get(model)])
         return Tabular.named(_RECORD.split(), lines, self.notes, keys=3)
 
     def _entry(self, one: Measure, model: str | None, data: str) -> Entry:
         """A printed cell; without a model that of random ranking."""
-        values = [abs(cell.value) for (key, _, name), cell in self.cells.items() if (key, name) == (one.key, data)]
+        values = [
+            abs(cell.value)
+            for (key, _, name), cell in self.cells.items()
+            if (key, name) == (one.key, data)
+        ]
         largest = max((value for value in values if math.isfinite(value)), default=0.0)
         digits = 3 if largest < 10 else 2 if largest < 100 else 1
         if model is None:
@@ -189,8 +256,16 @@ class StudyTable(Rendered):
         if self.baseline is None and not self.stars:
             mark = EQUAL * (not cell.best and cell.p_best > 1 - self.confidence_level)
         else:
-            p = cell.p_best if self.baseline is None else self._p_baseline.get((one.key, model, data), math.nan)
-            mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= 1 - self.confidence_level))
+            p = (
+                cell.p_best
+                if self.baseline is None
+                else self._p_baseline.get((one.key, model, data), math.nan)
+            )
+            mark = "*" * (
+                sum(p <= level for level in _STARS)
+                if self.stars
+                else int(p <= 1 - self.confidence_level)
+            )
         mark += RANDOM * (cell.is_better_than_random is False)
         return Styled(cell.value, *ends, digits=digits, bold=cell.best, mark=mark)
 
@@ -198,12 +273,20 @@ class StudyTable(Rendered):
     def _p_baseline(self) -> dict[Place, float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
         pairs, own = _pairs(self.results).items(), self.baseline
-        return _holm({(key, b if a == own else a, data): p for (key, data, a, b), p in pairs if own in (a, b)})
+        return _holm(
+            {
+                (key, b if a == own else a, data): p
+                for (key, data, a, b), p in pairs
+                if own in (a, b)
+            }
+        )
 
 
 def _pairs(results: Results) -> dict[tuple[str, str, str, str], float]:
     """P-values of all pairs of models by (metric, dataset, a, b)."""
-    return {(*place, *pair): p for place, one in results.items() for pair, (*_, p) in one.pairs.items()}
+    return {
+        (*place, *pair): p for place, one in results.items() for pair, (*_, p) in one.pairs.items()
+    }
 
 
 def _holm(p: Mapping[Any, float]) -> dict[Any, float]:
@@ -212,7 +295,10 @@ def _holm(p: Mapping[Any, float]) -> dict[Any, float]:
 
 
 def marked_cells(
-    measures: Sequence[Measure], results: Results, p_random: Mapping[str, Mapping[Place, float]], alpha: float
+    measures: Sequence[Measure],
+    results: Results,
+    p_random: Mapping[str, Mapping[Place, float]],
+    alpha: float,
 ) -> dict[Place, Cell]:
     """Test all pairs of models as one family, and the runs of each metric (model, seed, dataset) against random."""
     p_pairs = _holm(_pairs(results))
@@ -230,7 +316,9 @@ def marked_cells(
     return cells
 
 
-def _ranked(one: DatasetResult, adjusted: Mapping[Pair, float], higher: bool | None, alpha: float) -> dict[str, Cell]:
+def _ranked(
+    one: DatasetResult, adjusted: Mapping[Pair, float], higher: bool | None, alpha: float
+) -> dict[str, Cell]:
     """The cells of a dataset with the best ones, tests against them, and the ranks that remain possible."""
     cells = dict(one.cells)
     comparable = one.tested if len(one.tested) > 1 else tuple(cells)
@@ -242,7 +330,9 @@ def _ranked(one: DatasetResult, adjusted: Mapping[Pair, float], higher: bool | N
     cells |= {name: replace(cells[name], best=True) for name in best}
     for name in one.tested if one.pairs else ():
         p = {pair[pair[0] == name]: p for pair, p in adjusted.items() if name in pair}
-        ahead = [(cells[name].value > cells[other].value) == higher for other in p if p[other] <= alpha]
+        ahead = [
+            (cells[name].value > cells[other].value) == higher for other in p if p[other] <= alpha
+        ]
         rank = 1 + ahead.count(False), len(one.tested) - ahead.count(True)
         cells[name] = replace(cells[name], p_best=1.0 if name in best else p[best[0]], rank=rank)
     return cells

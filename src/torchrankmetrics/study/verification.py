@@ -30,8 +30,8 @@ class Verification(Rendered):
     """Result of ``verify``; true if the manifest agrees with the files.
 
     Attributes:
-        differences (tuple): (path in the manifest, value on the page, value from the files), in the order of the
-            manifest.
+        differences (tuple): (path in the manifest, value on the page, value from the files), in the
+            order of the manifest.
         num_files, num_numbers (int): numbers of files and numbers in the manifest.
         notes (tuple): summary and limits.
     """
@@ -50,11 +50,14 @@ class Verification(Rendered):
         return Tabular.named(("where", "page", "files"), rows, self.notes)
 
 
-def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()) -> Verification:
+def verify(
+    report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()
+) -> Verification:
     """Compute the manifest of a page of ``RankStudy.report`` again from files of ranks, and compare.
 
-    The manifest contains the path and the SHA-256 of the rows of every file, versions, options, and every number of
-    the tables. Displayed text and figures are not verified, nor are pages of values of queries, which have no files.
+    The manifest contains the path and the SHA-256 of the rows of every file, versions, options, and
+    every number of the tables. Displayed text and figures are not verified, nor are pages of values
+    of queries, which have no files.
 
     Args:
         report (path): the HTML file.
@@ -70,19 +73,32 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     """
     base = Path(folder)
     if not base.is_dir():
-        raise ValueError(f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}")
+        raise ValueError(
+            f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}"
+        )
     page, study = _manifest(Path(report)), RankStudy()
     known = Selection(VIEWS).measures(metrics)  # the page names the view
     try:
-        options, numbers = page["options"], [one for _, one in _entries(page["tables"]) if isinstance(one, int | float)]
+        options, numbers = (
+            page["options"],
+            [one for _, one in _entries(page["tables"]) if isinstance(one, int | float)],
+        )
         measures = [known.get(key, key) for key in options["metrics"]]
-        runs = [(str(one["model"]), str(one["dataset"]), str(one["seed"]), one["file"]) for one in page["files"]]
+        runs = [
+            (str(one["model"]), str(one["dataset"]), str(one["seed"]), one["file"])
+            for one in page["files"]
+        ]
         order = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
-        tests = {"confidence_level": check_confidence_level(options["confidence_level"]), "cluster": options["cluster"]}
+        tests = {
+            "confidence_level": check_confidence_level(options["confidence_level"]),
+            "cluster": options["cluster"],
+        }
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
     if unknown := [one for one in measures if isinstance(one, str) and known_measure(one) is None]:
-        raise ValueError(f"the page is of the metric {unknown[0]!r}, which is user-defined: pass it in metrics=")
+        raise ValueError(
+            f"the page is of the metric {unknown[0]!r}, which is user-defined: pass it in metrics="
+        )
     differing = [one for run in runs for one in _add_file(study, base, *run)]
     notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
     if differing:
@@ -91,8 +107,13 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         study.arrange(*order)
         ours = json.loads(manifest_text(Page(study, study.table(measures, **tests)).manifest()))
         computed, theirs = dict(_entries(ours)), dict(_entries(page))
-        pairs = [(path, theirs.get(path, "missing"), computed.get(path, "missing")) for path in computed | theirs]
-        differing = [(": ".join(path), a, b) for path, a, b in pairs if not _is_same(path[-1], a, b)]
+        pairs = [
+            (path, theirs.get(path, "missing"), computed.get(path, "missing"))
+            for path in computed | theirs
+        ]
+        differing = [
+            (": ".join(path), a, b) for path, a, b in pairs if not _is_same(path[-1], a, b)
+        ]
         if differing and all(where.startswith("versions") for where, *_ in differing):
             notes.append("Only versions differ: the numbers are the same.")
     agree = "agree" if not differing else f"{len(differing)} differences"
@@ -103,7 +124,9 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
 def _manifest(path: Path) -> dict[str, Any]:
     found = _SCRIPT.findall(path.read_text(encoding="utf-8", errors="replace"))
     if len(found) != 1:
-        raise ValueError(f"{path} must have one manifest, as RankStudy.report writes it, got {len(found)}")
+        raise ValueError(
+            f"{path} must have one manifest, as RankStudy.report writes it, got {len(found)}"
+        )
     try:
         content: dict[str, Any] = json.loads(found[0])
         if manifest_text(content) != found[0]:  # for example a repeated key
@@ -112,20 +135,28 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the manifest of {path} is damaged: {error}") from error
     if version != VERSION:
-        raise ValueError(f"the manifest of {path} has version {shorten(version)}; this library reads {VERSION}")
+        raise ValueError(
+            f"the manifest of {path} has version {shorten(version)}; this library reads {VERSION}"
+        )
     return content
 
 
-def _add_file(study: RankStudy, base: Path, model: str, dataset: str, seed: str, file: Any) -> list[_Difference]:
+def _add_file(
+    study: RankStudy, base: Path, model: str, dataset: str, seed: str, file: Any
+) -> list[_Difference]:
     """Add the run of a file, or return the reason why it cannot be read."""
     where = f"files: {model} {dataset} {seed}"
     if file is None:
         return [(where, "in memory", "no file")]
     inside = PurePosixPath(str(file))
     if inside.is_absolute() or ".." in inside.parts:
-        raise ValueError(f"the manifest names the file {shorten(file)}: it must be a path below the folder")
+        raise ValueError(
+            f"the manifest names the file {shorten(file)}: it must be a path below the folder"
+        )
     try:
-        study._add(Run(model, dataset, seed, base / inside, str(file), num_stored_rows(base / inside)))
+        study._add(
+            Run(model, dataset, seed, base / inside, str(file), num_stored_rows(base / inside))
+        )
     except (OSError, ValueError) as error:
         return [(where, file, str(error))]
     return []

@@ -28,18 +28,28 @@ from torchrankmetrics.validation import MOST_CANDIDATES, shorten, truncate
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
 _VERSIONS = ("1", "2", "3", "4", "5")
-_NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this array
+# the first version of a file that may have this array
+_NEW_IN = {"query": 2, "partial": 3, "gain": 4}
 _UNKNOWN_IN = 5  # the first version of a file that may lack num_candidates
 # arrays of numbers, with the stored number that an array is left out for
 _STORED = {
-    **{"optimistic": None, "pessimistic": None, "num_candidates": fault.UNKNOWN, "side": 0, "group": ABSENT},
+    **{
+        "optimistic": None,
+        "pessimistic": None,
+        "num_candidates": fault.UNKNOWN,
+        "side": 0,
+        "group": ABSENT,
+    },
     **{"sample_id": ABSENT, "count": 1, "query": ABSENT, "weight": ONE, "gain": ONE},
 }
 _FLOATS = ("weight", "gain")  # stored as bits
 _COLUMNS = {"side": "side_and_flags", "weight": "weight_bits", "gain": "gain_bits"}
-_FLAGS = {name: getattr(fault, name.upper()) for name in ("nan", "sampled", "partial", "filtered", "raw")}
+_FLAGS = {
+    name: getattr(fault, name.upper()) for name in ("nan", "sampled", "partial", "filtered", "raw")
+}
 _NAMES = (*_STORED, *_FLAGS)
-_OPTIONAL = ("side", "group", "sample_id", "query", *_FLAGS)  # columns of text that may have missing values
+# columns of text that may have missing values
+_OPTIONAL = ("side", "group", "sample_id", "query", *_FLAGS)
 _MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _EXACT = 2.0**53  # larger floats are not exact integers
 
@@ -51,7 +61,9 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     raise_faults(flags)
     arrays: dict[str, Array] = {}
     for name, default in _STORED.items():  # a copy of a column of default values is freed at once
-        column = table.side.copy() if name == "side" else getattr(table, _COLUMNS.get(name, name)).copy()
+        column = (
+            table.side.copy() if name == "side" else getattr(table, _COLUMNS.get(name, name)).copy()
+        )
         if default is None or (column != default).any():
             arrays[name] = column.view(np.float64) if name in _FLOATS else column
     return arrays | {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}
@@ -63,61 +75,90 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         raise TypeError(f"arrays must be a dict of arrays by name, got {type(arrays).__name__}")
     check_names(arrays)
     if "optimistic" not in arrays:
-        raise ValueError(f"arrays must contain optimistic, got {truncate(', '.join(map(str, arrays))) or 'none'}")
+        raise ValueError(
+            f"arrays must contain optimistic, got {truncate(', '.join(map(str, arrays))) or 'none'}"
+        )
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     given = {name: _vector(values, name, n) for name, values in arrays.items()}
-    table = Columns(np.empty((WIDTH, n), dtype=np.int64).T)  # in memory by columns, as they are written and read
+    # in memory by columns, as they are written and read
+    table = Columns(np.empty((WIDTH, n), dtype=np.int64).T)
     for name, default in _STORED.items():
         column: Array | int | None = default if name != "pessimistic" else table.optimistic
         if name in given and name in _FLOATS:
             if n and given[name].dtype.kind not in "iuf":
                 raise TypeError(f"{name} must hold real numbers, got {given[name].dtype}")
             numbers = given[name].astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-            refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
+            refuse(
+                ~(np.isfinite(numbers) & (numbers >= 0)),
+                numbers,
+                f"{name} must be finite and not negative",
+            )
             column = numbers.view(np.int64)
         elif name in given:
             column = as_ids(given[name], name).numpy()
         setattr(table, _COLUMNS.get(name, name), column)
     known = table.num_candidates != fault.UNKNOWN
     # checks the values
-    Ranks(table.optimistic, table.pessimistic, np.where(known, table.num_candidates, MOST_CANDIDATES))
+    Ranks(
+        table.optimistic, table.pessimistic, np.where(known, table.num_candidates, MOST_CANDIDATES)
+    )
     side, count = table.side_and_flags, table.count
     check_side_codes(side)
     refuse(count < 1, count, "count must be at least 1")
     has_id = table.sample_id != ABSENT
-    refuse(has_id & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
+    refuse(
+        has_id & (count != 1),
+        count,
+        "count must be 1 in rows with a sample_id: repeats of an id count once",
+    )
     for name in filter(given.__contains__, _FLAGS):
         if n and given[name].dtype != bool:
             raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
         side |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
     marks = table.flags & (fault.FILTERED | fault.RAW)
     refuse(marks == fault.FILTERED | fault.RAW, marks > 0, "filtered and raw must not both be true")
-    refuse((marks > 0) & (table.query == ABSENT), marks > 0, "filtered and raw must be false in rows without a query")
+    refuse(
+        (marks > 0) & (table.query == ABSENT),
+        marks > 0,
+        "filtered and raw must be false in rows without a query",
+    )
     return torch.from_numpy(table.rows)
 
 
 def check_names(names: Iterable[str]) -> None:
     """Check the names of columns."""
     if unknown := [name for name in names if name not in _NAMES]:
-        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {truncate(', '.join(map(repr, unknown)))}")
+        raise ValueError(
+            f"arrays must be among {', '.join(_NAMES)}; got "
+            f"{truncate(', '.join(map(repr, unknown)))}"
+        )
 
 
 def check_version(version: str, names: Collection[str]) -> None:
     """Check that a file has a supported version, and the columns of its version."""
     if version not in _VERSIONS:
-        raise ValueError(f"its {VERSION_FIELD} is {truncate(version)}; this library reads {', '.join(_VERSIONS)}")
+        raise ValueError(
+            f"its {VERSION_FIELD} is {truncate(version)}; this library reads {', '.join(_VERSIONS)}"
+        )
     if int(version) < (needed := version_of(names)):
-        raise ValueError(f"its {VERSION_FIELD} is {version}, but files of its columns have at least {needed}")
+        raise ValueError(
+            f"its {VERSION_FIELD} is {version}, but files of its columns have at least {needed}"
+        )
 
 
 def version_of(names: Collection[str]) -> int:
     """The first version that has these columns."""
-    return max((_NEW_IN.get(name, 1) for name in names), default=1) if "num_candidates" in names else _UNKNOWN_IN
+    return (
+        max((_NEW_IN.get(name, 1) for name in names), default=1)
+        if "num_candidates" in names
+        else _UNKNOWN_IN
+    )
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
     array = as_array(values, name)
-    if array.ndim == 0 and n is not None and name not in ("optimistic", "sample_id"):  # one number for all tasks
+    # one number for all tasks
+    if array.ndim == 0 and n is not None and name not in ("optimistic", "sample_id"):
         return np.full(n, array)
     if array.ndim != 1 or (n is not None and len(array) != n):
         expected = "(tasks,)" if n is None else f"(tasks,) = ({n},) as optimistic"
@@ -131,11 +172,18 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
     if len(set(names)) < len(names):
         raise ValueError(f"columns must have different names, got {listed}")
     known = ("rank", *_NAMES)
-    found = {str(name): np.asarray(column) for name, column in zip(names, columns, strict=True) if name in known}
+    found = {
+        str(name): np.asarray(column)
+        for name, column in zip(names, columns, strict=True)
+        if name in known
+    }
     if not ("rank" in found) ^ (found.keys() >= {"optimistic", "pessimistic"}):
         upper = any(str(name) not in known and str(name).lower() in known for name in names)
         hint = "; write names in lower case" * upper
-        raise ValueError(f"columns must contain rank, or optimistic and pessimistic (with ties); got {listed}{hint}")
+        raise ValueError(
+            "columns must contain rank, or optimistic and pessimistic (with ties); got "
+            f"{listed}{hint}"
+        )
     arrays = {name: of_text(values, name) for name, values in found.items()}
     if "rank" in arrays:
         arrays["optimistic"] = arrays.pop("rank")
@@ -152,9 +200,14 @@ def of_text(values: Array, column: str) -> Array:
     text = np.char.lower(np.char.strip(values.astype(str)))
     missing = np.isin(text, _MISSING)
     if missing.any() and column not in _OPTIONAL:
-        raise ValueError(f"{column} must have a value in every row, got none in row {int(missing.argmax())}")
+        raise ValueError(
+            f"{column} must have a value in every row, got none in row {int(missing.argmax())}"
+        )
     text = np.where(missing, str(_STORED.get(column, 0)), text)
-    words, hint = dict[str, int](), ": number names from 0 on, the same in all files" * (column in _OPTIONAL)
+    words, hint = (
+        dict[str, int](),
+        ": number names from 0 on, the same in all files" * (column in _OPTIONAL),
+    )
     if column == "side":
         words, hint = SIDE_WORDS, ", or head and tail"
     elif column in _FLAGS:
@@ -169,12 +222,20 @@ def of_text(values: Array, column: str) -> Array:
             try:
                 numbers[row] = float(word)
             except ValueError:
-                raise ValueError(f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}") from None
+                raise ValueError(
+                    f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}"
+                ) from None
     if column not in _FLOATS and numbers.dtype == np.float64:
         wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
         if wrong.any():
-            row, hint = int(wrong.argmax()), "; ranks of ties belong into the columns optimistic and pessimistic"
-            raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint * (column == 'rank')}")
+            row, hint = (
+                int(wrong.argmax()),
+                "; ranks of ties belong into the columns optimistic and pessimistic",
+            )
+            raise ValueError(
+                f"{column} must hold integers, got {values[row]} in row "
+                f"{row}{hint * (column == 'rank')}"
+            )
         numbers = numbers.astype(np.int64)
     if column in _FLAGS:
         refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, check_device, read_scores
+from torchrankmetrics.ranking.arrays import (
+    Array,
+    Integers,
+    Numbers,
+    as_ids,
+    as_tensor,
+    check_device,
+    read_scores,
+)
 from torchrankmetrics.ranking.ranks import Ranks, rank_dense, rank_flat
 from torchrankmetrics.ranking.tasks import Exclude, Target, is_by_row
 from torchrankmetrics.table.columns import (
@@ -27,7 +35,10 @@ from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_numb
 
 _RANKS, _BEHIND_RANKS = PLACES["ranks"], slice(PLACES["side_and_flags"], None)
 # the columns after the ranks of a task of which only the side is known
-_UNKNOWN = {side: np.array([[code, ABSENT, ABSENT, ONE, 1, ABSENT, ONE]]).T for side, code in SIDE_CODES.items()}
+_UNKNOWN = {
+    side: np.array([[code, ABSENT, ABSENT, ONE, 1, ABSENT, ONE]]).T
+    for side, code in SIDE_CODES.items()
+}
 
 Preds = Tensor | Array | Ranks | HasRows
 """Input of ``update``: scores (B, N) as a tensor or an array, ranks, or a table of them."""
@@ -48,13 +59,15 @@ class TaskFacts(NamedTuple):
         read: dict[str, Any] = {}
         for name in names:
             values = getattr(self, name)
-            if values is None or (values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None):
+            if values is None or (
+                values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None
+            ):
                 continue
             tensor = as_tensor(values, name)
             if tensor.shape != preds.shape[:1]:
                 raise ValueError(
-                    f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds {tuple(preds.shape)}; "
-                    f"got {tuple(tensor.shape)}"
+                    f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds "
+                    f"{tuple(preds.shape)}; got {tuple(tensor.shape)}"
                 )
             read[name] = tensor.to(index.device)[index]
         return self._replace(**read)
@@ -74,9 +87,12 @@ def make_block(
     name: str = "preds",
 ) -> Tensor:
     """Turn scores (``name`` in errors), ranks or a table, and facts of tasks, into an int64 (tasks, 10) block."""
-    if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
+    # where Lightning evaluates; rows are ordinary tensors that outlive it
+    if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, facts, indexes=indexes, backend=backend, name=name)
+            return make_block(
+                preds, target, exclude, facts, indexes=indexes, backend=backend, name=name
+            )
     if isinstance(preds, Ranks) and target is None and exclude is None and indexes is None:
         return rows_of(preds, facts, flag_repeats=True)
     if isinstance(preds, Ranks | HasRows):
@@ -84,27 +100,33 @@ def make_block(
         given |= {} if isinstance(preds, Ranks) else facts._asdict()
         names = [name for name, value in given.items() if value is not None]
         if names or isinstance(preds, Ranks):
-            raise ValueError(f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has them")
+            raise ValueError(
+                f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has "
+                "them"
+            )
         return preds.rows.clone()
     preds = read_scores(preds, name)
     if target is None:
         raise ValueError(
-            "target is missing: pass (B,) columns of the true candidates with scores (B, N); existing ranks are "
-            "passed as Ranks(ranks, None, num_candidates) or as a RankTable"
+            "target is missing: pass (B,) columns of the true candidates with scores (B, N); "
+            "existing ranks are passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
         ranks, place = rank_flat(preds, target, indexes, exclude, backend)
         facts = facts.at(place, preds, "group", "weight", "sample_id", "query", "gain")
     elif preds.ndim == 1:
         raise ValueError(
-            f"{name} must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) "
-            "need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
+            f"{name} must be (B, N): one row of candidate scores per query; got "
+            f"{tuple(preds.shape)}. Flat scores (T,) need indexes (T,), the query of each; ranks "
+            "go in as Ranks(ranks, None, num_candidates)"
         )
     else:
         by_query = None if facts.query is None else True
         ranks = rank_dense(preds, target, exclude, by_query=by_query, backend=backend, name=name)
         if ranks.rows is not None:
-            facts = facts.at(ranks.rows[0], preds, "query", *(("group", "weight") if is_by_row(target) else ()))
+            facts = facts.at(
+                ranks.rows[0], preds, "query", *(("group", "weight") if is_by_row(target) else ())
+            )
     return rows_of(ranks, facts, flag_repeats=True)
 
 
@@ -135,9 +157,13 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     if gain is not None:
         per_task["gain_bits"], flags = _bits(gain, "gain", ranked, flags)
         if ranks.gain is not None:
-            raise ValueError("gain must not be given with a graded target, whose labels are the gains")
+            raise ValueError(
+                "gain must not be given with a graded target, whose labels are the gains"
+            )
         # a label of 0 drops its task
-        per_task["weight_bits"] = torch.where(per_task["gain_bits"] == 0, 0, per_task.get("weight_bits", ONE))
+        per_task["weight_bits"] = torch.where(
+            per_task["gain_bits"] == 0, 0, per_task.get("weight_bits", ONE)
+        )
     elif ranks.gain is not None:
         per_task["gain_bits"] = ranks.gain.view(torch.int64)
     if flags is not None:
@@ -145,7 +171,8 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     flag_repeats = flag_repeats and sample_id is not None
     if on_cpu:  # NumPy's calls cost a fifth of torch's
         numbers = ranked.numpy()
-        columns = np.empty((WIDTH, numbers.shape[1]), numbers.dtype)  # in memory by columns, as an analysis reads them
+        # in memory by columns, as an analysis reads them
+        columns = np.empty((WIDTH, numbers.shape[1]), numbers.dtype)
         columns[_RANKS] = numbers
         columns[_BEHIND_RANKS] = _UNKNOWN[side]
         for name, column in per_task.items():
@@ -164,7 +191,9 @@ def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Te
     return block
 
 
-def _check(wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None) -> Tensor | None:
+def _check(
+    wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None
+) -> Tensor | None:
     """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
     if not wrong.is_cpu:
         return wrong * kind if flags is None else flags | wrong * kind
@@ -176,7 +205,8 @@ def _check(wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | 
 
 def has_repeats(ids: npt.NDArray[np.int64]) -> bool:
     """Whether a number is in ids (n,) twice."""
-    if not np.count_nonzero(ids[1:] <= ids[:-1]):  # loaders yield ids in order; `all` takes twice as long as a count
+    # loaders yield ids in order; `all` takes twice as long as a count
+    if not np.count_nonzero(ids[1:] <= ids[:-1]):
         return False
     ids = np.sort(ids)  # np.unique takes 13 times as long
     return bool((ids[1:] == ids[:-1]).any())
@@ -189,7 +219,9 @@ def _mark_repeats(block: Tensor) -> None:
     ids = torch.where(columns.weight_bits.view(torch.float64) == 0, ABSENT, columns.sample_id)
     ids, order = ids.sort(stable=True)
     repeated = torch.zeros_like(ids)
-    repeated[order[1:]] = ((ids[1:] == ids[:-1]) & (ids[1:] != ABSENT)) * (fault.REPEATED << SIDE_BITS)
+    repeated[order[1:]] = ((ids[1:] == ids[:-1]) & (ids[1:] != ABSENT)) * (
+        fault.REPEATED << SIDE_BITS
+    )
     columns.side_and_flags |= repeated
 
 
@@ -210,7 +242,9 @@ def _integers(values: Integers, name: str, ranked: Tensor) -> Tensor:
     return _of_tasks(as_ids(values, name), name, ranked, isinstance(values, Tensor))
 
 
-def _bits(values: Numbers, name: str, ranked: Tensor, flags: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _bits(
+    values: Numbers, name: str, ranked: Tensor, flags: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     """Bits of weights or gains as float64; and the flags, as ``_check``."""
     if not isinstance(values, Tensor) and (number := one_number(values)) is not None:
         values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
@@ -230,7 +264,10 @@ def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool) -> Te
     if tensor.ndim == 0 and name != "sample_id":
         tensor = tensor.expand(n)
     if tensor.shape != (n,):
-        raise ValueError(f"{name} must be (tasks,) = ({n},), one entry per ranking task; got {tuple(tensor.shape)}")
+        raise ValueError(
+            f"{name} must be (tasks,) = ({n},), one entry per ranking task; got "
+            f"{tuple(tensor.shape)}"
+        )
     if was_tensor:
         check_device(tensor, name, device, "the ranks")
     return tensor.to(device)

@@ -22,11 +22,13 @@ ABSENT = -(1 << 63)  # no group, no sample id, a query by itself
 ONE = int(np.float64(1.0).view(np.int64))  # the bits of a weight or gain of 1
 SIDES_BY_CODE: tuple[TaskSide | None, ...] = (None, *TASK_SIDES)
 SIDE_CODES: dict[TaskSide | None, int] = {side: code for code, side in enumerate(SIDES_BY_CODE)}
-SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}  # as in files and messages
+# as in files and messages
+SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
 _MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
 _LARGEST = 1 << 62  # key of a row
-# odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
+# odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the
+# point
 _FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
 
 
@@ -96,7 +98,11 @@ class Columns(Generic[Table]):
 def check_side_codes(side: Rows) -> None:
     """Raise ValueError for numbers (n,) that are not codes of sides."""
     *others, last = (f"{code} ({word})" for word, code in SIDE_WORDS.items())
-    refuse((side < 0) | (side >= len(SIDES_BY_CODE)), side, f"side must be {', '.join(others)} or {last}")
+    refuse(
+        (side < 0) | (side >= len(SIDES_BY_CODE)),
+        side,
+        f"side must be {', '.join(others)} or {last}",
+    )
 
 
 def refuse(wrong: npt.NDArray[np.bool_], values: npt.NDArray[Any], text: str) -> None:
@@ -106,7 +112,11 @@ def refuse(wrong: npt.NDArray[np.bool_], values: npt.NDArray[Any], text: str) ->
         raise ValueError(f"{text}; got {values[first]} in row {first}")
 
 
-PLACES = {name: column.place for name, column in vars(Columns).items() if isinstance(column, _ColumnAttribute)}
+PLACES = {
+    name: column.place
+    for name, column in vars(Columns).items()
+    if isinstance(column, _ColumnAttribute)
+}
 
 
 def without_flag(rows: Rows, flag: int) -> Rows:
@@ -139,7 +149,9 @@ def has_unknown(num_candidates: Tensor | Rows) -> bool:
     return bool((num_candidates == fault.UNKNOWN).any())
 
 
-def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -> npt.NDArray[np.bool_]:
+def used(
+    rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1
+) -> npt.NDArray[np.bool_]:
     """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
     positive: npt.NDArray[np.bool_] = weights(rows) > 0
     if min_candidates > 1:
@@ -152,10 +164,12 @@ def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
     """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
 
-    Any split and any sharding give the same array (u, 10), bit for bit. The second result is the number of repeats that
-    were dropped although they differ from the one that stays, the smallest; ``drop_repeats`` False keeps these.
+    Any split and any sharding give the same array (u, 10), bit for bit. The second result is the
+    number of repeats that were dropped although they differ from the one that stays, the smallest;
+    ``drop_repeats`` False keeps these.
     """
-    # tasks of weight zero must not replace a repeat of another task; -0.0 is made positive where rows are written
+    # tasks of weight zero must not replace a repeat of another task; -0.0 is made positive where
+    # rows are written
     weighed = Columns(rows).weight_bits != 0
     rows = np.ascontiguousarray(rows.T if weighed.all() else rows[weighed].T).T
     if len(rows) == 0:
@@ -163,13 +177,23 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     given = Columns(rows)
     largest = int(given.count.max())
     if largest * len(rows) >= 1 << 63 and given.count.sum(dtype=np.float64) >= 1 << 63:
-        raise ValueError("counts of a table must sum to less than 2^63, for the number of tasks is an int64")
+        raise ValueError(
+            "counts of a table must sum to less than 2^63, for the number of tasks is an int64"
+        )
     side, sample_id = given.side, given.sample_id
     if (order := _ordered_by_id(side, sample_id)) is not None:
         count = given.count[order]
     else:
         gap = given.pessimistic - given.optimistic  # fewer bits than the pessimistic rank
-        key = [side, sample_id, given.optimistic, gap, given.num_candidates, given.group, given.weight_bits]
+        key = [
+            side,
+            sample_id,
+            given.optimistic,
+            gap,
+            given.num_candidates,
+            given.group,
+            given.weight_bits,
+        ]
         # query and gain last, so that the same repeat is kept with and without them
         order, starts = sorted_rows([*key, given.flags, given.query, given.gain_bits])
         if largest == 1:  # a sum takes three times as long
@@ -328,7 +352,10 @@ def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
             if named.any():
                 low, high = int(ids[named].min()), int(ids[named].max())
                 if ends[name] + high - low >= 1 << 63:
-                    raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
+                    raise ValueError(
+                        "sample ids of all tables together must fit in int64: give them ids "
+                        "without holes"
+                    )
                 ids[named] += ends[name] - low
                 ends[name] += high - low + 1
         # other names of queries are made from the sample ids
@@ -347,22 +374,32 @@ def raise_faults(flags: npt.NDArray[np.int64]) -> int:
     for kind, (error, text) in fault.ERRORS.items():
         if seen & kind:
             number = int((flags & kind > 0).sum())
-            raise error(f"{text}; {number} ranking tasks of an accelerator violate this (reported at compute)")
+            raise error(
+                f"{text}; {number} ranking tasks of an accelerator violate this (reported at "
+                "compute)"
+            )
     if seen >= 2 * fault.PARTIAL:
-        raise ValueError(f"rows must have known flags in side_and_flags, got {seen:#x}: a later version wrote them")
+        raise ValueError(
+            f"rows must have known flags in side_and_flags, got {seen:#x}: a later version wrote "
+            "them"
+        )
     return seen
 
 
 def far_below_chance(rows: Rows) -> str:
     """Describe ranks so much worse than random that the order of the scores must be reversed; else ""."""
     columns = Columns(rows)
-    above = columns.optimistic + columns.pessimistic - columns.num_candidates - 1.0  # twice r - E[r]
+    # twice r - E[r]
+    above = columns.optimistic + columns.pessimistic - columns.num_candidates - 1.0
     if (above * columns.count).sum() <= 0 or has_unknown(columns.num_candidates):  # nearly always
         return ""
-    count = columns.count * (columns.flags & fault.NAN == 0)  # tasks with NaN rank last in any order
+    # tasks with NaN rank last in any order
+    count = columns.count * (columns.flags & fault.NAN == 0)
     surplus, N = float((count * above).sum()) / 2, columns.num_candidates.astype(np.float64)
     if surplus <= 0:
         return ""
     index = -2 * surplus / float((count * (N - 1)).sum())
     z = -surplus / float((count * ((N**2 - 1) / 12)).sum()) ** 0.5
-    return f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f})" * (z < -6 and index < -0.25)
+    return f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f})" * (
+        z < -6 and index < -0.25
+    )

@@ -35,11 +35,13 @@ _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _BYTES_OF_LINE = 160  # of CSV: text and ten columns
 _MAGIC = b"PAR1"
-_END = 4 + len(_MAGIC)  # bytes after the footer of Parquet: its length in 4 bytes, and the magic bytes
+# bytes after the footer of Parquet: its length in 4 bytes, and the magic bytes
+_END = 4 + len(_MAGIC)
 _MARK = b"torchrankmetrics SHA-256"  # before the digest
 _SEAL = len(_MARK) + hashlib.sha256().digest_size
 _BATCH = 1 << 16  # rows that are decoded at once
-_PER_BYTE = 128  # bytes of memory that one byte of the footer may need: an empty struct is one byte there
+# bytes of memory that one byte of the footer may need: an empty struct is one byte there
+_PER_BYTE = 128
 
 
 class TooLargeError(ValueError):
@@ -49,8 +51,9 @@ class TooLargeError(ValueError):
 def _check_size(path: Source, needed: int, max_bytes: int, at_least: str = "") -> None:
     if needed > max_bytes:
         raise TooLargeError(
-            f"{os.fspath(path)} is not loaded: it would take {at_least}{needed} bytes of memory, and max_bytes="
-            f"{max_bytes}: if you trust it, allow more (max_bytes=, on the command line --max-bytes)"
+            f"{os.fspath(path)} is not loaded: it would take {at_least}{needed} bytes of memory, "
+            f"and max_bytes={max_bytes}: if you trust it, allow more (max_bytes=, on the command "
+            "line --max-bytes)"
         )
 
 
@@ -152,22 +155,33 @@ def _read_npz(content: bytes, path: Source, max_bytes: int) -> Tensor:
     with _members(content, path, max_bytes) as (archive, members):
         arrays = {name: _array(archive, name, info) for name, info in members.items()}
         needed = sum(info.file_size for info in members.values())
-        _check_size(path, needed + 8 * WIDTH * max(array.size for array in arrays.values()), max_bytes)
+        _check_size(
+            path, needed + 8 * WIDTH * max(array.size for array in arrays.values()), max_bytes
+        )
         check_version(str(arrays.pop(VERSION_FIELD)), arrays)
         return from_arrays(arrays)
 
 
 @contextmanager
-def _members(content: bytes, path: Source, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+def _members(
+    content: bytes, path: Source, max_bytes: int
+) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
     """Open an .npz and check its directory, before anything is decompressed; errors name its path."""
     with _naming_errors(path, "RankTable file"):
         if not content.startswith(b"PK"):
-            raise ValueError(f"it is not an .npz, it starts with {shorten(content[:8])}" if content else "it is empty")
+            raise ValueError(
+                f"it is not an .npz, it starts with {shorten(content[:8])}"
+                if content
+                else "it is empty"
+            )
         with ZipFile(io.BytesIO(content)) as archive:
             listed = archive.infolist()
             members = {info.filename.removesuffix(".npy"): info for info in listed}
-            # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
-            if len(listed) != len(members) or any(_ENTRY in info.extra + info.comment for info in listed):
+            # if a length is damaged, an entry swallows the next one, and a lost column would
+            # silently be a default
+            if len(listed) != len(members) or any(
+                _ENTRY in info.extra + info.comment for info in listed
+            ):
                 raise ValueError("its directory is damaged")
             if VERSION_FIELD not in members:
                 found = truncate(", ".join(members)) or "nothing"
@@ -181,7 +195,8 @@ def _members(content: bytes, path: Source, max_bytes: int) -> Iterator[tuple[Zip
 def _array(archive: ZipFile, name: str, info: ZipInfo) -> Array:
     """Read an array of numbers; nothing is allocated by the shape that its header claims."""
     with archive.open(info) as member:
-        content = member.read(info.file_size + 1)  # ``archive.read`` would decompress more than the declared size
+        # ``archive.read`` would decompress more than the declared size
+        content = member.read(info.file_size + 1)
     file = io.BytesIO(content)
     try:
         shape, _, dtype = _HEADERS[npy.read_magic(file)](file)
@@ -203,21 +218,29 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
     _check_size(path, _BYTES_OF_LINE * content.count(b"\n"), max_bytes)
     try:
         text = content.decode("utf-8-sig")
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if "\t" in text.partition("\n")[0] else ",")
+        lines = csv.reader(
+            io.StringIO(text, newline=""),
+            delimiter="\t" if "\t" in text.partition("\n")[0] else ",",
+        )
         names = [column.strip() for column in next(filter(None, lines), [])]
         if len(names) == 1 and ";" in names[0]:
             raise ValueError(f"cells must be separated by commas or tabs, got {shorten(names[0])}")
         rows = []
         for row in filter(None, lines):
             if len(row) != len(names):
-                raise ValueError(f"line {lines.line_num} must have {len(names)} cells as the header, got {len(row)}")
+                raise ValueError(
+                    f"line {lines.line_num} must have {len(names)} cells as the header, got "
+                    f"{len(row)}"
+                )
             rows.append(row)
             numbers.append(lines.line_num)
         cells = zip(*rows, strict=True) if rows else ((),) * len(names)
         return from_columns(names, [np.array(column, dtype=object) for column in cells], name)
     except (csv.Error, ValueError, TypeError) as error:
         lines_of = {str(i): f"line {number}" for i, number in enumerate(numbers)}
-        text = re.sub(r"(?:row|task) (\d+)(?=$|;| has)", lambda at: lines_of.get(at[1], at[0]), str(error))
+        text = re.sub(
+            r"(?:row|task) (\d+)(?=$|;| has)", lambda at: lines_of.get(at[1], at[0]), str(error)
+        )
         raise ValueError(f"{name}: {text}") from error
 
 
@@ -229,13 +252,24 @@ def _parts(source: Source | Iterable[Source]) -> list[Source]:
         folder = Path(path)
         files = [file.relative_to(folder) for file in _parquet_in(path) if file.is_file()]
         # engines write their own files under names that begin with _ or .
-        files = [file for file in files if not any(part.startswith(("_", ".")) for part in file.parts)]
+        files = [
+            file for file in files if not any(part.startswith(("_", ".")) for part in file.parts)
+        ]
         if nested := [str(folder / file) for file in files if len(file.parts) > 1]:
-            remedy = "read partitions (name=value) with RankTable.from_pandas(pandas.read_parquet(...))"
-            raise ValueError(f"{folder} must contain the files of one table, got {min(nested)}; {remedy}")
-        parts += [folder / file for file in sorted(files, key=lambda file: natural(file.name))] or [path]
+            remedy = (
+                "read partitions (name=value) with RankTable.from_pandas(pandas.read_parquet(...))"
+            )
+            raise ValueError(
+                f"{folder} must contain the files of one table, got {min(nested)}; {remedy}"
+            )
+        parts += [folder / file for file in sorted(files, key=lambda file: natural(file.name))] or [
+            path
+        ]
     if any(map(os.path.isdir, parts)) or not parts:
-        raise ValueError(f"there is no .parquet file to read in {', '.join(map(str, sources)) or 'an empty list'}")
+        raise ValueError(
+            "there is no .parquet file to read in "
+            f"{', '.join(map(str, sources)) or 'an empty list'}"
+        )
     return parts
 
 
@@ -243,7 +277,9 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError('Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"') from error
+        raise ImportError(
+            'Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"'
+        ) from error
     return pyarrow
 
 
@@ -266,12 +302,16 @@ def _opened(path: Source, content: bytes, max_bytes: int) -> Any:
             if digest.digest() != seal[len(_MARK) :]:
                 raise ValueError("it is damaged: its digest does not match")
         limits = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 16}
-        parquet = pa.parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True, **limits)
+        parquet = pa.parquet.ParquetFile(
+            pa.BufferReader(content), page_checksum_verification=True, **limits
+        )
         names = [name for _, name in _names(parquet)]
         check_names(names)
         if len(set(names)) < len(names):
             raise ValueError(f"columns must occur once: {truncate(', '.join(names))}")
-        if (version := (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD.encode())) is not None:
+        if (
+            version := (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD.encode())
+        ) is not None:
             check_version(version.decode(), names)
         return parquet
 
@@ -289,7 +329,9 @@ def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
         opened.append((path, parquet := _opened(path, content, max_bytes)))
         about = parquet.metadata
         number += max(about.num_rows, 0)
-        largest = max([largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))])
+        largest = max(
+            [largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))]
+        )
         _check_size(path, 8 * WIDTH * number + largest, max_bytes)
     rows, end = np.empty((WIDTH, number), dtype=np.int64).T, 0
     for path, parquet in opened:
@@ -297,13 +339,18 @@ def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
             start, names = end, _names(parquet)
             for batch in parquet.iter_batches(_BATCH, columns=[name for name, _ in names]):
                 try:
-                    block = from_arrays({name: _values(own, batch.column(own)) for own, name in names})
+                    block = from_arrays(
+                        {name: _values(own, batch.column(own)) for own, name in names}
+                    )
                 except (TypeError, ValueError, IndexError) as error:
                     raise ValueError(f"{error} (counted from row {end - start})") from None
                 rows[end : end + len(block)] = block.numpy()
                 end += len(block)
             if end - start != parquet.metadata.num_rows:
-                raise ValueError(f"its footer declares {parquet.metadata.num_rows} rows, but it has {end - start}")
+                raise ValueError(
+                    f"its footer declares {parquet.metadata.num_rows} rows, but it has "
+                    f"{end - start}"
+                )
     return torch.from_numpy(rows)
 
 
@@ -312,5 +359,7 @@ def _values(name: str, column: Any) -> Array:
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
     has_nulls = column.null_count > 0  # NumPy would turn integers into floats
-    values: Array = np.array(column.to_pylist(), object) if has_nulls else column.to_numpy(zero_copy_only=False)
+    values: Array = (
+        np.array(column.to_pylist(), object) if has_nulls else column.to_numpy(zero_copy_only=False)
+    )
     return values if values.dtype.kind in "biuf" else of_text(values, name)

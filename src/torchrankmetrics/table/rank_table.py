@@ -28,7 +28,8 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
 
-if TYPE_CHECKING:  # methods import what computes values: building rows loads neither metrics nor files
+# methods import what computes values: building rows loads neither metrics nor files
+if TYPE_CHECKING:
     from pandas import DataFrame
 
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -44,8 +45,9 @@ class RankTable(HasRows):
     """Ranks with what is known of their tasks: one int64 row of ten columns each, the state of every metric.
 
     Args:
-        rows (Tensor): (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count,
-            query, gain; or without gain (n, 9), as in 0.2; or without query and gain (n, 8), as in 0.1.
+        rows (Tensor): (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample
+            id, weight, count, query, gain; or without gain (n, 9), as in 0.2; or without query and
+            gain (n, 8), as in 0.1.
 
     >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
     >>> table
@@ -54,7 +56,9 @@ class RankTable(HasRows):
 
     def __init__(self, rows: Tensor) -> None:
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
-            raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
+            raise TypeError(
+                f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}"
+            )
         check_dense(rows, "rows")
         if rows.ndim == 2 and rows.shape[1] in (WIDTH - 2, WIDTH - 1):
             later = torch.tensor([ABSENT, ONE], device=rows.device)[rows.shape[1] - WIDTH :]
@@ -83,7 +87,8 @@ class RankTable(HasRows):
             group (integers, default None): (tasks,) integers, or one.
             weight (numbers, default None): (tasks,) numbers >= 0, or one.
             sample_id (integers, default None): (tasks,) integers, unique within a side.
-            query (integers, default None): (tasks,) integers >= 0; tasks of one query are its relevant items.
+            query (integers, default None): (tasks,) integers >= 0; tasks of one query are its
+                relevant items.
             gain (numbers, default None): (tasks,) relevance labels >= 0, or one; 0 drops the task.
         """
         return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query, gain)))
@@ -94,10 +99,12 @@ class RankTable(HasRows):
 
         Args:
             tables (sequence of RankTable): of the same tasks or of others.
-            offset_ids (bool, default False): True moves the sample ids of each table past those of the tables before
-                it, so that equal ids of two datasets are two tasks.
+            offset_ids (bool, default False): True moves the sample ids of each table past those of
+                the tables before it, so that equal ids of two datasets are two tasks.
         """
-        if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
+        if not isinstance(tables, Sequence) or not all(
+            isinstance(table, RankTable) for table in tables
+        ):
             raise TypeError(f"tables must be a sequence of RankTables, got {shorten(tables)}")
         if not tables:
             return cls(empty_rows())
@@ -109,12 +116,14 @@ class RankTable(HasRows):
         """Return a table of plain arrays by name, on the CPU; the inverse of ``to_numpy``.
 
         Args:
-            arrays (mapping): the arrays of docs/cli.md, "File format", each (tasks,): optimistic, and any of
-                pessimistic, num_candidates, side, group, sample_id, count, query, weight, gain, nan, sampled, partial,
-                filtered and raw. A single number serves all rows, except for optimistic and sample_id.
+            arrays (mapping): the arrays of docs/cli.md, "File format", each (tasks,): optimistic,
+                and any of pessimistic, num_candidates, side, group, sample_id, count, query,
+                weight, gain, nan, sampled, partial, filtered and raw. A single number serves all
+                rows, except for optimistic and sample_id.
 
         Raises:
-            TypeError, ValueError: if a name is unknown or missing, or a dtype, shape or value is wrong.
+            TypeError, ValueError: if a name is unknown or missing, or a dtype, shape or value is
+                wrong.
 
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
@@ -134,15 +143,21 @@ class RankTable(HasRows):
         """Return a table of a data frame with the columns of a CSV file (docs/cli.md); the inverse of ``to_pandas``.
 
         Args:
-            frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other columns of
-                ``from_numpy``; more columns are ignored with a warning.
+            frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other
+                columns of ``from_numpy``; more columns are ignored with a warning.
         """
         from torchrankmetrics.table.arrays import from_columns
 
         if not hasattr(frame, "columns") or not hasattr(frame, "items"):
-            raise TypeError(f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict")
+            raise TypeError(
+                f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a "
+                "dict"
+            )
         # object for extension dtypes such as Int64
-        columns = [part.to_numpy(None if isinstance(part.dtype, np.dtype) else object) for _, part in frame.items()]
+        columns = [
+            part.to_numpy(None if isinstance(part.dtype, np.dtype) else object)
+            for _, part in frame.items()
+        ]
         return cls(from_columns(list(frame.columns), columns, "frame"))
 
     def to_pandas(self) -> "DataFrame":
@@ -165,7 +180,8 @@ class RankTable(HasRows):
             max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row.
 
         Raises:
-            OSError, ValueError: if it cannot be opened; if it is empty, damaged, of a later version, or too large.
+            OSError, ValueError: if it cannot be opened; if it is empty, damaged, of a later
+                version, or too large.
         """
         from torchrankmetrics.table.files import read
 
@@ -178,20 +194,27 @@ class RankTable(HasRows):
             path (path): of the new file; one that ends in .parquet is written by ``to_parquet``.
 
         Raises:
-            OSError, IndexError, ValueError: if it cannot be written; for faults that an accelerator could only flag.
+            OSError, IndexError, ValueError: if it cannot be written; for faults that an accelerator
+                could only flag.
         """
         from torchrankmetrics.table import files
 
-        (files.write_parquet if Path(path).suffix == ".parquet" else files.write_npz)(path, self.rows)
+        (files.write_parquet if Path(path).suffix == ".parquet" else files.write_npz)(
+            path, self.rows
+        )
 
     @classmethod
-    def from_parquet(cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES) -> "RankTable":
+    def from_parquet(
+        cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES
+    ) -> "RankTable":
         """Return the table of a Parquet file, several, or a folder of them; each may lack columns that another has.
 
         Args:
-            source (path or sequence of paths): in the order of the rows; columns as in ``from_numpy`` or ``rank``, in
-                integers and floats of any width; words and nulls as in CSV files.
-            max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
+            source (path or sequence of paths): in the order of the rows; columns as in
+                ``from_numpy`` or ``rank``, in integers and floats of any width; words and nulls as
+                in CSV files.
+            max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the
+                largest row group.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
@@ -277,7 +300,8 @@ class RankTable(HasRows):
         """Return a table of the same ranks in other groups.
 
         Args:
-            group (integers): (n,) integers, one for all rows (for example a dataset), or None for no groups.
+            group (integers): (n,) integers, one for all rows (for example a dataset), or None for
+                no groups.
         """
         rows = self.rows.clone()
         Columns(rows).group = Columns(rows_of(self.ranks, TaskFacts(group=group))).group
@@ -287,7 +311,8 @@ class RankTable(HasRows):
         """Return base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
+                metrics.
         """
         from torchrankmetrics.metrics.summary import summarize
 
@@ -297,7 +322,8 @@ class RankTable(HasRows):
         """Return metrics by group, as ``RankCollection.breakdown`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
+                metrics.
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
         """
         from torchrankmetrics.metrics.breakdown import break_down
@@ -308,7 +334,8 @@ class RankTable(HasRows):
         """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
 
         Args:
-            metric (str, QueryDefinition or RankMetric): a metric in its base view, such as "ndcg@10", of one side.
+            metric (str, QueryDefinition or RankMetric): a metric in its base view, such as
+                "ndcg@10", of one side.
         """
         from torchrankmetrics.metrics.registry import as_measure
         from torchrankmetrics.table.queries import queries_of, used_queries
@@ -316,12 +343,16 @@ class RankTable(HasRows):
         measure, rows = as_measure(metric), self._analysis().table_rows
         definition: Any = measure.definition
         if measure.view != "base" or definition.entries_are_rows:
-            raise ValueError(f"metric must be a metric of queries in its base view, got {measure.key!r}")
+            raise ValueError(
+                f"metric must be a metric of queries in its base view, got {measure.key!r}"
+            )
         queries = definition.read(queries_of(rows))
         chosen = used_queries(definition, queries, measure.side)
         names = Columns(rows).query[queries.row[chosen]]
         if (names < 0).any() or len(np.unique(names)) < len(names):
-            raise ValueError("query must name every query: pass query= to every update, and a metric of one side")
+            raise ValueError(
+                "query must name every query: pass query= to every update, and a metric of one side"
+            )
         values = definition.unit_values(queries, measure.rank_type)[chosen]
         return dict(zip(names.tolist(), values.tolist(), strict=True))
 
@@ -338,17 +369,23 @@ class RankTable(HasRows):
         """Return an ``Interval`` per metric, by its key, as ``RankCollection.confidence_intervals`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
+                metrics.
             confidence_level (float, default 0.95): in (0, 1).
             method (str, default "normal"): "normal" or "bootstrap".
-            cluster (str or integers, default None): "group", "sample_id", or int64 keys, one per row of the table.
+            cluster (str or integers, default None): "group", "sample_id", or int64 keys, one per
+                row of the table.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
         """
         from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
 
         rows = self.rows.cpu().numpy()
-        if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
+        if (
+            cluster is not None
+            and not isinstance(cluster, str)
+            and (Columns(rows).sample_id != ABSENT).all()
+        ):
             cluster = canonical_clusters(cluster, rows, "the table")
         options = confidence_level, method, cluster, n_resamples, seed
         return confidence_intervals(self._analysis(), _measures(metrics), *options)

@@ -1,8 +1,8 @@
 """A stand-in accelerator for tests on machines without one: the device ``standin``.
 
-A tensor on it has no ``numpy()``, does not mix with tensors of the host, and refuses indices out of bounds, as on CUDA;
-what the host would wait for is counted, and forbidden inside ``no_waiting()``. It says nothing about speed, and lacks
-streams and autocast.
+A tensor on it has no ``numpy()``, does not mix with tensors of the host, and refuses indices out of
+bounds, as on CUDA; what the host would wait for is counted, and forbidden inside ``no_waiting()``.
+It says nothing about speed, and lacks streams and autocast.
 """
 
 import fcntl
@@ -50,7 +50,8 @@ def no_waiting() -> Iterator[None]:
 def _extension() -> Any:
     """Compile on first use, once per machine, source and version of PyTorch; processes wait for the first of them."""
     compiler = cpp_extension.get_cxx_compiler()
-    scripts = sysconfig.get_path("scripts")  # where pip puts ninja, which PyTorch looks for in the PATH
+    # where pip puts ninja, which PyTorch looks for in the PATH
+    scripts = sysconfig.get_path("scripts")
     if shutil.which(compiler) is None:
         pytest.skip(f"the stand-in accelerator needs a C++ compiler, and {compiler} is not there")
     content = _SOURCE.read_bytes()
@@ -62,10 +63,13 @@ def _extension() -> Any:
         fcntl.flock(building, fcntl.LOCK_EX)
         Path(folder, "lock").unlink(missing_ok=True)
         patch.setenv("PATH", scripts + os.pathsep + os.environ["PATH"])
-        source = folder / _SOURCE.name  # one place for all checkouts: the path is part of what ninja knows a build by
+        # one place for all checkouts: the path is part of what ninja knows a build by
+        source = folder / _SOURCE.name
         if not source.exists() or source.read_bytes() != content:
             source.write_bytes(content)
-        extension = cpp_extension.load("standin_device", [str(source)], ["-O0", "-w"], build_directory=str(folder))
+        extension = cpp_extension.load(
+            "standin_device", [str(source)], ["-O0", "-w"], build_directory=str(folder)
+        )
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, _module())
     extension.register_hooks()
@@ -77,7 +81,11 @@ def _module() -> types.ModuleType:
     """What ``torch.standin`` must answer, as ``torch.cuda`` does."""
     module = types.ModuleType(f"torch.{NAME}")
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "synchronize": None}
-    answers |= {"manual_seed_all": None, "_is_in_bad_fork": False, "get_amp_supported_dtype": [torch.bfloat16]}
+    answers |= {
+        "manual_seed_all": None,
+        "_is_in_bad_fork": False,
+        "get_amp_supported_dtype": [torch.bfloat16],
+    }
     for name, answer in answers.items():
         setattr(module, name, lambda *given, answer=answer: answer)
     module.device = lambda device: nullcontext()  # type: ignore[attr-defined]

@@ -14,14 +14,18 @@ from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null.expectation.provider import CachedExpectation, enumeration, unavailable
 
 
-def strategies(definition: RankDefinition) -> Iterator[Callable[[RankDefinition, CandidateCounts], Moments | None]]:
+def strategies(
+    definition: RankDefinition,
+) -> Iterator[Callable[[RankDefinition, CandidateCounts], Moments | None]]:
     """Yield the strategies for a metric, in order; they return None or raise for counts that they do not serve."""
     kind, p, a = definition.aggregation, known(definition.f).exponent, known(definition.g).exponent
     if definition.is_mean_of_f:
         yield mean_of_f
     elif definition.is_geometric_mean:
         yield geometric_mean
-    elif p == 1 and ((definition.is_extreme and not math.isnan(a)) or (kind == "median" and abs(a) == 1)):
+    elif p == 1 and (
+        (definition.is_extreme and not math.isnan(a)) or (kind == "median" and abs(a) == 1)
+    ):
         from torchrankmetrics.null.expectation.order_statistics import order_statistic
 
         yield order_statistic
@@ -58,7 +62,9 @@ def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Momen
     for weight in np.unique(counts.weight):
         part = counts.weight == weight
         N, count = counts.num_candidates[part], counts.count[part]
-        log_factor, relative_variance = _power_moments(prefix_rule(N.tobytes()), known(definition.g).direction * weight)
+        log_factor, relative_variance = _power_moments(
+            prefix_rule(N.tobytes()), known(definition.g).direction * weight
+        )
         log_mean += float((count * log_factor).sum())
         log_spread += float((count * np.log1p(relative_variance)).sum())
     with np.errstate(over="ignore"):
@@ -71,7 +77,8 @@ def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
         power = rule.nodes**s
         mean = rule.means(power)
         return np.log(mean), rule.variances(power) / mean**2
-    excess = np.expm1(s * np.log(rule.nodes))  # r^s - 1 keeps its digits when s is 1 / (number of ranking tasks)
+    # r^s - 1 keeps its digits when s is 1 / (number of ranking tasks)
+    excess = np.expm1(s * np.log(rule.nodes))
     mean = rule.means(excess)
     return np.log1p(mean), rule.variances(excess) / (1 + mean) ** 2
 
@@ -102,7 +109,9 @@ def _exact_moments(definition: RankDefinition, counts: CandidateCounts) -> Momen
     for strategy in strategies(definition):
         if (result := strategy(definition, counts)) is not None:
             return result
-    raise unavailable(definition, "has no exact expectation for these counts, whose product exceeds 2,000,000")
+    raise unavailable(
+        definition, "has no exact expectation for these counts, whose product exceeds 2,000,000"
+    )
 
 
 DEFAULT_EXPECTATION = ExactExpectation()

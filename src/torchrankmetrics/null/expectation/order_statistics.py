@@ -8,7 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray, Moments, sum_by_value
+from torchrankmetrics.definitions.sample import (
+    CandidateCounts,
+    FloatArray,
+    IntArray,
+    Moments,
+    sum_by_value,
+)
 from torchrankmetrics.definitions.sums import PANEL_NODES, gauss_rule, panel_rule
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import known
@@ -39,7 +45,9 @@ def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> Moments:
 
 @lru_cache(maxsize=512)
 def _cached_median(*columns: bytes) -> Moments:
-    return _moments(MEDIAN_RANK, _IndependentRanks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
+    return _moments(
+        MEDIAN_RANK, _IndependentRanks(*(np.frombuffer(part, dtype=np.int64) for part in columns))
+    )
 
 
 class _IndependentRanks:
@@ -53,7 +61,9 @@ class _IndependentRanks:
         """P(x < r <= y), for integers or points between them that broadcast with (u,)."""
         if self._m.max() == 1:
             return np.maximum(np.minimum(y, self.num_candidates) - x, 0.0) / self.num_candidates
-        above, further = (log_miss(self.num_candidates, self._m, np.minimum(z, self.last)) for z in (x, y))
+        above, further = (
+            log_miss(self.num_candidates, self._m, np.minimum(z, self.last)) for z in (x, y)
+        )
         with np.errstate(invalid="ignore"):  # both are impossible
             return np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
 
@@ -63,27 +73,37 @@ class _IndependentRanks:
 
     def beyond(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) > x) for each x, (len(x),), to a small relative error where it is below 1/2."""
-        return np.concatenate([_tail(q, p, self.count, self.total - j + 1) for p, q, _ in self._shares(x, x)])
+        return np.concatenate(
+            [_tail(q, p, self.count, self.total - j + 1) for p, q, _ in self._shares(x, x)]
+        )
 
     def joint(self, x: FloatArray, y: FloatArray, j: int) -> FloatArray:
         """P(B_x = j = B_y), (len(x),): no rank in (x, y], and j at most x."""
         shares = self._shares(x, y)
-        return np.concatenate([free * _tail(p, q, self.count, j, point=True) for p, q, free in shares])
+        return np.concatenate(
+            [free * _tail(p, q, self.count, j, point=True) for p, q, free in shares]
+        )
 
-    def _shares(self, x: FloatArray, y: FloatArray) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    def _shares(
+        self, x: FloatArray, y: FloatArray
+    ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
         """In blocks of rows: P(r <= x) and P(r > y) given that no rank is in (x, y], and the probability of that."""
         block = max(1, (1 << 15) // len(self.count))
         for begin in range(0, len(x), block):
             low, high = x[begin : begin + block, None], y[begin : begin + block, None]
             taken = self.between(low, high)
-            p, q = self.between(np.zeros(1), low), self.between(high, self.last[-1:].astype(np.float64))
+            p, q = (
+                self.between(np.zeros(1), low),
+                self.between(high, self.last[-1:].astype(np.float64)),
+            )
             yield p / (1 - taken), q / (1 - taken), np.exp(np.log1p(-taken) @ self.count)
 
 
 def _moments(definition: RankDefinition, tasks: _IndependentRanks) -> Moments:
     """Moments of a power of X_(j), the j-th smallest rank, or of the midpoint of two."""
     n, a = tasks.total, known(definition.g).exponent
-    if n == 1 and tasks.last[0] == tasks.num_candidates[0]:  # the statistic of one ranking task is its rank
+    # the statistic of one ranking task is its rank
+    if n == 1 and tasks.last[0] == tasks.num_candidates[0]:
         mean, variance = known(definition.g).null_moments(tasks.last)
         return Moments(float(mean[0]), float(variance[0]))
     j = {"minimum": 1, "maximum": n}.get(definition.aggregation, (n + 1) // 2)
@@ -91,19 +111,33 @@ def _moments(definition: RankDefinition, tasks: _IndependentRanks) -> Moments:
     if int(tasks.count[tasks.last == 1].sum()) >= j + two:  # X_(j) = 1
         return Moments(1.0, 0.0)
     top = int(tasks.last[-1])
-    center = 1 + bisect_left(range(1, top), True, key=lambda x: tasks.at_most(np.array([float(x)]), j)[0] >= 0.5)
+    center = 1 + bisect_left(
+        range(1, top), True, key=lambda x: tasks.at_most(np.array([float(x)]), j)[0] >= 0.5
+    )
     windows = [_window(tasks, i, center, a) for i in range(j, j + 1 + two)]
-    first, second = np.mean([_one(tasks, j + i, center, window, a) for i, window in enumerate(windows)], 0)
+    first, second = np.mean(
+        [_one(tasks, j + i, center, window, a) for i, window in enumerate(windows)], 0
+    )
     if two:
         low, high = min(low for low, _ in windows), max(high for _, high in windows)
         nodes, weight = _panels(tasks, low, high, 2 * _CUTS)
-        work = len(nodes) * len(_gap_rule(tasks, float((low + high) // 2))[0]) * len(tasks.count) * PANEL_NODES
+        work = (
+            len(nodes)
+            * len(_gap_rule(tasks, float((low + high) // 2))[0])
+            * len(tasks.count)
+            * PANEL_NODES
+        )
         if work > _WORK:
-            raise unavailable(definition, "takes too long for this even number of tasks with so many distinct counts")
+            raise unavailable(
+                definition,
+                "takes too long for this even number of tasks with so many distinct counts",
+            )
         correction = _gap_correction(tasks, j, center, nodes, weight, inverse=a < 0)
         first, second = first - correction[0], second - correction[1]
         if second - first**2 < 1e-3 * abs(correction[1]):
-            raise unavailable(definition, "has a variance that cancels to fewer than nine digits for these counts")
+            raise unavailable(
+                definition, "has a variance that cancels to fewer than nine digits for these counts"
+            )
     return Moments(float(float(center) ** a + first), float(second - first**2))
 
 
@@ -113,12 +147,18 @@ def _window(tasks: _IndependentRanks, j: int, center: int, a: float) -> tuple[in
     def tail(x: int) -> float:
         return float((tasks.at_most if x < center else tasks.beyond)(np.array([float(x)]), j)[0])
 
-    least = max(tail(center - 1), tail(center)) * math.exp(-_REACH + min(0.0, 2 * a * math.log(center)))
+    least = max(tail(center - 1), tail(center)) * math.exp(
+        -_REACH + min(0.0, 2 * a * math.log(center))
+    )
     low = 1 + bisect_left(range(1, center), True, key=lambda x: tail(x) > least)
-    return low, center + bisect_left(range(center, int(tasks.last[-1])), True, key=lambda x: tail(x) <= least)
+    return low, center + bisect_left(
+        range(center, int(tasks.last[-1])), True, key=lambda x: tail(x) <= least
+    )
 
 
-def _panels(tasks: _IndependentRanks, low: int, high: int, cuts: int) -> tuple[FloatArray, FloatArray]:
+def _panels(
+    tasks: _IndependentRanks, low: int, high: int, cuts: int
+) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights for sums over [low, high), by panels between the kinks at the last ranks."""
     inner = np.r_[tasks.last, _DOUBLINGS]
     even = np.linspace(low, high, cuts + 1).astype(np.int64)
@@ -127,10 +167,15 @@ def _panels(tasks: _IndependentRanks, low: int, high: int, cuts: int) -> tuple[F
     return nodes, weights
 
 
-def _one(tasks: _IndependentRanks, j: int, center: int, window: tuple[int, int], a: float) -> FloatArray:
+def _one(
+    tasks: _IndependentRanks, j: int, center: int, window: tuple[int, int], a: float
+) -> FloatArray:
     """E D and E D^2 of D = X_(j)^a - center^a, (2,), by summation by parts."""
     sums, origin = np.zeros(2), float(center) ** a
-    for tail, sign, low, high in ((tasks.at_most, -1, window[0], center), (tasks.beyond, 1, center, window[1])):
+    for tail, sign, low, high in (
+        (tasks.at_most, -1, window[0], center),
+        (tasks.beyond, 1, center, window[1]),
+    ):
         if low < high:
             x, weight = _panels(tasks, low, high, _CUTS)
             near = origin * np.expm1(a * np.log1p(np.maximum((x - center) / center, -0.5)))
@@ -141,7 +186,13 @@ def _one(tasks: _IndependentRanks, j: int, center: int, window: tuple[int, int],
 
 
 def _gap_correction(
-    tasks: _IndependentRanks, j: int, center: int, nodes: FloatArray, weight: FloatArray, *, inverse: bool
+    tasks: _IndependentRanks,
+    j: int,
+    center: int,
+    nodes: FloatArray,
+    weight: FloatArray,
+    *,
+    inverse: bool,
 ) -> FloatArray:
     """Difference between the mean of both middle ranks and their midpoint, for D and D^2, (2,)."""
     rules = [_gap_rule(tasks, x) for x in nodes.tolist()]
@@ -153,7 +204,9 @@ def _gap_correction(
     bend = np.stack([np.zeros_like(s), np.full_like(s, 0.5)])
     if inverse:
         product = s * (s + 1) * (s + 2)
-        bend = np.stack([4 / product, 4 * (6 * s * s + 12 * s + 4) / product**2 - 8 / (center * product)])
+        bend = np.stack(
+            [4 / product, 4 * (6 * s * s + 12 * s + 4) / product**2 - 8 / (center * product)]
+        )
     return np.asarray(bend @ (np.repeat(weight, sizes) * inner * tasks.joint(x, x + gap, j)))
 
 
@@ -165,11 +218,15 @@ def _gap_rule(tasks: _IndependentRanks, x: float) -> tuple[FloatArray, FloatArra
             return float(np.log1p(-tasks.between(np.array([x]), np.array([x + gap]))) @ tasks.count)
 
     end = tasks.last[-1] - x
-    stop = 1 + bisect_left(range(1, max(1, math.ceil(end))), True, key=lambda gap: log_free(gap) <= -_GAP_REACH)
+    stop = 1 + bisect_left(
+        range(1, max(1, math.ceil(end))), True, key=lambda gap: log_free(gap) <= -_GAP_REACH
+    )
     last = min(float(stop), float(end))
     kinks = tasks.last[(x < tasks.last) & (tasks.last - x < stop)] - x
-    doubled = (2 * x + 1 + PANEL_NODES) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y
-    # panels end at the kinks, at distances from x that need not be integers: so the sum stays smooth in x
+    # g bends on the scale of x + y
+    doubled = (2 * x + 1 + PANEL_NODES) * 2.0 ** np.arange(0, 60) - 2 * x
+    # panels end at the kinks, at distances from x that need not be integers: so the sum stays
+    # smooth in x
     inner = np.r_[kinks[kinks > 1], doubled[(doubled > 1) & (doubled < last)]]
     nodes, weights = [np.zeros(1)], [np.full(1, 0.5)]
     for begin, end in pairwise([1.0, *np.sort(inner).tolist(), last]):
@@ -188,14 +245,18 @@ def _counting_rule(length: float) -> tuple[FloatArray, FloatArray]:
     return nodes[0], weights[0]
 
 
-# Tails of Poisson binomial variables, by an integral over the circle of radius e^s through the saddlepoint.
+# Tails of Poisson binomial variables, by an integral over the circle of radius e^s through the
+# saddlepoint.
 
-_POLE = 4.0  # weight of the pole at z = 0 against the saddle: keeps s a few standard deviations away from it
+# weight of the pole at z = 0 against the saddle: keeps s a few standard deviations away from it
+_POLE = 4.0
 _ALIAS = 40.0  # -log of the aliasing error
 _CAP = 40.0  # largest |s|
 
 
-def _tail(p: FloatArray, q: FloatArray, count: IntArray, j: int, *, point: bool = False) -> FloatArray:
+def _tail(
+    p: FloatArray, q: FloatArray, count: IntArray, j: int, *, point: bool = False
+) -> FloatArray:
     """P(B >= j), or P(B = j), of sums B of count[u] variables Bernoulli(p[row, u]); q = 1 - p with all its digits."""
     if not point and j in (1, int(count.sum())):
         with np.errstate(divide="ignore"):
@@ -205,11 +266,19 @@ def _tail(p: FloatArray, q: FloatArray, count: IntArray, j: int, *, point: bool 
     needed, free = j - (count * certain).sum(1), np.where(certain, 0, count)
     p, q = np.where(certain, 0.5, p), np.where(certain, 0.5, q)  # the certain ones have no count
     inside = (needed > -point) & (needed <= free.sum(1))
-    value = _contour(p, q, free.astype(np.float64), np.where(inside, needed, 1).astype(np.float64), pole=not point)
+    value = _contour(
+        p,
+        q,
+        free.astype(np.float64),
+        np.where(inside, needed, 1).astype(np.float64),
+        pole=not point,
+    )
     return np.where(inside, value, (needed <= 0) & (not point))
 
 
-def _contour(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
+def _contour(
+    p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool
+) -> FloatArray:
     s = _saddle(p, q, count, j, pole)
     growth, factor = p * np.expm1(s)[:, None], q + p * np.exp(s)[:, None]
     tilted, rest = p * np.exp(s)[:, None] / factor, q / factor
@@ -218,7 +287,9 @@ def _contour(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pol
     log_factor = np.where(np.abs(growth) < 0.5, np.log1p(np.maximum(growth, -0.5)), np.log(factor))
     log_height = (count * (log_factor - s[:, None] * p)).sum(1) - s * (j - (count * p).sum(1))
     least = np.ceil(_ALIAS / s) if pole else np.zeros_like(s)
-    nodes = np.minimum(np.maximum(np.ceil(9 * deviation + _ALIAS), least), np.maximum(count.sum(1) + 1, least))
+    nodes = np.minimum(
+        np.maximum(np.ceil(9 * deviation + _ALIAS), least), np.maximum(count.sum(1) + 1, least)
+    )
     with np.errstate(divide="ignore"):
         reach = np.minimum(nodes // 2, np.ceil(9.5 * nodes / (2 * np.pi * deviation)) + 1)
     k = np.arange(int(reach.max()) + 1)
@@ -228,7 +299,8 @@ def _contour(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pol
     versine, sine = 2 * np.sin(theta / 2) ** 2, np.sin(theta)
     both = tilted[:, :, None]
     with np.errstate(divide="ignore"):
-        # |q + p e^(i theta)|^2 = 1 - 2 p q versine is 0 for p = 1/2 at theta = pi, and rounding may take it below
+        # |q + p e^(i theta)|^2 = 1 - 2 p q versine is 0 for p = 1/2 at theta = pi, and rounding may
+        # take it below
         log_factors = np.log1p(np.maximum(-2 * both * rest[:, :, None] * versine[:, None], -1.0))
     log_size = 0.5 * np.einsum("ru,ruk->rk", count, np.maximum(log_factors, -1e4))
     turn = np.arctan2(both * sine[:, None], 1 - both * versine[:, None]) - both * theta[:, None]
@@ -239,13 +311,19 @@ def _contour(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pol
     return np.asarray((weight * value.real).sum(1) / nodes)
 
 
-def _saddle(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
+def _saddle(
+    p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool
+) -> FloatArray:
     """Near the minimum over s of K(s) - s j (- 4 log s with the pole), by bisection-guarded Newton steps."""
     low, high = np.full(len(j), 1e-9 if pole else -_CAP), np.full(len(j), _CAP)
     gap = j - (count * p).sum(1)
     variance = np.maximum((count * p * q).sum(1), 1e-300)
     with np.errstate(over="ignore"):
-        start = (gap + np.sqrt(gap**2 + 4 * _POLE * variance)) / (2 * variance) if pole else gap / variance
+        start = (
+            (gap + np.sqrt(gap**2 + 4 * _POLE * variance)) / (2 * variance)
+            if pole
+            else gap / variance
+        )
     s = np.clip(start, low, high)
     for _ in range(16):
         growth = np.exp(s)[:, None]

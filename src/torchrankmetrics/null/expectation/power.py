@@ -15,7 +15,8 @@ from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null.expectation.provider import unavailable
 
 _CUMULANTS = 20  # known of each sum
-_SERIES = 0.25  # up to this value of t v r^p / mu the cumulants give log E exp(-t v r^p / mu) to all digits
+# up to this value of t v r^p / mu the cumulants give log E exp(-t v r^p / mu) to all digits
+_SERIES = 0.25
 _ROWS = 32  # values of t at a time
 _BLOCK = 1 << 19
 _SIGNS = (-1.0) ** np.arange(_CUMULANTS + 1)
@@ -74,7 +75,9 @@ class _PowerSum:
     def __init__(self, counts: CandidateCounts, p: float) -> None:
         self._p = p
         N, index = np.unique(counts.num_candidates, return_inverse=True)
-        (mean, excess), scale, kappa = (part[..., index] for part in _rank_cumulants(N.tobytes(), p))
+        (mean, excess), scale, kappa = (
+            part[..., index] for part in _rank_cumulants(N.tobytes(), p)
+        )
         share = counts.count * counts.weight
         total, total_excess = float((share * mean).sum()), float((share * excess).sum())
         self.log_mean = math.log1p(total_excess) if abs(total_excess) < 0.5 else math.log(total)
@@ -82,17 +85,27 @@ class _PowerSum:
         self.smallest = float((counts.count * unit * np.minimum(at_top, 1.0)).sum())
         order = np.argsort(unit * np.maximum(at_top, 1.0), kind="stable")
         self.largest = (unit * np.maximum(at_top, 1.0))[order]
-        self._N, self._count, self._unit = counts.num_candidates[order], counts.count[order], unit[order]
-        own = (counts.count * kappa * (unit * scale) ** np.arange(_CUMULANTS + 1)[:, None])[:, order]
+        self._N, self._count, self._unit = (
+            counts.num_candidates[order],
+            counts.count[order],
+            unit[order],
+        )
+        own = (counts.count * kappa * (unit * scale) ** np.arange(_CUMULANTS + 1)[:, None])[
+            :, order
+        ]
         self.cumulants = own.sum(1)
         # of all pairs before one: coefficients of log E exp(-t (S / mu - 1)), and means
-        before = np.cumsum(own, axis=1, dtype=np.longdouble).astype(np.float64) * (_SIGNS / _FACTORIALS)[:, None]
+        before = (
+            np.cumsum(own, axis=1, dtype=np.longdouble).astype(np.float64)
+            * (_SIGNS / _FACTORIALS)[:, None]
+        )
         self._series = np.concatenate([np.zeros((_CUMULANTS + 1, 1)), before], axis=1)
         self._mean_before = np.append(0.0, np.cumsum(self._count * self._unit * mean[order]))
 
     def log_laplace(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu) for ascending t, each (len(t),)."""
-        small = np.searchsorted(self.largest, _SERIES / t, side="right")  # pairs summed by cumulants
+        # pairs summed by cumulants
+        small = np.searchsorted(self.largest, _SERIES / t, side="right")
         excess = polyval(t, self._series[2:, small], tensor=False) * t**2
         log_phi = excess - t * self._mean_before[small]
         begin = int(small.min())
@@ -123,7 +136,8 @@ def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, Flo
     N = np.frombuffer(upper, dtype=np.int64)
     means, scale = np.zeros((2, len(N))), np.ones(len(N))
     kappa = np.zeros((_CUMULANTS + 1, len(N)))
-    # N of one size together: moments of small N around the mean of large ones would lose their digits
+    # N of one size together: moments of small N around the mean of large ones would lose their
+    # digits
     size = np.log2(N).astype(np.int64) // 2
     for group in np.unique(size):
         part = size == group
@@ -145,7 +159,9 @@ def cumulants_of(moments: FloatArray) -> FloatArray:
     """Cumulants from moments, both by order in rows; order 0 is zero."""
     kappa = np.zeros_like(moments)
     for j in range(1, len(moments)):
-        kappa[j] = moments[j] - sum(math.comb(j - 1, i - 1) * kappa[i] * moments[j - i] for i in range(1, j))
+        kappa[j] = moments[j] - sum(
+            math.comb(j - 1, i - 1) * kappa[i] * moments[j - i] for i in range(1, j)
+        )
     return kappa
 
 
@@ -154,7 +170,9 @@ def moments_of(kappa: FloatArray) -> FloatArray:
     moments = np.zeros_like(kappa)
     moments[0] = 1.0
     for j in range(1, len(kappa)):
-        moments[j] = sum(math.comb(j - 1, i - 1) * kappa[i] * moments[j - i] for i in range(1, j + 1))
+        moments[j] = sum(
+            math.comb(j - 1, i - 1) * kappa[i] * moments[j - i] for i in range(1, j + 1)
+        )
     return moments
 
 
@@ -171,7 +189,9 @@ def _uniform(N: FloatArray, s: FloatArray) -> FloatArray:
     excess = _log_sinhc(s * N / 2) - _log_sinhc(s / 2)
     with np.errstate(divide="ignore"):
         far = -s + np.log(-np.expm1(-s * N)) - np.log(-np.expm1(-s)) - np.log(N)
-    return np.stack([np.where(N == 1, 0.0, excess), np.where(s * N < 1, excess - s * (N + 1) / 2, far)])
+    return np.stack(
+        [np.where(N == 1, 0.0, excess), np.where(s * N < 1, excess - s * (N + 1) / 2, far)]
+    )
 
 
 def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
@@ -211,7 +231,9 @@ def _log_sinhc(x: FloatArray) -> FloatArray:
     z = np.minimum(x, 0.5) ** 2
     series = np.log1p(z * polyval(z, [1 / math.factorial(2 * k + 1) for k in range(1, 10)]))
     large = np.maximum(x, 0.5)
-    return np.asarray(np.where(x < 0.5, series, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large))))
+    return np.asarray(
+        np.where(x < 0.5, series, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large)))
+    )
 
 
 _NODES = _CUMULANTS // 2
@@ -231,13 +253,19 @@ def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> 
         if rule is not None and spread * rule[0].min() > -1:
             value = np.expm1(a * np.log1p(spread * rule[0]))
             mean = rule[1] @ value
-            found.append(Moments(float(scale * (1 + mean)), float(scale**2 * (rule[1] @ (value - mean) ** 2))))
+            found.append(
+                Moments(
+                    float(scale * (1 + mean)), float(scale**2 * (rule[1] @ (value - mean) ** 2))
+                )
+            )
     if len(found) == 2:
         coarse, fine = found
         close = abs(coarse.mean - fine.mean) <= _MEAN_TOLERANCE * fine.mean
         if close and abs(coarse.variance - fine.variance) <= _VARIANCE_TOLERANCE * fine.variance:
             return fine
-    raise unavailable(definition, "has no moments of stated accuracy for so few tasks with so many candidates")
+    raise unavailable(
+        definition, "has no moments of stated accuracy for so few tasks with so many candidates"
+    )
 
 
 def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:

@@ -26,17 +26,22 @@ class ExpectationProvider(Protocol):
     """
 
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
+        self,
+        definition: RankDefinition,
+        counts: npt.ArrayLike | CandidateCounts,
+        weight: npt.ArrayLike | None = None,
     ) -> Moments:
         """Return the null mean and variance of the metric; the variance is exactly 0 if the metric cannot vary.
 
         Args:
             definition (RankDefinition): the metric.
-            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed
+                ``CandidateCounts``.
             weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
 
         Raises:
-            ExpectationUnavailableError: if this provider has no moments for the definition and counts.
+            ExpectationUnavailableError: if this provider has no moments for the definition and
+                counts.
             TypeError, ValueError: if counts or weights are invalid.
         """
         ...
@@ -56,7 +61,10 @@ class CachedExpectation(ExpectationProvider):
     _cached: Callable[[RankDefinition, CandidateCounts], Moments]
 
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
+        self,
+        definition: RankDefinition,
+        counts: npt.ArrayLike | CandidateCounts,
+        weight: npt.ArrayLike | None = None,
     ) -> Moments:
         """Null mean and variance; arguments and errors as in ``ExpectationProvider.moments``."""
         counts = CandidateCounts.of(counts, weight)
@@ -70,7 +78,9 @@ class CachedExpectation(ExpectationProvider):
         return definition.has_null
 
 
-def unavailable(definition: Definition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
+def unavailable(
+    definition: Definition, why: str = "has no exact expectation"
+) -> ExpectationUnavailableError:
     """Build the error that names the metric and an alternative."""
     if not definition.has_null:
         why, instead = "has no null distribution given by candidate counts", "use view='base'"
@@ -85,20 +95,26 @@ def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     free = N > 1
     if (count[free] * np.log(N[free])).sum() > math.log(LIMIT) + 1e-9:
         return None
-    # tasks with one candidate have rank 1: one entry with their total weight is the same weighted sample
+    # tasks with one candidate have rank 1: one entry with their total weight is the same weighted
+    # sample
     size = np.repeat(N[free], count[free])
     weight = np.repeat(counts.weight[free], count[free])
     fixed = float((counts.weight[~free] * count[~free]).sum())
     if fixed:
         size, weight = np.append(size, 1), np.append(weight, fixed)
     sizes = size.tolist()
-    tables = {n: apply_transform(known(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64)) for n in sizes}
+    tables = {
+        n: apply_transform(known(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64))
+        for n in sizes
+    }
     values = np.empty(math.prod(sizes))
     block = max(1, _BLOCK // len(size))
     for begin in range(0, len(values), block):
         index = np.unravel_index(np.arange(begin, min(begin + block, len(values))), sizes)
         transformed = np.stack([tables[n][i] for n, i in zip(sizes, index, strict=True)])
-        values[begin : begin + block] = apply_transform(definition.g, aggregate(definition, transformed, weight), "g")
+        values[begin : begin + block] = apply_transform(
+            definition.g, aggregate(definition, transformed, weight), "g"
+        )
     return _moments(values, ddof=0)
 
 
@@ -116,14 +132,16 @@ def _moments(values: FloatArray, ddof: int) -> Moments:
 class MonteCarloExpectation(CachedExpectation):
     """Estimate null moments from random rank vectors; the same seed gives the same numbers in any order of calls.
 
-    The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a nearly normal metric.
+    The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a
+    nearly normal metric.
 
     Args:
         samples (int, default 10000): number of rank vectors, at least 2.
         seed (int, default 0): seed of NumPy's default generator, >= 0.
 
     Raises:
-        TypeError, ValueError: if ``samples`` or ``seed`` is not an integer, or below its least value.
+        TypeError, ValueError: if ``samples`` or ``seed`` is not an integer, or below its least
+            value.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> round(MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5]).mean, 1)  # exact: 2.5
@@ -148,9 +166,17 @@ class MonteCarloExpectation(CachedExpectation):
         values = np.empty(self.samples)
         block = max(1, 4 * _BLOCK // len(size))
         for begin in range(0, self.samples, block):
-            ranks = random.integers(1, size[:, None], (len(size), min(block, self.samples - begin)), endpoint=True)
-            N = np.broadcast_to(size[:, None], ranks.shape).ravel() if definition.uses_candidates else None
-            transformed = apply_transform(definition.f, ranks.ravel().astype(np.float64), num_candidates=N)
+            ranks = random.integers(
+                1, size[:, None], (len(size), min(block, self.samples - begin)), endpoint=True
+            )
+            N = (
+                np.broadcast_to(size[:, None], ranks.shape).ravel()
+                if definition.uses_candidates
+                else None
+            )
+            transformed = apply_transform(
+                definition.f, ranks.ravel().astype(np.float64), num_candidates=N
+            )
             outcomes = aggregate(definition, transformed.reshape(ranks.shape), weight)
             values[begin : begin + block] = apply_transform(definition.g, outcomes, "g")
         return _moments(values, ddof=1)

@@ -22,7 +22,8 @@ def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moment
     mean = (c * own * s2).sum() + (c * v * offset).sum()
     crossed = (c * v * v * s2).sum() ** 2 - (c * v**4 * s2**2).sum()
     variance = (c * own**2 * (m4 - s2**2)).sum() + 2 * crossed + 4 * (c * s2 * v * v * offset).sum()
-    if counts.num_tasks == 1 or N[-1] == 1:  # a single rank, or every rank fixed: the value is a constant
+    # a single rank, or every rank fixed: the value is a constant
+    if counts.num_tasks == 1 or N[-1] == 1:
         return Moments(float(mean) if counts.num_tasks > 1 else 0.0, 0.0)
     return Moments(float(mean), float(max(variance, 0.0)))
 
@@ -40,9 +41,12 @@ def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts)
     if variance.variance == 0.0:
         return Moments(math.sqrt(variance.mean), 0.0)
     moments = _relative_central_moments(counts, variance.mean)
-    if moments[2] <= _CONCENTRATED:  # E[sqrt(1 + x)] - 1 of nearly normal x; moments 5 and 6 to their leading order
+    # E[sqrt(1 + x)] - 1 of nearly normal x; moments 5 and 6 to their leading order
+    if moments[2] <= _CONCENTRATED:
         _, _, m2, m3, m4 = moments.tolist()
-        first = -m2 / 8 + m3 / 16 - 5 * m4 / 128 + 7 * (10 * m2 * m3) / 256 - 21 * (15 * m2**3) / 1024
+        first = (
+            -m2 / 8 + m3 / 16 - 5 * m4 / 128 + 7 * (10 * m2 * m3) / 256 - 21 * (15 * m2**3) / 1024
+        )
     else:
         first = _from_integral(definition, counts, variance.mean, moments)
     return Moments(math.sqrt(variance.mean) * (1 + first), -variance.mean * first * (2 + first))
@@ -50,8 +54,9 @@ def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts)
 
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
     """E[(V / E V - 1)^k], k = 0..4."""
-    # for ranks y centered and in units of sqrt(E V), and a normal Z, E exp(-e^2 V) = E_Z of the product of
-    # E exp(-e^2 v y^2 + sqrt(2) e v y Z); its coefficients are polynomials in Z: five Gauss-Hermite nodes are exact
+    # for ranks y centered and in units of sqrt(E V), and a normal Z, E exp(-e^2 V) = E_Z of the
+    # product of E exp(-e^2 v y^2 + sqrt(2) e v y Z); its coefficients are polynomials in Z: five
+    # Gauss-Hermite nodes are exact
     N, index = np.unique(counts.num_candidates, return_inverse=True)
     v, count = counts.weight, counts.count
     center = float((count * v * (counts.num_candidates + 1) / 2).sum())
@@ -64,7 +69,9 @@ def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArra
     for z, weight in zip(nodes, weights / weights.sum(), strict=True):
         coefficient = [np.ones_like(v), math.sqrt(2) * z * v]  # of e^k y^k / k!
         for k in range(2, 9):
-            coefficient.append(math.sqrt(2) * z * v * coefficient[-1] - 2 * (k - 1) * v * coefficient[-2])
+            coefficient.append(
+                math.sqrt(2) * z * v * coefficient[-1] - 2 * (k - 1) * v * coefficient[-2]
+            )
         kappa = (count * cumulants_of(np.stack(coefficient) * raw)).sum(1)
         kappa[1], kappa[2] = 0.0, 2 * (z * z - 1) * square  # of V - E V
         moments += weight * moments_of(kappa)
@@ -72,14 +79,23 @@ def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArra
     return np.asarray((-1.0) ** order * factorial(order) / factorial(2 * order) * moments[::2])
 
 
-def _from_integral(definition: RankDefinition, counts: CandidateCounts, mean: float, m: FloatArray) -> float:
+def _from_integral(
+    definition: RankDefinition, counts: CandidateCounts, mean: float, m: FloatArray
+) -> float:
     """E[sqrt(V / E V)] - 1 by the integral over t; the far end is summed as a geometric series."""
     if len(np.unique(counts.weight)) > _WEIGHTS:
-        raise unavailable(definition, f"has no exact expectation for few tasks that carry more than {_WEIGHTS} weights")
+        raise unavailable(
+            definition,
+            f"has no exact expectation for few tasks that carry more than {_WEIGHTS} weights",
+        )
     early = _EARLY / math.sqrt(m[2])
     u = math.log(early) + _STEP * np.arange(-200, 1)
     t = np.exp(u)
-    total = float((_STEP * t**-0.5 * np.exp(-t) * (m[2] * t**2 / 2 - m[3] * t**3 / 6 + m[4] * t**4 / 24)).sum())
+    total = float(
+        (
+            _STEP * t**-0.5 * np.exp(-t) * (m[2] * t**2 / 2 - m[3] * t**3 / 6 + m[4] * t**4 / 24)
+        ).sum()
+    )
     point, slope, before, work = u[-1], math.nan, math.nan, 0.0
     while True:
         point += _STEP
@@ -97,7 +113,9 @@ def _from_integral(definition: RankDefinition, counts: CandidateCounts, mean: fl
             if error <= (1e-7 if work > _WORK else 1e-11) * abs(total):
                 return float(rgamma(-0.5) * (total + rest))
             if work > _WORK:
-                raise unavailable(definition, "has no expectation of stated accuracy for these few tasks")
+                raise unavailable(
+                    definition, "has no expectation of stated accuracy for these few tasks"
+                )
         before, slope = log_phi, new_slope
 
 
@@ -125,4 +143,6 @@ def _log_laplace(counts: CandidateCounts, s: float) -> tuple[float, float]:
             log_product[begin : begin + block] += log_mean @ count[part]
         cost += len(c) * len(rule.nodes)
     top = log_product.max()
-    return float(top + np.log(np.exp(log_product - top).sum() * step) + 0.5 * math.log(s / math.pi)), cost
+    return float(
+        top + np.log(np.exp(log_product - top).sum() * step) + 0.5 * math.log(s / math.pi)
+    ), cost

@@ -20,7 +20,8 @@ _STEP = 8  # a step of a bisection takes as long as the allocation of so many by
 class ExcludedSlices:
     """Columns excluded per row, as slices of one shared tensor (nothing is copied per batch).
 
-    Row i excludes ``columns[start[i] : start[i] + length[i]] - first``, distinct and ascending within a row.
+    Row i excludes ``columns[start[i] : start[i] + length[i]] - first``, distinct and ascending
+    within a row.
     """
 
     columns: Tensor  # int64 (A,)
@@ -58,7 +59,9 @@ class ExcludedSlices:
         for bit in reversed(range(self.longest.bit_length())):
             place = low + (1 << bit)
             # index_select takes a third of the time of an index in brackets
-            before = self.columns.index_select(0, (place - 1).clamp(max=len(self.columns) - 1)) < column
+            before = (
+                self.columns.index_select(0, (place - 1).clamp(max=len(self.columns) - 1)) < column
+            )
             low = torch.where(before & (place <= high), place, low)
         return low
 
@@ -69,7 +72,9 @@ class ExcludedSlices:
 
     def entries(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Find (task, position in ``columns``), int64 (n,) each, of the excluded columns of tasks in the given rows."""
-        start, length = (self.start, self.length) if rows is None else (self.start[rows], self.length[rows])
+        start, length = (
+            (self.start, self.length) if rows is None else (self.start[rows], self.length[rows])
+        )
         task = torch.repeat_interleave(torch.arange(len(start), device=start.device), length)
         offset = torch.arange(len(task), device=start.device) - (length.cumsum(0) - length)[task]
         return task, start[task] + offset
@@ -78,10 +83,13 @@ class ExcludedSlices:
 class Excluded(NamedTuple):
     """Excluded candidates, checked: the union of its fields."""
 
-    slices: ExcludedSlices | None = None  # of each row; the target of a task stays a candidate of its own task
-    cells: Tensor | None = None  # bool, of the shape of the scores, likewise; never together with other fields
+    # of each row; the target of a task stays a candidate of its own task
+    slices: ExcludedSlices | None = None
+    # bool, of the shape of the scores, likewise; never together with other fields
+    cells: Tensor | None = None
     columns: Tensor | None = None  # bool (N,), of all rows; never the target of a task
-    bad_pairs: Tensor | None = None  # bool 0-d, whether pairs were out of range; only on an accelerator
+    # bool 0-d, whether pairs were out of range; only on an accelerator
+    bad_pairs: Tensor | None = None
 
     @property
     def matrix(self) -> Tensor | None:
@@ -110,7 +118,11 @@ class Excluded(NamedTuple):
         if self.slices is not None:
             rows, columns = self.slices.pairs()
             pairs = (rows * num_columns + columns).sort().values
-        return {"exclude": pairs, "exclude, as a mask,": self.cells, "candidates of all queries": self.columns}
+        return {
+            "exclude": pairs,
+            "exclude, as a mask,": self.cells,
+            "candidates of all queries": self.columns,
+        }
 
 
 NOTHING = Excluded()
@@ -118,7 +130,9 @@ NOTHING = Excluded()
 
 def num_excluded(matrix: Tensor) -> Tensor:
     """Count the excluded columns of each row of a matrix, bool (B, N): int64 (B,)."""
-    return torch.cat([rows.sum(1) for rows in torch.split(matrix, max(1, _CELLS // max(1, matrix.shape[1])))])
+    return torch.cat(
+        [rows.sum(1) for rows in torch.split(matrix, max(1, _CELLS // max(1, matrix.shape[1])))]
+    )
 
 
 def count(
@@ -133,18 +147,24 @@ def count(
 ) -> Tensor:
     """Count the other candidates of each task that are better, that are not worse, all, and NaN: int64 (4, P).
 
-    A NaN candidate is better than any true score, and any candidate is better than a NaN; a NaN true score counts too.
+    A NaN candidate is better than any true score, and any candidate is better than a NaN; a NaN
+    true score counts too.
 
     Args:
-        scores: (B, N), any real dtype and strides; or lists of different lengths, flat (T,). Only read.
+        scores: (B, N), any real dtype and strides; or lists of different lengths, flat (T,). Only
+            read.
         true: (P,) the true score of each task, same dtype; None: the score in its own column.
         row: (P,) int64, the row or list each task belongs to; None: task i is row i (P = B).
-        column: (P,) int64, its own column, which is left out, negative if it is not in the matrix; None: in none.
+        column: (P,) int64, its own column, which is left out, negative if it is not in the matrix;
+            None: in none.
         excluded: candidates that are not counted; of lists only ``cells``, bool (T,).
-        borders: (B + 1,) int64, of lists: list i is scores[borders[i] : borders[i + 1]], and ``row`` is given.
+        borders: (B + 1,) int64, of lists: list i is scores[borders[i] : borders[i + 1]], and
+            ``row`` is given.
         backend: as in ``chosen``.
     """
-    counts: Tensor = _module(chosen(scores, backend)).count(scores, true, row, column, excluded, borders)
+    counts: Tensor = _module(chosen(scores, backend)).count(
+        scores, true, row, column, excluded, borders
+    )
     return counts
 
 
@@ -154,15 +174,21 @@ def chosen(scores: Tensor, backend: str = "auto") -> str:
         return "numba" if scores.is_cpu and _numba_problem() is None else "torch"
     if check_choice("backend", backend, ("auto", "torch", "numba")) == "numba":
         if not scores.is_cpu:
-            raise ValueError(f'backend="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
+            raise ValueError(
+                f'backend="numba" is for scores on the CPU, got {scores.device}; use "auto" or '
+                '"torch"'
+            )
         if problem := _numba_problem():
-            raise ImportError(f'backend="numba" needs numba: pip install "torchrankmetrics[fast]"; {problem}')
+            raise ImportError(
+                f'backend="numba" needs numba: pip install "torchrankmetrics[fast]"; {problem}'
+            )
     return backend
 
 
 @cache
 def _module(backend: str) -> Any:
-    return importlib.import_module(f"{__name__}.{backend}_backend")  # late: numba takes half a second
+    # late: numba takes half a second
+    return importlib.import_module(f"{__name__}.{backend}_backend")
 
 
 @cache

@@ -16,15 +16,20 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import Excluded, torch_backend as plain
 
 
-def side_by_side(function: Callable[..., Any], number: int, threads: int, *arguments: Any) -> list[Any]:
+def side_by_side(
+    function: Callable[..., Any], number: int, threads: int, *arguments: Any
+) -> list[Any]:
     """Results of a function of the arguments and of the first and the last of the things that each thread has.
 
-    The things are shared among so many threads, at most as many as torch has, of which the first is this one.
+    The things are shared among so many threads, at most as many as torch has, of which the first is
+    this one.
     """
     if threads <= 1 or (threads := min(torch.get_num_threads(), threads)) == 1:
         return [function(*arguments, 0, number)]
     here, *others = pairwise(number * i // threads for i in range(threads + 1))
-    waiting = [_pool(len(others), os.getpid()).submit(function, *arguments, *part) for part in others]
+    waiting = [
+        _pool(len(others), os.getpid()).submit(function, *arguments, *part) for part in others
+    ]
     return [function(*arguments, *here), *(future.result() for future in waiting)]
 
 
@@ -41,17 +46,20 @@ def _pool(workers: int, process: int) -> ThreadPoolExecutor:
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 
-# what is read as it is: 0; halves as integers in their order: the bits of infinity, above which are those of NaN
+# what is read as it is: 0; halves as integers in their order: the bits of infinity, above which are
+# those of NaN
 _READ = dict.fromkeys((torch.bool, torch.float32, torch.float64, torch.uint8), 0)
 _READ |= dict.fromkeys((torch.int8, torch.int16, torch.int32, torch.int64), 0)
 _READ |= {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 _BITS = {torch.bool: torch.uint8, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 _NAN = 0x7FFF  # of halves, above all others
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
-_BLOCK = 1 << 14  # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
+# cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
+_BLOCK = 1 << 14
 _LARGEST = 1 << 30  # cells that 32-bit counters hold
 _FEW = 64  # bytes of the targets of a row: above, most cells are counted by bucket
-_MANY = 80  # targets of a row: above, a search for each other cell is faster than a comparison with each target
+# targets of a row: above, a search for each other cell is faster than a comparison with each target
+_MANY = 80
 _BUCKETS = 1 << 11  # of equal width, from the least target of a row to the largest
 _SIFTED = 128  # keys whose buckets are looked up at a time
 _NONE, _NO_MARKS = np.empty(0, np.int64), (np.empty(0, np.uint8), 0)
@@ -77,7 +85,10 @@ def count(
         return plain.count(scores, true, row, column, excluded, borders)
     cells, step = _flat(scores)
     keys = cells[:0] if true is None else _numbers(true)
-    rows, columns = _NONE if row is None else _numbers(row), _NONE if column is None else _numbers(column)
+    rows, columns = (
+        _NONE if row is None else _numbers(row),
+        _NONE if column is None else _numbers(column),
+    )
     order = None
     if row is not None and (rows[1:] < rows[:-1]).any():
         order = rows.argsort(kind="stable")  # a row is read once for all its tasks
@@ -86,7 +97,11 @@ def count(
     if slices is not None:
         lists = slices.start.numpy(), slices.length.numpy(), slices.columns.numpy(), slices.first
     marks = _NO_MARKS if matrix is None else _flat(matrix)
-    ends, width = (_NONE, scores.shape[1]) if borders is None else (borders.numpy(), int(borders.diff().max()))
+    ends, width = (
+        (_NONE, scores.shape[1])
+        if borders is None
+        else (borders.numpy(), int(borders.diff().max()))
+    )
     result = np.zeros((4, P), np.int64)
     given = (cells, step, ends, width, infinity), (keys, rows, columns), lists, marks
     side_by_side(_count_tasks, P, min(P, P * width // _PER_THREAD), *given, result)
@@ -162,16 +177,23 @@ def _choose_compare(keys, begin, end, limits, first, last, sign, out):
     integer: Any = {16: np.int16, 64: np.int64}.get(keys.dtype.bitwidth, np.int32)
 
     def compare(keys, begin, end, limits, first, last, sign, out):
-        # four places to read from at once, for which a core waits less than for one; and up to three keys that remain
+        # four places to read from at once, for which a core waits less than for one; and up to
+        # three keys that remain
         keys, n = keys[begin:end], (end - begin) // 4
         p, q, r, s = keys[:n], keys[n : 2 * n], keys[2 * n : 3 * n], keys[3 * n :]
         for i in range(first, last):
             limit, below, above = limits[i], integer(0), integer(0)
             for j in range(n):
                 for key in (p[j], q[j], r[j], s[j]):
-                    below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
+                    below, above = (
+                        integer(below + integer(key < limit)),
+                        integer(above + integer(key > limit)),
+                    )
             for key in keys[4 * n :]:
-                below, above = integer(below + integer(key < limit)), integer(above + integer(key > limit))
+                below, above = (
+                    integer(below + integer(key < limit)),
+                    integer(above + integer(key > limit)),
+                )
             out[0, i] += sign * below
             out[1, i] += sign * above
         return int(below) + int(above)
@@ -192,18 +214,22 @@ def _bucket(key, infinity, least, scale):
     """Number in [0, _BUCKETS + 1] that never falls when the key grows; _BUCKETS + 2 for NaN."""
     place = (np.float32(key) - least) * scale + np.float32(1)
     place = place if place < np.float32(_BUCKETS + 1) else np.float32(_BUCKETS + 1)
-    return np.int32(place if place > np.float32(0) else np.float32(0)) + np.int32(_is_nan(key, infinity))
+    return np.int32(place if place > np.float32(0) else np.float32(0)) + np.int32(
+        _is_nan(key, infinity)
+    )
 
 
 @numba.njit(nogil=True, cache=True)
 def _begin_search(limits, infinity, search):
     """Sort limits, fill them up to a power of two, and mark their buckets.
 
-    Returns the number of limits that are not NaN, this power, and whether most cells can be counted by bucket.
+    Returns the number of limits that are not NaN, this power, and whether most cells can be counted
+    by bucket.
     """
     ordered, between, line, occupied, counts = search
     number, size = len(limits), 2
-    for i, limit in enumerate(np.sort(limits)):  # an assignment to a slice takes four seconds more to compile
+    # an assignment to a slice takes four seconds more to compile
+    for i, limit in enumerate(np.sort(limits)):
         ordered[i] = limit
     while number and _is_nan(ordered[number - 1], infinity):
         number -= 1
@@ -213,13 +239,15 @@ def _begin_search(limits, infinity, search):
     between[: 2 * number + 1] = 0
     least, line[:], occupied[:], counts[:], distinct = np.float32(ordered[0]), 0, 0, 0, 0
     width = np.float32(ordered[max(number - 1, 0)]) - least
-    if number <= _BUCKETS // 4 and 1e-30 < width < np.inf:  # of more targets, few buckets would be without one
+    # of more targets, few buckets would be without one
+    if number <= _BUCKETS // 4 and 1e-30 < width < np.inf:
         scale, occupied[-1] = np.float32(_BUCKETS - 1) / width, 1
         for i in range(number):
             bucket = _bucket(ordered[i], infinity, least, scale)
             distinct += 1 - occupied[bucket]
             occupied[bucket] = 1
-        if 4 * distinct > 3 * number:  # else most cells would be in buckets with limits, as limits are
+        # else most cells would be in buckets with limits, as limits are
+        if 4 * distinct > 3 * number:
             line[0], line[1] = least, scale
     return number, size, line[1] > 0
 
@@ -237,9 +265,11 @@ def _sift(keys, infinity, buckets, rest, are_many):
             found = np.uint32(0)  # a bit for each of eight keys
             for i in range(8):
                 bucket = np.uint32(places[j + i])
-                counts[i % 2, bucket] += np.int32(1)  # two counters: a core would wait to add to one again
+                # two counters: a core would wait to add to one again
+                counts[i % 2, bucket] += np.int32(1)
                 found |= np.uint32(occupied[bucket]) << np.uint32(i)
-            if are_many or found:  # a core would predict wrongly whether one of eight is found, if many are
+            # a core would predict wrongly whether one of eight is found, if many are
+            if are_many or found:
                 for i in range(8):  # written always, overwritten if its bucket has no limit
                     rest[n] = some[j + i]
                     n += np.uint64(found >> np.uint32(i) & np.uint32(1))
@@ -292,7 +322,11 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
     few = _FEW // limits.itemsize
     buffer, most = np.empty(_BLOCK, limits.dtype), last - first if last - first > few else 0
     search = np.empty(2 * most + 2, limits.dtype), np.empty(2 * most + 1, np.int64)
-    buckets = np.empty(2, np.float32), np.empty(_BUCKETS + 3, np.uint8), np.empty((2, _BUCKETS + 3), np.int32)
+    buckets = (
+        np.empty(2, np.float32),
+        np.empty(_BUCKETS + 3, np.uint8),
+        np.empty((2, _BUCKETS + 3), np.int32),
+    )
     known = np.zeros(width // 64 + 1 if len(length) else 0, np.int64)  # a bit for each column
     while first < last:
         row, end = rows[first] if len(rows) else first, first + 1
@@ -310,7 +344,9 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
         own = own if is_tied and not (len(gone) and gone[marks + own]) else -1
         size, number, nan, left, in_buckets = 0, 0, 0, 0, False
         if end - first > (few if width > _BUCKETS else _MANY):  # clearing buckets takes time
-            num_limits, size, in_buckets = _begin_search(limits[first:end], infinity, search + buckets)
+            num_limits, size, in_buckets = _begin_search(
+                limits[first:end], infinity, search + buckets
+            )
         # a row at once that is read in place for one target
         block = _LARGEST if end - first == 1 and limits.itemsize > 2 and not len(gone) else _BLOCK
         while left < right + num_known:
@@ -336,13 +372,21 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
                 n = _sift(keys, infinity, buckets, buffer, end - first > _MANY)
                 begin, in_place = 0, False
             if end - first > _MANY:
-                _search(cells[begin : begin + n] if in_place else buffer[:n], num_limits, size, sign, search)
-            elif in_place:  # not by one array of either: counting its references takes as long as a short row
+                _search(
+                    cells[begin : begin + n] if in_place else buffer[:n],
+                    num_limits,
+                    size,
+                    sign,
+                    search,
+                )
+            # not by one array of either: counting its references takes as long as a short row
+            elif in_place:
                 differ = _compare(cells, begin, begin + n, limits, first, end, sign, out)
             else:
                 differ = _compare(buffer, 0, n, limits, first, end, sign, out)
             rest = n if infinity else n - differ - (left <= own < until)
-            # what is neither below nor above is tied or NaN: only then another look is worth its time
+            # what is neither below nor above is tied or NaN: only then another look is worth its
+            # time
             if rest > 0:
                 keys = cells[begin : begin + n] if in_place else buffer[:n]
                 nan += sign * _num_nan(keys, infinity)
@@ -350,12 +394,20 @@ def _count_tasks(scores, tasks, lists, excluded, out, first, last):
         apart = 0 if infinity else nan  # NaN of halves are counted as above
         if size:
             searched = apart if end - first > _MANY else 0
-            _finish_search(limits[first:end], num_limits, infinity, searched, search + buckets, out[:2, first:end])
+            _finish_search(
+                limits[first:end],
+                num_limits,
+                infinity,
+                searched,
+                search + buckets,
+                out[:2, first:end],
+            )
         for i in range(first, end):
             others, low, high, nans = number, out[0, i], number - apart - out[1, i], nan
             column = columns[i] if len(columns) else -1
             is_candidate = 0 <= column < right and not (len(gone) and gone[marks + column])
-            if is_candidate and not (num_known and known[column >> 6] >> (column & 63) & 1):  # which is left out
+            # which is left out
+            if is_candidate and not (num_known and known[column >> 6] >> (column & 63) & 1):
                 key = _key(cells[line + column], infinity)
                 others -= 1
                 low -= key < limits[i]
@@ -375,7 +427,10 @@ _TILE = 512  # embeddings that stay in the cache for all queries
 def negative_distances(queries: Tensor, candidates: Tensor, out: Tensor) -> Tensor:
     """Write -sum |q - e| of float32 or float64 embeddings into out; no sum depends on the other rows."""
     B, (n, d) = queries.shape[0], candidates.shape
-    given = *(part.detach().resolve_neg().contiguous().numpy() for part in (queries, candidates)), out.numpy()
+    given = (
+        *(part.detach().resolve_neg().contiguous().numpy() for part in (queries, candidates)),
+        out.numpy(),
+    )
     side_by_side(_distances, B, min(B, B * n * d // (_PER_THREAD * 4)), *given)
     return out
 

@@ -1,7 +1,8 @@
 """Count in plain torch on any device: the reference of all counting.
 
 Comparisons are written into a small float buffer, which is summed while it is cached.
-Nothing of the size of the scores is allocated. float32 sums of ones are exact below 2^24 columns a tile.
+Nothing of the size of the scores is allocated. float32 sums of ones are exact below 2^24 columns a
+tile.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +50,11 @@ def count(
         assert row is not None
         return _count_lists(in_order(scores), reference, row, column, excluded.cells, borders)
     matrix = excluded.matrix
-    compare = [torch.lt, torch.gt] if on_cpu or not reference.is_floating_point() else [torch.lt, torch.gt, torch.ne]
+    compare = (
+        [torch.lt, torch.gt]
+        if on_cpu or not reference.is_floating_point()
+        else [torch.lt, torch.gt, torch.ne]
+    )
     below, above, *nans = _sweep(scores, reference, row, matrix, compare, in_order)
     others = torch.full_like(below, scores.shape[1])
     if matrix is not None:
@@ -63,7 +68,8 @@ def count(
             is_candidate *= ~at(matrix.expand(len(scores), -1), row, place)
         own = reference if is_own else in_order(at(scores, row, place))
         others -= is_candidate
-        # a true score that was computed elsewhere may be rounded otherwise than the cell in its column
+        # a true score that was computed elsewhere may be rounded otherwise than the cell in its
+        # column
         below -= (own < reference) * is_candidate
         above -= (own > reference) * is_candidate
         own_nan = (own != own) * is_candidate
@@ -76,14 +82,21 @@ def count(
         nan[suspect] = _sweep(scores, reference[suspect], rows, matrix, [torch.ne], in_order)[0]
     nan = nan - own_nan
     not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
-    counts = torch.stack([others - not_above, others - below, others, nan + (reference != reference)])
+    counts = torch.stack(
+        [others - not_above, others - below, others, nan + (reference != reference)]
+    )
     if excluded.slices is not None:
         counts -= _count_slices(scores, reference, row, column, excluded, in_order)
     return counts
 
 
 def _count_lists(
-    scores: Tensor, true: Tensor, row: Tensor, column: Tensor | None, excluded: Tensor | None, borders: Tensor
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor,
+    column: Tensor | None,
+    excluded: Tensor | None,
+    borders: Tensor,
 ) -> Tensor:
     """Count in lists by one sort; waits for an accelerator."""
     counted = torch.ones_like(scores, dtype=torch.bool) if excluded is None else ~excluded
@@ -91,14 +104,23 @@ def _count_lists(
     is_candidate = torch.zeros_like(own_nan) if column is None else counted[borders[row] + column]
     # ascending places of all numbers, NaN behind them; then one sort of (list, place)
     code = torch.unique(torch.cat([scores, true]), return_inverse=True)[1]
-    width, owner = len(code) + 1, torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff())
+    width, owner = (
+        len(code) + 1,
+        torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff()),
+    )
     key = (owner * width + code[: len(scores)])[counted].sort().values
     place = row * width + code[len(scores) :]
-    begin, end, low, high = (torch.searchsorted(key, x) for x in (row * width, (row + 1) * width, place, place + 1))
+    begin, end, low, high = (
+        torch.searchsorted(key, x) for x in (row * width, (row + 1) * width, place, place + 1)
+    )
     others = end - begin - is_candidate.long()
     below, not_above = (low - begin) * ~own_nan, (high - begin - is_candidate.long()) * ~own_nan
-    nan = torch.zeros_like(borders[1:]).index_add_(0, owner, ((scores != scores) & counted).long())[row]
-    return torch.stack([others - not_above, others - below, others, nan + (own_nan & ~is_candidate)])
+    nan = torch.zeros_like(borders[1:]).index_add_(0, owner, ((scores != scores) & counted).long())[
+        row
+    ]
+    return torch.stack(
+        [others - not_above, others - below, others, nan + (own_nan & ~is_candidate)]
+    )
 
 
 def _bits(scores: Tensor) -> Tensor:
@@ -112,7 +134,8 @@ def _order_of(scores: Tensor) -> Map:
     if dtype in _FLOAT8:
         return lambda cells: cells.view(dtype).float()
     if dtype in BITS:
-        return lambda cells: cells ^ torch.iinfo(cells.dtype).min  # the lowest number becomes the lowest with a sign
+        # the lowest number becomes the lowest with a sign
+        return lambda cells: cells ^ torch.iinfo(cells.dtype).min
     # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
     if dtype in (torch.float16, torch.bfloat16) and scores.is_cpu:
         return Tensor.float
@@ -132,8 +155,11 @@ def _sweep(
     total = torch.zeros(len(compare), tasks, dtype=torch.int64, device=scores.device)
     if tasks == 0 or N == 0:
         return total
-    limit = _TILE * min(torch.get_num_threads(), _MOST_THREADS) if scores.is_cpu else _TILE_ACCELERATOR
-    # column-major scores are read along their own memory: tiles of a few whole columns instead of a few whole rows
+    limit = (
+        _TILE * min(torch.get_num_threads(), _MOST_THREADS) if scores.is_cpu else _TILE_ACCELERATOR
+    )
+    # column-major scores are read along their own memory: tiles of a few whole columns instead of a
+    # few whole rows
     by_column = scores.stride(0) == 1 and scores.stride(1) > 1
     width = min(N, max(1, limit // tasks) if by_column else limit)
     height = min(tasks, max(1, limit // width))
@@ -144,7 +170,11 @@ def _sweep(
     for left in range(0, N, width):
         columns = slice(left, left + width)
         weight = (~excluded[0, columns]).float() if for_all and excluded is not None else None
-        masks = references if for_all or excluded is None else _row_blocks(excluded[:, columns], row, height)
+        masks = (
+            references
+            if for_all or excluded is None
+            else _row_blocks(excluded[:, columns], row, height)
+        )
         tiles = _row_blocks(scores[:, columns], row, height)
         for tile, reference, mask, out in zip(tiles, references, masks, outs, strict=True):
             flag = buffer[: tile.numel()]
@@ -169,7 +199,12 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
 
 
 def _count_slices(
-    scores: Tensor, true: Tensor, row: Tensor | None, column: Tensor | None, excluded: Excluded, in_order: Map
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor | None,
+    column: Tensor | None,
+    excluded: Excluded,
+    in_order: Map,
 ) -> Tensor:
     """What ``count`` counted among the excluded slices of each task, its own column left out: int64 (4, P)."""
     slices = excluded.slices
@@ -184,7 +219,9 @@ def _count_slices(
             counted = counted & ~excluded.columns[entry]
         value, reference = in_order(scores[row[task], entry]), true[task]
         better, not_worse = ~(value <= reference), ~(value < reference)
-        for line, holds in zip(total, (better, not_worse, torch.ones_like(better), value != value), strict=True):
+        for line, holds in zip(
+            total, (better, not_worse, torch.ones_like(better), value != value), strict=True
+        ):
             line.index_add_(0, task, (holds & counted).long())
     return total
 
@@ -192,7 +229,9 @@ def _count_slices(
 def _entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Blocks of the entries of the slices of tasks: their tasks and places in ``columns``, and whether they are."""
     if row.is_cpu:
-        for task, place in zip(*(torch.split(part, _ENTRIES) for part in slices.entries(row)), strict=True):
+        for task, place in zip(
+            *(torch.split(part, _ENTRIES) for part in slices.entries(row)), strict=True
+        ):
             yield task, place, torch.ones_like(task, dtype=torch.bool)
         return
     # elsewhere their number is not known without waiting: blocks of the longest slice

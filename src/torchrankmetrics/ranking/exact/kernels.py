@@ -15,7 +15,8 @@ from torchrankmetrics.ranking.exact.counting import Blocks
 
 
 _GROUP = 64  # cells that are listed if one of them is inside
-_BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
+# cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
+_BLOCK = 1024
 _PER_THREAD = 1 << 18  # cells that are worth a thread
 
 
@@ -24,14 +25,16 @@ def count_intervals(
 ) -> tuple[Tensor, ...]:
     """As ``exact.counting.count_intervals``, on several threads, also for products of int8 vectors: cells of int32.
 
-    Then tasks are (row, true, step, by_error, by_norm, slack) and columns (unit, error, norm, shift), see
-    ``exact.levels``. A cell is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit.
-    It is inside if the difference is not larger either way. The least integer is never counted.
+    Then tasks are (row, true, step, by_error, by_norm, slack) and columns (unit, error, norm,
+    shift), see ``exact.levels``. A cell is above if cell - (true unit - step shift) > by_error
+    error + by_norm norm + slack unit. It is inside if the difference is not larger either way. The
+    least integer is never counted.
     """
     given, facts = (tuple(part.numpy() for part in parts) for parts in (tasks, columns))
     number = len(tasks[0])
     totals = np.zeros((2, number), np.int64)  # cells above and inside
-    # a thread lists cells from the start of its first task on; one more, as the last that is written may be outside
+    # a thread lists cells from the start of its first task on; one more, as the last that is
+    # written may be outside
     entries, starts = np.empty((2, number * (limit + 1)), np.int32), np.arange(number) * (limit + 1)
     ends = starts.copy()
     scan, threads, last = _scan_int8 if columns else _scan, 0, None
@@ -39,7 +42,9 @@ def count_intervals(
         if cells is not last:  # calls are slow after a product
             last, array = cells, cells.numpy()
             threads = max(threads, min(number, number * array.shape[1] // _PER_THREAD))
-        side_by_side(scan, number, threads, array, given, facts, (left, limit), totals, entries, ends)
+        side_by_side(
+            scan, number, threads, array, given, facts, (left, limit), totals, entries, ends
+        )
     found = [entries[:, starts[first] : ends[first]] for first in (ends > starts).nonzero()[0]]
     listed = np.concatenate([entries[:, :0], *found], axis=1)
     listed = listed[:, (totals[1] <= limit)[listed[0]]]
@@ -52,8 +57,14 @@ def quantized(vectors: Tensor) -> tuple[Tensor, ...]:
     Vectors that are not finite, or too small for an exact scale, become zeros with a scale of 1.
     """
     given = vectors.contiguous().numpy()
-    found = np.empty(given.shape, np.int8), np.ones(len(given), np.float32), np.empty(len(given), np.float32)
-    side_by_side(_quantize, len(given), given.size // _PER_THREAD, given, given.view(np.int32), *found)
+    found = (
+        np.empty(given.shape, np.int8),
+        np.ones(len(given), np.float32),
+        np.empty(len(given), np.float32),
+    )
+    side_by_side(
+        _quantize, len(given), given.size // _PER_THREAD, given, given.view(np.int32), *found
+    )
     return tuple(torch.from_numpy(part) for part in found)
 
 
@@ -74,7 +85,8 @@ def _scan(tile, tasks, columns, places, totals, entries, ends, first, last):
                 for j in range(begin, end):
                     some = np.int32(some + np.int32((cells[j] >= least) & (cells[j] <= most)))
                 for j in range(begin, end if some else begin):
-                    # written always, overwritten if it is not inside: a branch would be guessed wrong
+                    # written always, overwritten if it is not inside: a branch would be guessed
+                    # wrong
                     entries[0, n], entries[1, n] = task, left + j
                     n += (cells[j] >= least) & (cells[j] <= most)
     ends[first] = n
@@ -84,7 +96,12 @@ def _scan(tile, tasks, columns, places, totals, entries, ends, first, last):
 def _scan_int8(tile, tasks, columns, places, totals, entries, ends, first, last):
     (left, limit), n = places, ends[first]
     flags = np.zeros((2, _BLOCK), np.uint8)
-    flag_above, flag_inside, above, inside = flags[0], flags[1], flags[0].view(np.uint64), flags[1].view(np.uint64)
+    flag_above, flag_inside, above, inside = (
+        flags[0],
+        flags[1],
+        flags[0].view(np.uint64),
+        flags[1].view(np.uint64),
+    )
     for task in range(first, last):
         over, between = 0, totals[1, task]
         for begin in range(0, tile.shape[1], _BLOCK):
@@ -104,13 +121,19 @@ def _scan_int8(tile, tasks, columns, places, totals, entries, ends, first, last)
     ends[first] = n
 
 
-# inlined, because a call for each block takes twice as long; its loop does not vectorize inside of _scan_int8
+# inlined, because a call for each block takes twice as long; its loop does not vectorize inside of
+# _scan_int8
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
 def _mark_int8(tile, left, begin, end, task, tasks, columns, above, inside):
     cells, true, step = tile[tasks[0][task], begin:end], tasks[1][task], tasks[2][task]
     begin += left
     by_error, by_norm, slack = tasks[3][task], tasks[4][task], tasks[5][task]
-    unit, error, norm, shift = columns[0][begin:], columns[1][begin:], columns[2][begin:], columns[3][begin:]
+    unit, error, norm, shift = (
+        columns[0][begin:],
+        columns[1][begin:],
+        columns[2][begin:],
+        columns[3][begin:],
+    )
     for j in range(cells.shape[0]):
         apart = np.float32(cells[j]) - true * unit[j]
         if shift.shape[0]:
@@ -161,7 +184,8 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     return torch.from_numpy(out)
 
 
-# in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
+# in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of
+# one
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _products(queries, candidates, row, column, out, first, last):
     for i in range(first, last):

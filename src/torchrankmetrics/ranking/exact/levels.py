@@ -1,7 +1,7 @@
 """The levels of exact ranks: the precisions that pay, and the counts that each one decides.
 
-Products of int8 vectors, integers up to 127 times a scale, have no error; what remains is the rounding of the vectors,
-bounded for every pair. docs/mathematics.md, "Exact ranks", has the proof.
+Products of int8 vectors, integers up to 127 times a scale, have no error; what remains is the
+rounding of the vectors, bounded for every pair. docs/mathematics.md, "Exact ranks", has the proof.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,8 +58,8 @@ def _int8_pays(width: int) -> bool:
         return False
 
 
-# For plans, which change no rank: the cost of a score with its counting, or of a pair compared alone (None), for each
-# number of a vector and in addition, in products of two float32 numbers.
+# For plans, which change no rank: the cost of a score with its counting, or of a pair compared
+# alone (None), for each number of a vector and in addition, in products of two float32 numbers.
 _COSTS = {INT8: (0.22, 15.0), FLOAT32: (1.0, 12.0), None: (3.0, 2300.0)}
 
 
@@ -77,7 +77,9 @@ class Level:
 
     def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
         self.dtype, self._problem, self._targets = dtype, problem, targets
-        self._buffer = torch.empty(0, dtype=torch.int32 if dtype == INT8 else dtype, device=problem.row.device)
+        self._buffer = torch.empty(
+            0, dtype=torch.int32 if dtype == INT8 else dtype, device=problem.row.device
+        )
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,); called once for a tile, before its scores are counted."""
@@ -90,7 +92,9 @@ class Level:
     def scores(self, tile: Tile, queries: Tensor, width: int) -> Iterator[Tensor]:
         """Scores (rows, n) of ``width`` candidates of the tile after the other in one buffer, fewer at the end."""
         dtype, is_rounded = queries.dtype, tile.given.dtype != queries.dtype
-        divisors = torch.split(tile.length.to(dtype), width) if tile.similarity == "cosine" else None
+        divisors = (
+            torch.split(tile.length.to(dtype), width) if tile.similarity == "cosine" else None
+        )
         biases = None if tile.bias is None else torch.split(tile.bias.to(dtype), width)
         for number, (part, out) in enumerate(self._parts(tile.given, len(queries), width)):
             matrix = part.to(dtype) if is_rounded else part
@@ -107,18 +111,23 @@ class Level:
 
     def _parts(self, candidates: Tensor, rows: int, width: int) -> Iterable[tuple[Tensor, Tensor]]:
         """Parts (d, n) of candidates (N, d), and where their scores (rows, n) are written."""
-        # all views at once: a product takes the code of other calls from the cache, so that each of them is slow
+        # all views at once: a product takes the code of other calls from the cache, so that each of
+        # them is slow
         parts = torch.split(candidates.T, width, 1)
         if len(self._buffer) < rows * width:
             self._buffer = self._buffer.new_empty(rows * width)
-        first, last = (self._buffer[: rows * part.shape[1]].view(rows, -1) for part in (parts[0], parts[-1]))
+        first, last = (
+            self._buffer[: rows * part.shape[1]].view(rows, -1) for part in (parts[0], parts[-1])
+        )
         return zip(parts, [first] * (len(parts) - 1) + [last], strict=True)
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
     """Rows in ascending order, without a copy where there is none between them."""
     first, last = int(rows[0]), int(rows[-1])
-    return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix.index_select(0, rows)
+    return (
+        matrix[first : last + 1] if last - first + 1 == len(rows) else matrix.index_select(0, rows)
+    )
 
 
 _MORE = 1 + 2.0**-18  # for the rounding of float32 computations
@@ -140,8 +149,8 @@ def _quantized(vectors: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
 class _Int8Level(Level):
     """Products of int8 vectors, with an error bound for every pair.
 
-    In steps of its int8 scale, a column has the number one (unit), bounds of its rounding and norm, and its bias
-    (shift); a task its true score, one (step), and the factors of these bounds.
+    In steps of its int8 scale, a column has the number one (unit), bounds of its rounding and norm,
+    and its bias (shift); a task its true score, one (step), and the factors of these bounds.
     """
 
     nothing = -(1 << 31)
@@ -180,7 +189,9 @@ class _Int8Level(Level):
             scale, error = scale / tile.length, error / tile.length * _MORE + wide.error
             norm = torch.ones_like(norm) * _MORE
         # special scores are not counted here: any numbers do
-        scale, norm, error = (tile.ordinary(part) for part in (torch.where(has_numbers, scale, 0.0), norm, error))
+        scale, norm, error = (
+            tile.ordinary(part) for part in (torch.where(has_numbers, scale, 0.0), norm, error)
+        )
         longest = float(scale.max())
         if not 1 / _RANGE < longest < _RANGE or not wide.error < torch.inf:
             return None
@@ -188,7 +199,9 @@ class _Int8Level(Level):
         matrix[short] = 0
         scale, error = torch.where(short, longest, scale), torch.where(short, norm + error, error)
         shift = scale[:0] if tile.bias is None else tile.ordinary(tile.bias / scale)
-        return matrix, [part.float() for part in (1 / scale, error / scale * _MORE, norm / scale * _MORE, shift)]
+        return matrix, [
+            part.float() for part in (1 / scale, error / scale * _MORE, norm / scale * _MORE, shift)
+        ]
 
     def _bounds_of(self, tile: Tile, columns: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         """(true, step, by_error, by_norm, slack) of each task, (P,), and whether the bound holds for its numbers."""
@@ -197,9 +210,17 @@ class _Int8Level(Level):
         wide, norm = tile.sizes(FLOAT64), self._problem.queries.norm[row] + lost
         unit, by_error, by_norm = (float(part.max()) * _MORE for part in columns[:3])
         spread = true.abs() + wide.bias
-        slack = (error + wide.bias_error + _STEP * spread) / scale * _MORE + _STEP / float(columns[0].min()) * _MORE
+        slack = (error + wide.bias_error + _STEP * spread) / scale * _MORE + _STEP / float(
+            columns[0].min()
+        ) * _MORE
         step = _STEP * norm
-        given = [true / scale, 1 / scale, (norm + step) / scale * _MORE, (lost + step) / scale * _MORE, slack]
+        given = [
+            true / scale,
+            1 / scale,
+            (norm + step) / scale * _MORE,
+            (lost + step) / scale * _MORE,
+            slack,
+        ]
         reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
         ready = (reach < _LARGEST) & (scale > 1 / _RANGE) & (scale < _RANGE) & norm.isfinite()
         return [part.float() for part in given], ready

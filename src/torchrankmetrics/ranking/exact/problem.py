@@ -42,13 +42,17 @@ def finite_rows(vectors: Tensor, norms: Tensor) -> Tensor:
 
 def lengths(vectors: Tensor) -> Tensor:
     """Norms of (n, d) floats, float64 (n,): within (d + 4) 2^-53, relatively, where squares do not vanish."""
-    if vectors.dtype in (FLOAT32, FLOAT64) and chosen(vectors) == "numba":  # compiled, a third of the time
+    # compiled, a third of the time
+    if vectors.dtype in (FLOAT32, FLOAT64) and chosen(vectors) == "numba":
         vectors, every = vectors.contiguous(), torch.arange(len(vectors), device=vectors.device)
         squares: Tensor = choose_intervals(vectors).products(vectors, vectors, every, every)
         return squares.sqrt_()
     parts = _parts(vectors)
-    buffer = torch.empty_like(parts[0], dtype=FLOAT64)  # one buffer: new memory for each part takes five times the time
-    return torch.cat([torch.linalg.vector_norm(buffer[: len(part)].copy_(part), dim=1) for part in parts])
+    # one buffer: new memory for each part takes five times the time
+    buffer = torch.empty_like(parts[0], dtype=FLOAT64)
+    return torch.cat(
+        [torch.linalg.vector_norm(buffer[: len(part)].copy_(part), dim=1) for part in parts]
+    )
 
 
 def upper_norms(vectors: Tensor, length: Tensor | None = None) -> Tensor:
@@ -86,7 +90,9 @@ class Sizes(NamedTuple):
 class Tile:
     """Candidates [left, right), their scores q.e + bias, or q.e / |e| for cosine; l2 is q.e - |e|^2 / 2 + bias / 2."""
 
-    def __init__(self, embeddings: Tensor, bias: Tensor | None, columns: slice, similarity: str) -> None:
+    def __init__(
+        self, embeddings: Tensor, bias: Tensor | None, columns: slice, similarity: str
+    ) -> None:
         self.left, self.right = int(columns.start), int(columns.stop)
         self.given, self.similarity = embeddings[columns], similarity
         self.prepared: dict[Any, Any] = {}  # in int8
@@ -136,11 +142,17 @@ class Tile:
         if self.similarity == "cosine":
             safe = (self.length > 1 / _SAFE) & (norm < _SAFE)
             error = torch.where(safe, (d + 4) * 2.0**-51, torch.inf)
-            return Sizes(one * (1 + 2.0**-20), error, none, none, norm, torch.where(safe, self.length, 1.0))
+            return Sizes(
+                one * (1 + 2.0**-20), error, none, none, norm, torch.where(safe, self.length, 1.0)
+            )
         if self.bias is None:
             return Sizes(norm, none, none, none, norm, one)
         bias = self.bias.abs()
-        rounding = (d + 4) * 2.0**-51 * (norm * norm + bias) + d * 2.0**-1020 if self.similarity == "l2" else none
+        rounding = (
+            (d + 4) * 2.0**-51 * (norm * norm + bias) + d * 2.0**-1020
+            if self.similarity == "l2"
+            else none
+        )
         return Sizes(norm, none, bias, rounding, norm, one)
 
     @cached_property
@@ -151,7 +163,10 @@ class Tile:
     @cached_property
     def _sizes_float32(self) -> Sizes:
         wide = self._sizes_float64
-        error = wide.error + float(self.ordinary(rounding_norms(self.given, FLOAT32)[1]).max()) / wide.shortest
+        error = (
+            wide.error
+            + float(self.ordinary(rounding_norms(self.given, FLOAT32)[1]).max()) / wide.shortest
+        )
         if self.similarity == "cosine":
             error += 2.0**-20
         return wide._replace(error=error, bias_error=wide.bias_error + wide.bias * 2.0**-23)
@@ -161,7 +176,9 @@ class Tile:
         return numbers if self.special is None else numbers.index_fill(0, self.special, of_special)
 
 
-def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, is_reused: bool) -> Iterable[Tile]:
+def tiles_of(
+    candidates: "Candidates", similarity: str, width: int, first: int, is_reused: bool
+) -> Iterable[Tile]:
     """Slices of so many candidates, in order, the first perhaps shorter; stored in candidates that are reused."""
     N = len(candidates)
     borders = [0, *range(first, N, width), N] if N else [0]
@@ -175,7 +192,9 @@ def tiles_of(candidates: "Candidates", similarity: str, width: int, first: int, 
 
 def lattice_step_of(numbers: Tensor) -> float:
     """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
-    largest = max(float(_finite(part).abs().max()) if part.numel() else 0.0 for part in _parts(numbers))
+    largest = max(
+        float(_finite(part).abs().max()) if part.numel() else 0.0 for part in _parts(numbers)
+    )
     unit, bits = math.ldexp(1.0, math.frexp(largest)[1] - 50), 0
     for part in _parts(numbers):
         whole = _finite(part) / unit
@@ -191,16 +210,23 @@ def _finite(numbers: Tensor) -> Tensor:
 
 def _equal_rows(tables: Sequence[Table]) -> Tensor | None:
     """Group equal rows of all tables (-0 and 0 are equal), int64 (N,); None: all differ."""
-    # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
+    # equal rows have equal norms; where torch sums them in different orders they may not, and are
+    # compared one by one
     norm = torch.cat([lengths(embeddings) for embeddings, _ in tables])
     norm, order = norm.sort(stable=True)
     suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
     same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
     for some in torch.split(suspect, 1 << 12):
-        (one, bias), (other, other_bias) = (rows_of(tables, order[place]) for place in (some, some + 1))
+        (one, bias), (other, other_bias) = (
+            rows_of(tables, order[place]) for place in (some, some + 1)
+        )
         equal = (one.double() == other.double()).all(1)
         same[some + 1] = equal if bias is None else equal & (bias == other_bias)
-    return torch.empty_like(order).index_put_((order,), (~same).cumsum(0)) if bool(same.any()) else None
+    return (
+        torch.empty_like(order).index_put_((order,), (~same).cumsum(0))
+        if bool(same.any())
+        else None
+    )
 
 
 def rows_of(tables: Sequence[Table], index: Tensor) -> Table:
@@ -219,19 +245,25 @@ def rows_of(tables: Sequence[Table], index: Tensor) -> Table:
 class ExcludedTiles:
     """Excluded cells of a (B, n) shard of a matrix that never exists, tile by tile."""
 
-    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, shard: Shard) -> None:
+    def __init__(
+        self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, shard: Shard
+    ) -> None:
         self._part = excluded.between(shard.first, shard.last)
         self._last = slice(0, len(shard)), self._part
-        self.own = excluded.lists(row, column)  # bool (P,), whether a target is excluded from the tasks of the others
+        # bool (P,), whether a target is excluded from the tasks of the others
+        self.own = excluded.lists(row, column)
         matrix, slices, of_all = self._part.matrix, self._part.slices, self._part.columns
         number = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
         if matrix is not None:
             number += num_excluded(matrix)
         if slices is not None:
             rows, columns = slices.pairs()
-            number += torch.bincount(rows if of_all is None else rows[~of_all[columns]], minlength=num_rows)
+            number += torch.bincount(
+                rows if of_all is None else rows[~of_all[columns]], minlength=num_rows
+            )
         inside = (column >= shard.first) & (column < shard.last) & ~self.own
-        self.others = len(shard) - number[row] - inside.long()  # candidates of a task, its target left out
+        # candidates of a task, its target left out
+        self.others = len(shard) - number[row] - inside.long()
 
     def of(self, tile: Tile, rows: Tensor, special: Tensor | None = None) -> Sequence[Fill]:
         """Return functions that overwrite the excluded scores of some rows, int64, ascending, and special columns."""
@@ -256,8 +288,14 @@ class ExcludedTiles:
 
         masks = [of_all, None if cells is None else cells[rows]]
         if special is not None:
-            masks.append(torch.zeros(len(tile), dtype=torch.bool, device=row.device).index_fill_(0, special, True))
-        return [fill_pairs] * bool(len(row)) + [partial(fill_columns, mask) for mask in masks if mask is not None]
+            masks.append(
+                torch.zeros(len(tile), dtype=torch.bool, device=row.device).index_fill_(
+                    0, special, True
+                )
+            )
+        return [fill_pairs] * bool(len(row)) + [
+            partial(fill_columns, mask) for mask in masks if mask is not None
+        ]
 
 
 class Queries:
@@ -301,10 +339,13 @@ class Problem(NamedTuple):
     candidates: "Candidates"
     similarity: str  # "dot", "l2" or "cosine"
     row: Tensor  # int64 (P,), ascending
-    column: Tensor  # int64 (P,), the true candidates, negative where they are not among these candidates
-    tables: list[Table]  # the candidates; and the true ones, one per task, where other processes have some of them
+    # int64 (P,), the true candidates, negative where they are not among these candidates
+    column: Tensor
+    # the candidates; and the true ones, one per task, where other processes have some of them
+    tables: list[Table]
     excluded: ExcludedTiles
-    intervals: ModuleType  # how cells and pairs are counted: ``exact.counting``, or the same compiled
+    # how cells and pairs are counted: ``exact.counting``, or the same compiled
+    intervals: ModuleType
     backend: str  # how scores that are not finite are counted, as in ``rank_scores``
 
     @property

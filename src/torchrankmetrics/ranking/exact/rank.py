@@ -1,6 +1,7 @@
 """Rank by exact arithmetic: each precision counts the cells that its error bound decides; the next counts the rest.
 
-Only certain comparisons are counted, so the ranks do not depend on precisions, tiles, threads or the order of a sum.
+Only certain comparisons are counted, so the ranks do not depend on precisions, tiles, threads or
+the order of a sum.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +29,11 @@ from torchrankmetrics.ranking.exact.problem import (
     rows_of,
     tiles_of,
 )
-from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials, scores_of_pairs
+from torchrankmetrics.ranking.exact.target_scores import (
+    TargetScores,
+    count_specials,
+    scores_of_pairs,
+)
 from torchrankmetrics.ranking.ranks import Ranks, from_counts
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
@@ -38,12 +43,15 @@ if TYPE_CHECKING:
 
 _LEAST = 16  # open candidates of a task in a tile that are compared one by one in any case
 _AGAIN = 16  # tiles after which the first precision is tried again
-_WIDTH, _FIRST = 32768, 256  # candidates of a tile; of the first one, which shows whether int8 decides enough
-_FEW = 16  # queries whose product with a tile costs no less than that of one query, which reads the candidates
+# candidates of a tile; of the first one, which shows whether int8 decides enough
+_WIDTH, _FIRST = 32768, 256
+# queries whose product with a tile costs no less than that of one query, which reads the candidates
+_FEW = 16
 _LONG = 4  # times the usual limit: listed in int8, in case only few queries have as many
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
-_LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
+# pairs that float64 leaves open before the structure of the candidates is looked for
+_LOOK = 1 << 10
 _PENDING = 1 << 20  # pairs that wait for the last level
 
 Integers = tuple[list[int], int]
@@ -53,14 +61,17 @@ Integers = tuple[list[int], int]
 class Cascade:
     """Exact counts of a problem, tile by tile, in precisions of which the last is float64."""
 
-    def __init__(self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype]) -> None:
+    def __init__(
+        self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype]
+    ) -> None:
         self._problem, self._tiles = problem, tiles
         self._counts, self._targets = Counts(problem.row), TargetScores(problem)
         self._ordinary = (self._targets.kind == 0).nonzero()[:, 0]
         self._levels = [LEVELS[dtype](dtype, problem, self._targets) for dtype in precisions]
         self._pairs = Pairs(problem, self._targets, self._counts)
         self._in_pairs = cost(FLOAT32, problem.width) / cost(None, problem.width)  # a score
-        self._start = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
+        # the first precision that is worth it for a task
+        self._start = torch.zeros_like(problem.row)
 
     def counts(self) -> Tensor:
         """As ``counting.plain.count`` of the exact scores: int64 (4, P)."""
@@ -85,14 +96,22 @@ class Cascade:
                 continue
             ready = begins & level.ready(tile).index_select(0, task)
             left = [task[~ready]]
-            # where many may be equal to the true one, all that is open is listed, which takes twice the memory
-            listed = not level.is_coarse and (self._targets.group is not None or level.dtype == FLOAT64)
-            width, most = (2 * len(tile), len(tile)) if listed else (min(len(tile), sizes.BLOCK), self._limit(tile))
+            # where many may be equal to the true one, all that is open is listed, which takes twice
+            # the memory
+            listed = not level.is_coarse and (
+                self._targets.group is not None or level.dtype == FLOAT64
+            )
+            width, most = (
+                (2 * len(tile), len(tile))
+                if listed
+                else (min(len(tile), sizes.BLOCK), self._limit(tile))
+            )
             for some in self._chunks(task[ready], width, most):
                 left.append(self._count_some(tile, some, level, listed))
                 self._start[left[-1]] = place + 1
             task = torch.cat(left).sort().values
-        for one in task[:, None]:  # not even float64 holds their scores: all candidates are compared as single pairs
+        # not even float64 holds their scores: all candidates are compared as single pairs
+        for one in task[:, None]:
             cells = torch.zeros(1, len(tile), dtype=torch.bool, device=one.device)
             for fill in self._problem.excluded.of(tile, self._problem.row[one], tile.special):
                 fill(cells, slice(0, len(tile)), True)
@@ -112,12 +131,21 @@ class Cascade:
         """Count some tasks in one precision, and their few open candidates as pairs; tasks with more are returned."""
         limit = self._limit(tile)
         most = len(tile) if listed else _LONG * limit if level.is_coarse else limit
-        rows, place = torch.unique_consecutive(self._problem.row.index_select(0, task), return_inverse=True)
-        above, inside, entry, column = level.count(self._blocks(tile, rows, level), tile, task, place, most)
-        own, many, tied = task.index_select(0, entry), inside > limit, torch.zeros_like(entry, dtype=torch.bool)
+        rows, place = torch.unique_consecutive(
+            self._problem.row.index_select(0, task), return_inverse=True
+        )
+        above, inside, entry, column = level.count(
+            self._blocks(tile, rows, level), tile, task, place, most
+        )
+        own, many, tied = (
+            task.index_select(0, entry),
+            inside > limit,
+            torch.zeros_like(entry, dtype=torch.bool),
+        )
         remaining = ~tied
         if level.is_coarse:
-            hard = inside > len(tile) * self._in_pairs / 2  # their pairs cost most of what int8 saves
+            # their pairs cost most of what int8 saves
+            hard = inside > len(tile) * self._in_pairs / 2
             if int(hard.sum()) > _FEW:
                 is_usual = 2 * int((inside > len(tile) * self._in_pairs / 3).sum()) > len(task)
                 self._start[task if is_usual else task[hard]] = 1
@@ -125,7 +153,8 @@ class Cascade:
                 many = inside > most
         else:
             exact = self._targets.bounds(tile, level.dtype)[0].index_select(0, task) == 0
-            if not (listed or bool((many | exact).any())):  # most calls: all that is left is a few pairs
+            # most calls: all that is left is a few pairs
+            if not (listed or bool((many | exact).any())):
                 self._counts.above.index_add_(0, task, above)
                 self._pairs.decide(tile, own, column)
                 return task[:0]
@@ -154,8 +183,12 @@ class Cascade:
     def _blocks(self, tile: Tile, rows: Tensor, level: Level) -> Iterator[tuple[Tensor, int]]:
         """Scores block by block, counted while in the cache; what is not counted is filled with the least number."""
         queries, fills = level.queries(rows), self._problem.excluded.of(tile, rows, tile.special)
-        times = 4 if level.is_coarse or self._problem.intervals is counting else 1  # less time, or more calls
-        width = max(1, min(times * _BLOCKS, times * sizes.CELLS // 2 // len(rows) // sizes.BLOCK)) * sizes.BLOCK
+        # less time, or more calls
+        times = 4 if level.is_coarse or self._problem.intervals is counting else 1
+        width = (
+            max(1, min(times * _BLOCKS, times * sizes.CELLS // 2 // len(rows) // sizes.BLOCK))
+            * sizes.BLOCK
+        )
         for number, scores in enumerate(level.scores(tile, queries, width)):
             for fill in fills:
                 fill(scores, slice(number * width, number * width + scores.shape[1]), level.nothing)
@@ -184,7 +217,9 @@ def rank_exactly(
     with torch.no_grad():
         with shard.agreeing() as settings:
             compiled = chosen(queries, backend) == "numba"
-            tasks = read_tasks(target, exclude, (len(queries), shard.total), queries.device, by_query=by_query)
+            tasks = read_tasks(
+                target, exclude, (len(queries), shard.total), queries.device, by_query=by_query
+            )
             row, column, order = tasks.row_of_each, tasks.column, None
             if tasks.row is not None:
                 row, order = row.sort(stable=True)
@@ -195,11 +230,26 @@ def rank_exactly(
         embeddings, bias = candidates.embeddings, candidates.bias
         tables = [(embeddings, bias)]
         if not shard.is_whole:
-            tables.append((shard.rows_of(embeddings, column), None if bias is None else shard.rows_of(bias, column)))
+            tables.append(
+                (
+                    shard.rows_of(embeddings, column),
+                    None if bias is None else shard.rows_of(bias, column),
+                )
+            )
         with shard.agreeing():
             given, intervals = queries.detach().resolve_neg(), choose_intervals(queries, backend)
             column = shard.local(column)
-            problem = Problem(Queries(given), candidates, similarity, row, column, tables, excluded, intervals, backend)
+            problem = Problem(
+                Queries(given),
+                candidates,
+                similarity,
+                row,
+                column,
+                tables,
+                excluded,
+                intervals,
+                backend,
+            )
             ladder = precisions(problem.width, len(queries), len(row) * N, compiled=compiled)
             width = max(1, min(chunk_size or _WIDTH, N))
             first = min(width, _FIRST) if ladder[0] == INT8 else width
@@ -221,7 +271,9 @@ class Pairs:
 
     def decide(self, tile: Tile, task: Tensor, column: Tensor) -> None:
         """Compare candidates of a tile, by their place in it, with the targets of tasks, which are not counted."""
-        row, true = (of_all.index_select(0, task) for of_all in (self._problem.row, self._problem.column))
+        row, true = (
+            of_all.index_select(0, task) for of_all in (self._problem.row, self._problem.column)
+        )
         scores = scores_of_pairs(self._problem, tile, row, column)
         low, high = (end.index_select(0, task) for end in self._targets.bounds(tile, FLOAT64)[1:])
         other = column != true - tile.left
@@ -231,7 +283,8 @@ class Pairs:
         if not len(open_):
             return
         task, column, scores = task[open_], column[open_], scores[open_]
-        while True:  # the bound of each candidate decides some of what the bound of the tile leaves open
+        # the bound of each candidate decides some of what the bound of the tile leaves open
+        while True:
             found, certain = self._targets.signs(tile, task, column, scores)
             self._counts.above.index_add_(0, task, (found > 0).long())
             self._counts.tied.index_add_(0, task, ((found == 0) & certain).long())
@@ -260,12 +313,18 @@ class Pairs:
         for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
             row = int(problem.row[one])
             if row != last:
-                query, known, last = _integers(problem.queries.given[row]), dict[int, Fraction](), row
+                query, known, last = (
+                    _integers(problem.queries.given[row]),
+                    dict[int, Fraction](),
+                    row,
+                )
             scores = []
             for candidate in (other, int(among[one])):
                 key = candidate if group is None else int(group[candidate])
                 if key not in known:
-                    (given,), bias = rows_of(problem.tables, torch.tensor([candidate], device=task.device))
+                    (given,), bias = rows_of(
+                        problem.tables, torch.tensor([candidate], device=task.device)
+                    )
                     added = 0.0 if bias is None else float(bias)
                     known[key] = rational_score(query, _integers(given), added, problem.similarity)
                 scores.append(known[key])
@@ -290,7 +349,9 @@ def _integers(vector: Tensor) -> Integers:
     exponent = np.where(fraction == 0, 0, exponent - 53)
     unit = int(exponent.min(initial=0))
     whole = np.ldexp(fraction, 53).astype(np.int64).tolist()
-    return [number << shift for number, shift in zip(whole, (exponent - unit).tolist(), strict=True)], unit
+    return [
+        number << shift for number, shift in zip(whole, (exponent - unit).tolist(), strict=True)
+    ], unit
 
 
 def _dot(one: list[int], other: list[int]) -> int:

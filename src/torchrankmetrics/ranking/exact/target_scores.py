@@ -7,26 +7,39 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.ranking.exact import problem as sizes
-from torchrankmetrics.ranking.exact.problem import FLOAT64, Counts, Problem, Sizes, Tile, lattice_step_of, rows_of
+from torchrankmetrics.ranking.exact.problem import (
+    FLOAT64,
+    Counts,
+    Problem,
+    Sizes,
+    Tile,
+    lattice_step_of,
+    rows_of,
+)
 
 _MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
 
 
-def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, lattice_step: float) -> Tensor:
+def error_bound(
+    dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, lattice_step: float
+) -> Tensor:
     """Bound |computed - exact| for scores in a precision, (B,) float64: 0 where they are exact, inf for an overflow.
 
-    ``norm`` and ``error`` (B,) bound the norms of the rounded queries and of their rounding. All products and biases
-    are multiples of the lattice step, if it is known (not 0).
+    ``norm`` and ``error`` (B,) bound the norms of the rounded queries and of their rounding. All
+    products and biases are multiples of the lattice step, if it is known (not 0).
     """
     # twice the unit of rounding, and the least normal number
     unit, tiny, terms = torch.finfo(dtype).eps, torch.finfo(dtype).tiny, d + 8
     rounded, flushed = sizes.norm + sizes.error, 2 * tiny / sizes.shortest
-    # norm * error of the candidates + error * norm of the candidates + accumulation + bias + what vanishes
+    # norm * error of the candidates + error * norm of the candidates + accumulation + bias + what
+    # vanishes
     by_norm = (sizes.error + terms * unit * rounded + terms**0.5 * flushed) * _MORE
     alone = terms * unit * 1.01 * sizes.bias + sizes.bias_error
     alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
     bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
-    safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < torch.finfo(dtype).max / 16) & (bound < torch.inf)
+    safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < torch.finfo(dtype).max / 16) & (
+        bound < torch.inf
+    )
     safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish or are inexact
     if not lattice_step and bool((safe & (norm > 0)).all()):  # most calls
         return bound
@@ -65,7 +78,9 @@ def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -
             fill(out, slice(0, len(tile)), True)
         scores = classes(problem.queries.given[some], tile, columns)
         place = torch.searchsorted(some, problem.row[task])
-        own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
+        own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(
+            max=len(columns) - 1
+        )
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
         better, not_worse, others, nan = count(
             scores, kind[task], place, own, Excluded(cells=out[:, columns]), backend=problem.backend
@@ -79,13 +94,16 @@ def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -
 def classes(queries: Tensor, tile: Tile, columns: Tensor | slice) -> Tensor:
     """Class of every score of some columns of a tile, float32 (B, n): NaN, inf, -inf, or 0 for a finite one.
 
-    Infinite and NaN scores follow IEEE arithmetic on the exact terms: inf - inf and 0 inf are NaN. l2 is -|q - e|^2,
-    cosine is q.e / |e| (NaN for a vector of zeros).
+    Infinite and NaN scores follow IEEE arithmetic on the exact terms: inf - inf and 0 inf are NaN.
+    l2 is -|q - e|^2, cosine is q.e / |e| (NaN for a vector of zeros).
     """
     q, e = _signs(queries), _signs(tile.given[columns])
     if tile.similarity == "l2":
         scores = torch.zeros(len(q), len(e), device=q.device)
-        both = sum(((q == sign).float() @ (e == sign).float().T for sign in (torch.inf, -torch.inf)), scores)
+        both = sum(
+            ((q == sign).float() @ (e == sign).float().T for sign in (torch.inf, -torch.inf)),
+            scores,
+        )
         scores.masked_fill_(q.isinf().any(1)[:, None] | e.isinf().any(1), -torch.inf)
         scores.masked_fill_((both != 0) | q.isnan().any(1)[:, None] | e.isnan().any(1), torch.nan)
     else:
@@ -148,12 +166,16 @@ class TargetScores:
             self._tile, self._bounds = tile, {}
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
-            bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step)
+            bound = error_bound(
+                dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step
+            )
             bound = bound.index_select(0, self._problem.row) + self.errors
             self._bounds[dtype] = bound, *interval(dtype, self.scores, bound)
         return self._bounds[dtype]
 
-    def signs(self, tile: Tile, task: Tensor, column: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def signs(
+        self, tile: Tile, task: Tensor, column: Tensor, scores: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Compare scores of pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
         row = self._problem.row[task]
         each = Sizes(*(numbers[column] for numbers in tile.each))
@@ -166,7 +188,9 @@ class TargetScores:
         own = self._problem.among[task]
         if self.group is not None:
             return self.group[column] == self.group[own]
-        (one, bias), (other, other_bias) = (rows_of(self._problem.tables, index) for index in (column, own))
+        (one, bias), (other, other_bias) = (
+            rows_of(self._problem.tables, index) for index in (column, own)
+        )
         equal = (one == other).all(1)
         return equal if bias is None or other_bias is None else equal & (bias == other_bias)
 
@@ -181,14 +205,18 @@ class TargetScores:
                 of_products = min(of_products, step**2 / 2)
             biases = [bias[:, None] for _, bias in problem.tables if bias is not None]
             self._lattice_step = min([of_products, *(lattice_step_of(bias) / 2 for bias in biases)])
-            self.errors = torch.cat([self._error_of(problem.row[task], tile.each) for task, tile in self._tiles()])
+            self.errors = torch.cat(
+                [self._error_of(problem.row[task], tile.each) for task, tile in self._tiles()]
+            )
             self._tile = None
 
 
 def scores_of_pairs(problem: Problem, tile: Tile, row: Tensor, column: Tensor) -> Tensor:
     """Scores of pairs of rows and candidates of a tile, in float64."""
     queries = problem.queries.wide
-    scores: Tensor = problem.intervals.products(queries, tile.given.to(queries.dtype).contiguous(), row, column)
+    scores: Tensor = problem.intervals.products(
+        queries, tile.given.to(queries.dtype).contiguous(), row, column
+    )
     if problem.similarity == "cosine":
         scores /= tile.length[column]
     return scores if tile.bias is None else scores.add_(tile.bias[column])
