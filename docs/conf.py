@@ -82,10 +82,10 @@ def add_figure(
 
 
 def add_results(app: Any, docname: str, source: list[str]) -> None:
-    """Append results to the page on benchmarks and the notebook to the tutorial; end blocks without an empty line."""
+    """Append results to the page on benchmarks and cells to that of the notebook; end blocks without an empty line."""
     if docname == "benchmarks":
         source[0] += sections()
-    elif docname == "tutorial":
+    elif docname == "scores_to_table":
         source[0] += "\n" + page(
             Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb"
         )

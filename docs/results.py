@@ -9,7 +9,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
     "case_study": "small_graphs.md",
-    "audit": "published_numbers.md#results-for-other-evaluators",
+    "audit": "audit.md#results-for-other-evaluators",
     "calibration": "benchmarks.md#coverage-and-size",
     "foundation": "ultra.md",
 }
