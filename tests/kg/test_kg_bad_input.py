@@ -100,15 +100,10 @@ VALUES = [
     (lambda: triples(scorer(width=2)), r"queries must be \(B, d\) and candidates"),
     (lambda: triples(scorer(rows=1), given=graph()), r"queries must return \(B, d\)"),
     (lambda: scorer(similarity="tanh"), "similarity must be one"),
-    (lambda: scorer(similarity="l1", arithmetic="exact"), 'use "product" for l1'),
     (lambda: aligned([[0, 1, 2]]), r"pairs must be \(n, 2\): left, right; got \(1, 3\)"),
     (lambda: aligned(candidates="train"), "candidates must be one of 'test', 'all'; got 'train'"),
     (lambda: aligned(similarity="csls"), "similarity must be one of 'dot', .*; got 'csls'"),
     (lambda: aligned(right=None, similarity="dot"), "similarity is for embeddings; without right"),
-    (
-        lambda: aligned(right=None, arithmetic="exact"),
-        "arithmetic is for embeddings; without right",
-    ),
     (
         lambda: aligned(right=ZEROS(11, D + 1)),
         r"left and right must be .*; got \(9, 4\) and \(11, 5\)",

@@ -29,9 +29,10 @@ from torchrankmetrics import (
     RankTable,
     rank_embeddings,
     rank_scores,
+    rank_triples,
 )
-from torchrankmetrics.kg import KnownAnswers, KnownTriples
-from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.kg import EmbeddingScorer, KnownAnswers, KnownTriples
+from torchrankmetrics.ranking import RankAccumulator, tiles
 from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.ranking.ranks import rank_dense, trusted
 
@@ -97,31 +98,37 @@ def test_scores_and_chunks_rank_by_the_definition_and_nothing_waits(
 @pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
 @pytest.mark.parametrize("kind", EXCLUSIONS)
 @pytest.mark.parametrize("several", [False, True])
-def test_embeddings_rank_as_on_the_cpu_and_nothing_waits(device, similarity, kind, several):
+@pytest.mark.parametrize("has_float64", [True, False])
+def test_embeddings_rank_as_on_the_cpu(device, similarity, kind, several, has_float64, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     B, N = 5, 40
-    queries = torch.randint(-3, 4, (B, 6), generator=generator).float()
-    candidates = torch.randint(-3, 4, (N, 6), generator=generator).float()
+    queries, candidates = (torch.randn(n, 6, generator=generator) for n in (B, N))
+    candidates[20:] = candidates[:20].clone()
     target, exclusions = tasks_and_exclusions(generator, B, N, several)
     options = {"similarity": similarity, "chunk_size": 7}
-    by_product = rank_embeddings(
-        queries, candidates, target, exclude=exclusions[kind], arithmetic="product", **options
-    )
+    expected = rank_embeddings(queries, candidates, target, exclude=exclusions[kind], **options)
     there = [moved(value, device) for value in (queries, candidates, target)]
     exclude = moved(exclusions[kind], device)
     if kind == "known":
-        known, rows = (
-            KnownAnswers(*exclusions["mask"].nonzero().T).to(device),
-            torch.arange(B, device=device),
-        )
-        exclude = known(rows.flip(0))
-    with standin.no_waiting():
-        ranks = rank_embeddings(*there, exclude=exclude, **options)
-    assert flagged_lines(back(ranks)) == flagged_lines(by_product)
-    if similarity != "l1":  # requested, and waiting for the device
-        exact = rank_embeddings(*there, exclude=exclude, arithmetic="exact", **options)
-        expected = rank_embeddings(queries, candidates, target, exclude=exclusions[kind], **options)
-        assert flagged_lines(back(exact)) == flagged_lines(expected)
+        known = KnownAnswers(*exclusions["mask"].nonzero().T).to(device)
+        exclude = known(torch.arange(B, device=device).flip(0))
+    if not has_float64:  # as on MPS
+        monkeypatch.setattr(tiles, "_NO_FLOAT64", {standin.NAME})
+    ranks = rank_embeddings(*there, exclude=exclude, **options)
+    assert flagged_lines(back(ranks)) == flagged_lines(expected)
+
+
+def test_the_best_candidates_are_those_of_the_cpu(device):
+    entities = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    triples = torch.tensor([[0, 0, 1], [3, 0, 2]])
+    found = []
+    for place in ("cpu", device):
+        table = entities.to(place)
+        score = EmbeddingScorer(lambda h, r, table=table: table[h], table, similarity="cosine")
+        ranked = rank_triples(score, None, triples.to(place), None, top_k=3, progress=False)
+        found.append((ranked.rows.tolist(), ranked.answers.to_csv()))
+        assert score(triples[:, 0].to(place), None).device.type == torch.device(place).type
+    assert found[0] == found[1]
 
 
 def batch(seed, place="cpu"):

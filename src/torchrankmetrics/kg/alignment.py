@@ -31,7 +31,6 @@ def rank_alignment(
     similarity: str | None = None,
     known: Integers | None = None,
     backend: str = "auto",
-    arithmetic: str | None = None,
 ) -> RankTable:
     """Rank the counterpart of every aligned entity, in both directions.
 
@@ -54,7 +53,6 @@ def rank_alignment(
             None: dot.
         known (integers, default None): (m, 2) further true pairs, such as the training alignment.
         backend (str, default "auto"): as in ``rank_scores``.
-        arithmetic (str, default None): as in ``rank_embeddings``.
 
     Returns:
         One row per side and pair, tails first: the first index of the pair as sample id, the given
@@ -80,12 +78,11 @@ def rank_alignment(
         )
     sizes = shapes[0] if right is None else (len(left), len(right))
     check_choice("candidates", candidates, ("test", "all"))
-    for name, option in (("similarity", similarity), ("arithmetic", arithmetic)):
-        if right is None and option is not None:
-            raise ValueError(
-                f"{name} is for embeddings; without right, left holds similarities, got "
-                f"{shorten(option)}"
-            )
+    if right is None and similarity is not None:
+        raise ValueError(
+            "similarity is for embeddings; without right, left holds similarities, got "
+            f"{shorten(similarity)}"
+        )
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])
@@ -107,7 +104,7 @@ def rank_alignment(
         column[ids] = torch.arange(len(ids), device=device)
         among = true[column[true[:, answer]] >= 0]
         counterparts = KnownAnswers(among[:, query], column[among[:, answer]])
-        scorer = _scorer((left, right), query, ids, similarity, arithmetic)
+        scorer = _scorer((left, right), query, ids, similarity)
         options = LoopOptions(batch_size=None if right is None else _QUERIES, backend=backend)
         one = QuerySide(
             side, scorer, test[:, [query]], column[test[:, answer]], counterparts, options
@@ -127,7 +124,6 @@ def _scorer(
     query: int,
     ids: Tensor,
     similarity: str | None,
-    arithmetic: str | None,
 ) -> Callable[[Tensor], Tensor]:
     left, right = graphs
     if right is None:
@@ -136,9 +132,7 @@ def _scorer(
     here, there = (part.detach() for part in ((right, left) if query else (left, right)))
     check_embeddings(here, there)
     selected = there[ids if len(ids) else slice(None)]  # without test pairs nothing is selected
-    return EmbeddingScorer(
-        lambda one: here[one], selected, similarity=similarity or "dot", arithmetic=arithmetic
-    )
+    return EmbeddingScorer(lambda one: here[one], selected, similarity=similarity or "dot")
 
 
 def _as_pairs(values: Integers, name: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:

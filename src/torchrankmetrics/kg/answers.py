@@ -1,6 +1,6 @@
 """Top-k candidates of every query of an evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -79,24 +79,35 @@ class AnsweredTable(RankTable):
     """The best candidates of the queries, if ``top_k`` was given."""
 
 
-class BestCandidates:
-    """Collects the k best candidates of the queries of a side, batch after batch."""
+def cells_of(
+    shape: tuple[int, int], targets: tuple[Tensor, Tensor], excluded: Excluded
+) -> tuple[Tensor, Tensor]:
+    """Mark the cells of scores (B, N) that are not candidates, and the targets (row, column): bool (B, N) each."""
+    correct = torch.zeros(shape, dtype=torch.bool, device=targets[0].device)
+    out = torch.zeros_like(correct)
+    if excluded.slices is not None:
+        out[tuple(excluded.slices.pairs())] = True
+    correct[targets] = True
+    out &= ~correct
+    if excluded.columns is not None:
+        out |= excluded.columns
+    return out, correct
 
-    def __init__(self, k: int, higher_is_better: bool) -> None:
-        self.k, self.higher_is_better = k, higher_is_better
+
+class BestCandidates:
+    """Collects the k best candidates of the queries of a side, batch after batch.
+
+    ``original`` turns scores, higher is better, into the scores of the model.
+    """
+
+    def __init__(self, k: int, original: Callable[[Tensor], Tensor]) -> None:
+        self.k, self.original = k, original
         dtypes = torch.int64, torch.float64, torch.bool
         self.parts = [[torch.empty(0, k, dtype=dtype, device="cpu") for dtype in dtypes]]
 
-    def add(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
-        """Add the queries of a batch from scores (B, N), higher is better, and (row, column) of the targets."""
-        out = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        if excluded.slices is not None:
-            out[tuple(excluded.slices.pairs())] = True
-        correct = torch.zeros_like(out)
-        correct[targets] = True
-        out &= ~correct
-        if excluded.columns is not None:
-            out |= excluded.columns
+    def add(self, scores: Tensor, out: Tensor, correct: Tensor) -> None:
+        """Add the queries of a batch from scores (B, N), higher is better, and the cells of ``cells_of``."""
+        out, correct = out.to(scores.device), correct.to(scores.device)
         floating = scores.is_floating_point()
         lowest = -torch.inf if floating else torch.iinfo(scores.dtype).min
         values = scores.masked_fill(out | scores.isnan() if floating else out, lowest)
@@ -110,9 +121,7 @@ class BestCandidates:
         order = order[row[order].argsort(stable=True)]
         column, count = column[order], taken.sum(1)
         cells = row, torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
-        found = scores[row, column]
-        if not self.higher_is_better:  # the original scores
-            found = -found if floating else ~found
+        found = self.original(scores[row, column])
         shape, part = (len(scores), self.k), []
         for missing, values in (
             (-1, column),

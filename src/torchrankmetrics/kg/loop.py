@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.kg.answers import BestCandidates
+from torchrankmetrics.kg.answers import BestCandidates, cells_of
 from torchrankmetrics.kg.known_triples import KnownTriples, excluded_by, split_facts
 from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Array, Integers, read_scores, unique_rows
@@ -26,12 +26,12 @@ from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.embeddings import (
     Candidates,
     check_embeddings,
-    product_scores,
     read_candidates,
-    resolve_arithmetic,
 )
 from torchrankmetrics.ranking.ranks import rank_dense
 from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.ranking.similarities import SIMILARITIES
+from torchrankmetrics.ranking.tiles import all_scores, best_scores, rank_by_tiles
 from torchrankmetrics.table.columns import far_below_chance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, TaskSide, check_function, check_int
@@ -42,7 +42,7 @@ _FALLS = 0.95
 _SHORT = 0.03
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
 _SHARE = 8  # of the free memory of a GPU
-_QUERIES_EXACT = 2048  # no matrix of their scores exists
+_QUERIES_EMBEDDED = 2048  # no matrix of their scores exists
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
 
 Scores = Tensor | Array
@@ -101,7 +101,6 @@ class EmbeddingScorer:
             serve both sides; with a ``process_group`` those of this process.
         bias (Tensor or array, default None): as in ``rank_embeddings``.
         similarity (str, default "dot"): as in ``rank_embeddings``.
-        arithmetic (str, default None): as in ``rank_embeddings``.
 
     >>> from torchrankmetrics import rank_triples
     >>> entities, relations = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]]), torch.ones(1, 2)
@@ -117,17 +116,15 @@ class EmbeddingScorer:
         *,
         bias: Tensor | Array | None = None,
         similarity: str = "dot",
-        arithmetic: str | None = None,
     ) -> None:
         self.candidates = read_candidates(candidates, bias, similarity)
         self.queries, self.similarity = queries, similarity
-        self.is_exact = (
-            resolve_arithmetic(arithmetic, similarity, self.candidates.embeddings.device) == "exact"
-        )
 
     def __call__(self, *ids: Tensor) -> Tensor:
-        """Compute scores (B, N) by the product."""
-        return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
+        """Compute the scores (B, N) of all candidates, float64."""
+        queries = self.embed(ids, some=False)
+        scores = all_scores(queries, self.candidates, self.similarity)
+        return SIMILARITIES[self.similarity].shown(scores).to(queries.device)
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
         """Embed queries (B, d), given as columns of ids (B,); ``some`` as in ``check_embeddings``."""
@@ -173,19 +170,15 @@ class QuerySide:
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
-        self.is_exact = isinstance(score, EmbeddingScorer) and score.is_exact
-        self.best = (
-            None
-            if options.top_k is None
-            else BestCandidates(options.top_k, options.higher_is_better)
-        )
-        if isinstance(score, EmbeddingScorer) and not options.higher_is_better:
+        self.is_embedded = isinstance(score, EmbeddingScorer)
+        self.best = None
+        if options.top_k is not None:
+            self.best = BestCandidates(options.top_k, self._original)
+        if self.is_embedded and not options.higher_is_better:
             raise ValueError(
                 "higher_is_better must be True with an EmbeddingScorer, which negates l2 and l1 "
                 "itself"
             )
-        if self.is_exact and options.top_k is not None:
-            raise ValueError('top_k needs scores; pass arithmetic="product" to the scorer')
 
     def part(self, queries: Tensor) -> "QuerySide":
         """Select some of the queries, by their indices (b,), and their tasks."""
@@ -198,11 +191,26 @@ class QuerySide:
         part.row = place[self.row]
         return part
 
+    def _original(self, scores: Tensor) -> Tensor:
+        """Turn scores, higher is better, back into the scores of the model."""
+        if self.is_embedded:
+            return SIMILARITIES[self.score.similarity].shown(scores)
+        if self.options.higher_is_better:
+            return scores
+        return -scores if scores.is_floating_point() else ~scores
+
+    def _embedded_at_once(self) -> int:
+        """Return the number of queries of a batch of embeddings."""
+        if self.best is None:
+            return _QUERIES_EMBEDDED
+        candidates = self.score.candidates.embeddings
+        return min(_QUERIES_EMBEDDED, _most(len(candidates), candidates.device))
+
     @torch.no_grad()
     def rank(self, group: Tensor, bar: Any) -> RankTable:
         """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
         tables, first, device, queries = [], 0, group.device, len(self.queries)
-        fixed = self.options.batch_size or (_QUERIES_EXACT if self.is_exact else None)
+        fixed = self.options.batch_size or (self._embedded_at_once() if self.is_embedded else None)
         # seconds per query, and the size
         size, grows, best = fixed or FIRST, fixed is None, (math.inf, FIRST)
         while first < queries:
@@ -234,6 +242,17 @@ class QuerySide:
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
+    def _add_best(
+        self, given: Tensor, target: tuple[Tensor, Tensor], excluded: Excluded, num_columns: int
+    ) -> None:
+        """Add the best candidates of a batch, from its scores or the embeddings of its queries."""
+        assert self.best is not None
+        out, correct = cells_of((len(given), num_columns), target, excluded)
+        if self.is_embedded:
+            how = self.score.candidates, self.score.similarity, self.options.backend
+            given = best_scores(given, *how, out, self.best.k)
+        self.best.add(given, out, correct)
+
     def _scores(self, ids: tuple[Tensor, ...]) -> Tensor:
         """Score queries, given as columns of ids (B,): (B, N), higher is better."""
         name = "score" if self.name is None else f"score_{self.name}s"
@@ -255,7 +274,7 @@ class QuerySide:
         target = self.row[tasks] - first, self.own[tasks]
         slices = None if self.known is None else self.known(*ids)
         with options.shard.joining() as shard:
-            if self.is_exact:
+            if self.is_embedded:
                 given = score.embed(ids, some=shard.is_whole)
                 shard.size = len(score.candidates)
                 shard.settings |= score.candidates.settings(given)
@@ -276,13 +295,9 @@ class QuerySide:
         excluded = Excluded(
             slices=slices, columns=excluded_by(options.candidates, shard.total, given.device)
         )
-        if self.is_exact:
-            from torchrankmetrics.ranking.exact.rank import rank_exactly
-
-            how = score.similarity, options.backend
-            ranks = rank_exactly(
-                given, score.candidates, target, excluded, shard, *how, by_query=False
-            )
+        if self.is_embedded:
+            how = score.candidates, target, excluded, shard, score.similarity, options.backend
+            ranks = rank_by_tiles(given, *how, by_query=False)
         elif shard.is_whole:
             ranks = rank_dense(given, target, excluded, by_query=False, backend=options.backend)
         else:
@@ -292,7 +307,7 @@ class QuerySide:
                 [given], true_of, target, excluded, given, shard, options.backend, by_query=False
             )
         if self.best is not None:
-            self.best.add(given, target, excluded)
+            self._add_best(given, target, excluded, shard.total)
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)
         return table, shard.largest, given.element_size()
 

@@ -57,7 +57,7 @@ def rank_triples(
 
     Args:
         score_tails (callable): (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays;
-            None: tails are not ranked. An ``EmbeddingScorer`` ranks by exact arithmetic, without a
+            None: tails are not ranked. An ``EmbeddingScorer`` ranks by float64 scores, without a
             matrix of scores.
         score_heads (callable): (relations (B,), tails (B,)) -> scores (B, N); None: heads are not
             ranked.
@@ -113,8 +113,8 @@ def rank_triples(
         if process_group is not None:
             settings |= {
                 "triples": tasks,
-                "the sides, and whether they are exact": [
-                    (side.name, side.is_exact) for side in sides
+                "the sides, and whether they are embedded": [
+                    (side.name, side.is_embedded) for side in sides
                 ],
                 "known": "nothing" if known is None else "some",
                 "candidates": None if candidates is None else as_tensor(candidates, "candidates"),

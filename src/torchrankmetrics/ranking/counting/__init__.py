@@ -112,6 +112,19 @@ class Excluded(NamedTuple):
             None if self.columns is None else self.columns[left:right],
         )
 
+    def to(self, device: torch.device) -> "Excluded":
+        """Move to a device."""
+        slices = self.slices
+        if slices is not None:
+            slices = replace(
+                slices,
+                columns=slices.columns.to(device),
+                start=slices.start.to(device),
+                length=slices.length.to(device),
+            )
+        masks = (None if mask is None else mask.to(device) for mask in self[1:])
+        return Excluded(slices, *masks)
+
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
         """Name the excluded candidates in a canonical order, for processes that must be given the same."""
         pairs = None
