@@ -63,8 +63,8 @@ LIBRARIES = {
 # files of the package that the definition of a public name imports, directly or not
 CLOSURES = {
     ("ranking/ranks.py", "rank_scores"): 8,
-    ("kg/known_triples.py", "KnownTriples"): 7,
-    ("kg/triples.py", "rank_triples"): 24,
+    ("kg/known_triples.py", "KnownTriples"): 8,
+    ("kg/triples.py", "rank_triples"): 33,
     ("metrics/metric.py", "RankMetric"): 21,
     ("metrics/collection.py", "RankCollection"): 22,
     ("inference/compare.py", "compare"): 30,

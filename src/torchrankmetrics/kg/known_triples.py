@@ -7,8 +7,9 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor
 
+from torchrankmetrics.kg.candidates import excluded_by
 from torchrankmetrics.kg.known_answers import KnownAnswers, opened, verify, write_known
-from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
+from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
 from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices
 from torchrankmetrics.validation import (
     ENTITY_SIDES,
@@ -225,32 +226,6 @@ def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriple
     if known._file != (path, digest):
         raise ValueError(f"{path} is another file of known triples than the one that was pickled")
     return known
-
-
-def excluded_by(
-    candidates: Integers | None, num_entities: int, device: torch.device
-) -> Tensor | None:
-    """Return the entities that candidates, ids (m,) or bool (num_entities,), exclude: bool (num_entities,) or None."""
-    if candidates is None:
-        return None
-    given = as_tensor(candidates, "candidates").to(device)
-    if given.dtype == torch.bool:
-        if given.shape != (num_entities,):
-            shape = tuple(given.shape)
-            raise ValueError(
-                f"candidates as bool must be (num_entities,) = ({num_entities},), got {shape}"
-            )
-        return ~given
-    ids = as_ids(given, "candidates")
-    if ids.ndim != 1:
-        raise ValueError(
-            f"candidates must be ids (m,) or bool (num_entities,), got {tuple(ids.shape)}"
-        )
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_entities):
-        raise IndexError(
-            f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}"
-        )
-    return torch.ones(num_entities, dtype=torch.bool, device=device).index_fill_(0, ids, False)
 
 
 def check_below(ids: Tensor, size: int, expected: str) -> None:

@@ -1,6 +1,6 @@
 """`rank_sequentially`: a filtered evaluation that stops as soon as the hypothesis is decided."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,9 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.definitions.sample import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, sides_of, warn_of_distances
+from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide
+from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.sides import sides_of, warn_of_distances
 from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
@@ -98,6 +100,8 @@ def rank_sequentially(
     (True, 40, 500)
     """
     tasks = as_triples(triples, "triples")
+    if isinstance(known, Mapping):
+        raise TypeError("known must be KnownTriples or None, got several filters in a dict")
     if not len(tasks):
         raise ValueError("triples is empty")
     # each call ranks the given queries as one batch
@@ -114,12 +118,12 @@ def rank_sequentially(
         if [side.name for side in others] != [side.name for side in sides]:
             raise ValueError("score_baseline must rank the same sides as the model")
     first, codes = (
-        [0, *accumulate(len(side.queries) for side in sides)],
+        [0, *accumulate(len(side.tasks) for side in sides)],
         [SIDE_CODES[side.name] for side in sides],
     )
     most = known.num_entities if num_entities is None and known is not None else num_entities
     query = (
-        torch.cat([side.row + start for side, start in zip(sides, first, strict=False)])
+        torch.cat([side.tasks.row + start for side, start in zip(sides, first, strict=False)])
         .cpu()
         .numpy()
     )
@@ -134,9 +138,8 @@ def rank_sequentially(
         for side, start, end in zip(of, first, first[1:], strict=False):
             own = queries[(queries >= start) & (queries < end)] - start
             if len(own):
-                rows.append(
-                    side.part(torch.from_numpy(own).to(tasks.device)).rank(tasks[:, 1], bar).rows
-                )
+                part = side.part(torch.from_numpy(own).to(tasks.device))
+                rows.append(part.rank(tasks[:, 1], bar)[ONLY].rows)
         return torch.cat(rows)
 
     with tqdm(
