@@ -103,6 +103,10 @@ VALUES = [
     (lambda: aligned([[0, 1, 2]]), r"pairs must be \(n, 2\): left, right; got \(1, 3\)"),
     (lambda: aligned(candidates="train"), "candidates must be one of 'test', 'all'; got 'train'"),
     (lambda: aligned(similarity="csls"), "similarity must be one of 'dot', .*; got 'csls'"),
+    (lambda: aligned(similarity="inner"), """got 'inner': pass "dot"$"""),
+    (lambda: aligned(similarity="Euclidean"), """got 'Euclidean': pass "l2"$"""),
+    (lambda: aligned(similarity="manhattan"), """got 'manhattan': pass "l1"$"""),
+    (lambda: aligned(similarity="csls"), "pass the matrix of CSLS similarities to rank_align"),
     (lambda: aligned(right=None, similarity="dot"), "similarity is for embeddings; without right"),
     (
         lambda: aligned(right=ZEROS(11, D + 1)),

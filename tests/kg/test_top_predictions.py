@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from random_graphs import graph, integers
-from torchrankmetrics import rank_triples
+from torchrankmetrics import rank_embeddings, rank_triples
 from torchrankmetrics.kg import (
     EmbeddingScorer,
     KnownFacts,
@@ -110,3 +110,33 @@ def test_no_queries_have_no_predictions():
     none = torch.empty(0, 3, dtype=torch.int64)
     answers = rank_triples(scorer, scorer, none, None, top_k=K).answers
     assert answers.sides["head"].ids.shape == (0, K)
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * E, 1 << 22])
+@pytest.mark.parametrize("form", ["one target", "labels"])
+def test_rank_embeddings_returns_the_best_candidates_of_every_row(monkeypatch, form, at_once):
+    monkeypatch.setattr("torchrankmetrics.ranking.best._CELLS", at_once)
+    queries, entities = integers(5, 4, seed=2), integers(E, 4, seed=3)
+    scores = queries @ entities.T
+    targets = [{0}, {3}, {1}, {1}, {6}] if form == "one target" else [{0, 2}, {3}, {1}, {1}, {4, 6}]
+    known = [[1, 2], [], [0], [5, 4], [0, 6]]
+    target = torch.tensor([min(own) for own in targets])
+    if form == "labels":
+        target = torch.zeros(5, E, dtype=torch.bool)
+        for row, own in enumerate(targets):
+            target[row, sorted(own)] = True
+    ranks = rank_embeddings(queries, entities, target, exclude=known, top_k=K)
+    plain = rank_embeddings(queries, entities, target, exclude=known)
+    assert torch.equal(ranks.columns, plain.columns)
+    assert plain.answers is None
+    for row, own in enumerate(targets):
+        columns = [part[row].tolist() for part in ranks.answers]
+        expected = best_of(scores[row].tolist(), set(known[row]) - own, own)
+        assert same([*zip(*columns, strict=True)], expected)
+
+
+def test_top_k_of_rank_embeddings_is_checked():
+    queries, entities = integers(2, 4), integers(E, 4)
+    for wrong, error in ((0, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="top_k must be an int"):
+            rank_embeddings(queries, entities, torch.tensor([0, 1]), top_k=wrong)

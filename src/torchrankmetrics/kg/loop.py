@@ -25,7 +25,7 @@ from torchrankmetrics.kg.query_tasks import QueryTasks
 from torchrankmetrics.kg.scorers import EmbeddingScorer, as_scores, reversed_order
 from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.best import Best, Cells, best_candidates, best_of_embeddings
+from torchrankmetrics.ranking.best import BestCandidates, Cells, best_candidates, best_of_embeddings
 from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices
 from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.ranks import Ranks, rank_dense
@@ -72,7 +72,7 @@ class ScoreMatrix(NamedTuple):
             [scores], true_of, target, excluded, scores, self.shard, backend, by_query=False
         )
 
-    def best(self, target: Cells, excluded: Excluded, k: int) -> Best:
+    def best(self, target: Cells, excluded: Excluded, k: int) -> BestCandidates:
         """Find the best candidates of each query, with the scores that the model returned."""
         if self.options.higher_is_better:
             return best_candidates(self.tensor, target, excluded, k)
@@ -95,7 +95,7 @@ class EmbeddedQueries(NamedTuple):
             self.tensor, candidates, target, excluded, self.shard, *how, by_query=False
         )
 
-    def best(self, target: Cells, excluded: Excluded, k: int) -> Best:
+    def best(self, target: Cells, excluded: Excluded, k: int) -> BestCandidates:
         """Find the best candidates of each query."""
         how = self.scorer.similarity, self.options.backend
         return best_of_embeddings(self.tensor, self.scorer.candidates, *how, target, excluded, k)
@@ -105,7 +105,7 @@ class _Batch(NamedTuple):
     """Results of a batch, by filter."""
 
     tables: dict[str, RankTable]
-    best: dict[str, Best]
+    best: dict[str, BestCandidates]
 
 
 class QuerySide:
@@ -292,8 +292,8 @@ class QuerySide:
         rows = self.tasks.in_order(RankTable.concatenate([batch.tables[name] for batch in batches]))
         if self.options.top_k is None:
             return AnsweredTable(rows.rows)
-        parts = [Best.empty(self.options.top_k), *(batch.best[name] for batch in batches)]
-        best = [torch.cat(part) for part in zip(*parts, strict=True)]
+        empty = BestCandidates.empty(self.options.top_k)
+        best = BestCandidates.concatenate([empty, *(batch.best[name] for batch in batches)])
         queries, row = self.tasks.queries.cpu(), self.tasks.row.cpu()
         side = SideAnswers(self.columns, queries, row, *best)
         return answered(rows.rows, TopAnswers({self.name or self.columns[-1]: side}))

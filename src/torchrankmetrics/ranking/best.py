@@ -1,6 +1,7 @@
 """The k best candidates of queries, filtered as their ranks are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -8,16 +9,19 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.ranking.similarities import SIMILARITIES
+from torchrankmetrics.ranking.tasks import Tasks
 from torchrankmetrics.ranking.tiles import best_scores
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
 
+_CELLS = 1 << 22  # scores of embeddings in memory at once
+
 Cells = tuple[Tensor, Tensor]
 """Rows and columns of scores, int64 (P,) each."""
 
 
-class Best(NamedTuple):
+class BestCandidates(NamedTuple):
     """The best candidates of queries, best first, on the CPU."""
 
     ids: Tensor  # (B, k) int64, the candidates; -1 if a query has fewer
@@ -25,10 +29,15 @@ class Best(NamedTuple):
     correct: Tensor  # (B, k) bool, whether the candidate is a target of the query
 
     @classmethod
-    def empty(cls, k: int) -> "Best":
+    def empty(cls, k: int) -> "BestCandidates":
         """Return the best candidates of no queries."""
         dtypes = (torch.int64, torch.float64, torch.bool)
         return cls(*(torch.empty(0, k, dtype=dtype, device="cpu") for dtype in dtypes))
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[BestCandidates]") -> "BestCandidates":
+        """Return the best candidates of several batches."""
+        return cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def best_candidates(
@@ -37,7 +46,7 @@ def best_candidates(
     excluded: Excluded,
     k: int,
     original: Callable[[Tensor], Tensor] = lambda scores: scores,
-) -> Best:
+) -> BestCandidates:
     """Find the k best candidates of each query.
 
     Args:
@@ -62,7 +71,7 @@ def best_candidates(
     cells = row, torch.arange(len(row), device=row.device) - first[row]
     found = original(scores[row, column]).double()
     shape = (len(scores), k)
-    return Best(
+    return BestCandidates(
         _filled(shape, -1, cells, column),
         _filled(shape, torch.nan, cells, found),
         _filled(shape, False, cells, correct[row, column]),
@@ -77,7 +86,7 @@ def best_of_embeddings(
     target: Cells,
     excluded: Excluded,
     k: int,
-) -> Best:
+) -> BestCandidates:
     """Find the k best candidates (N, d) of each query (B, d) by their scores of pairs.
 
     Other arguments are those of ``best_candidates``.
@@ -86,6 +95,38 @@ def best_of_embeddings(
     scores = best_scores(queries, candidates, similarity, backend, out, k)
     shown = SIMILARITIES[similarity].shown
     return best_candidates(scores, target, excluded, k, shown)
+
+
+def best_of_tasks(
+    queries: Tensor,
+    candidates: "Candidates",
+    similarity: str,
+    backend: str,
+    tasks: Tasks,
+    k: int,
+) -> BestCandidates:
+    """Find the k best candidates of each query, some queries at a time."""
+    parts = [BestCandidates.empty(k)]
+    number = max(1, _CELLS // len(candidates))
+    row = tasks.row_of_each
+    for first in range(0, len(queries), number):
+        rows = slice(first, first + number)
+        inside = (row >= first) & (row < first + number)
+        target = row[inside] - first, tasks.column[inside]
+        excluded = _of_rows(tasks.excluded, rows)
+        given = queries[rows], candidates, similarity, backend
+        parts.append(best_of_embeddings(*given, target, excluded, k))
+    return BestCandidates.concatenate(parts)
+
+
+def _of_rows(excluded: Excluded, rows: slice) -> Excluded:
+    """Return what is excluded for some queries."""
+    slices, cells = excluded.slices, excluded.cells
+    if slices is not None:
+        slices = replace(slices, start=slices.start[rows], length=slices.length[rows])
+    if cells is not None:
+        cells = cells[rows]
+    return Excluded(slices, cells, excluded.columns)
 
 
 def cells_of(shape: tuple[int, ...], target: Cells, excluded: Excluded) -> tuple[Tensor, Tensor]:

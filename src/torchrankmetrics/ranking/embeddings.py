@@ -10,12 +10,22 @@ from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.ranking.similarities import SIMILARITIES
-from torchrankmetrics.ranking.tasks import Exclude, Target
+from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
 from torchrankmetrics.ranking.tiles import rank_by_tiles
 from torchrankmetrics.validation import check_choice, check_int
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+# names of other projects, and what to pass here
+_ELSEWHERE = {
+    "inner": '"dot"',
+    "inner_product": '"dot"',
+    "euclidean": '"l2"',
+    "manhattan": '"l1"',
+    "cityblock": '"l1"',
+    "csls": "the matrix of CSLS similarities to rank_alignment, without right, or to rank_scores",
+}
 
 
 class Candidates:
@@ -104,6 +114,7 @@ def rank_embeddings(
     offset: int | None = None,
     num_candidates: int | None = None,
     process_group: "ProcessGroup | None" = None,
+    top_k: int | None = None,
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
@@ -138,6 +149,8 @@ def rank_embeddings(
         process_group (ProcessGroup, default None): processes with the same queries, target and
             exclude, whose columns are of all candidates, and with slices that cover the candidates
             once. None: this process has all.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            ranks, filtered as the ranks are; not with process_group.
 
     Returns:
         Ranks, one entry per target, in the order of target.
@@ -156,13 +169,26 @@ def rank_embeddings(
         queries = read_scores(queries, "queries", "embeddings")
         prepared = read_candidates(candidates, bias, similarity)
         check_embeddings(queries, prepared.embeddings, some=process_group is None)
-        if chunk_size is not None:
-            check_int("chunk_size", chunk_size, 1)
+        for name, number in (("chunk_size", chunk_size), ("top_k", top_k)):
+            if number is not None:
+                check_int(name, number, 1)
+        if top_k is not None and process_group is not None:
+            raise ValueError(
+                "top_k must be None with a process_group, whose processes score only their shards"
+            )
         shard.size = len(prepared)
         shard.settings |= {"similarity": similarity, "the device": queries.device.type}
         shard.settings |= prepared.settings(queries)
     how = similarity, backend, chunk_size
-    return rank_by_tiles(queries, prepared, target, exclude, shard, *how)
+    ranks = rank_by_tiles(queries, prepared, target, exclude, shard, *how)
+    if top_k is not None:
+        from torchrankmetrics.ranking.best import best_of_tasks
+
+        shape = len(queries), len(prepared)
+        tasks = read_tasks(target, exclude, shape, queries.device)
+        with torch.no_grad():
+            ranks.answers = best_of_tasks(queries, prepared, *how[:2], tasks, top_k)
+    return ranks
 
 
 def read_candidates(
@@ -173,6 +199,11 @@ def read_candidates(
         candidates = Candidates(candidates, bias)
     elif bias is not None:
         raise ValueError("bias must not be given with Candidates: they hold their own")
+    if isinstance(similarity, str) and similarity.lower() in _ELSEWHERE:
+        raise ValueError(
+            f"similarity must be one of {', '.join(map(repr, SIMILARITIES))}; got {similarity!r}: "
+            f"pass {_ELSEWHERE[similarity.lower()]}"
+        )
     check_choice("similarity", similarity, SIMILARITIES)
     if candidates.bias is not None and similarity == "cosine":
         raise ValueError(

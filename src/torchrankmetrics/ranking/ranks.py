@@ -30,6 +30,7 @@ from torchrankmetrics.ranking.tasks import (
 from torchrankmetrics.validation import MOST_CANDIDATES, is_int, shorten
 
 if TYPE_CHECKING:
+    from torchrankmetrics.ranking.best import BestCandidates
     from torchrankmetrics.ranking.negatives import Negatives, Predictions
 
 
@@ -64,6 +65,8 @@ class Ranks:
     # (tasks,) row of scores of each task, and their number; None: one task each
     rows: tuple[Tensor, int] | None = None
     gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
+    # the best candidates of the queries, if ``top_k`` of ``rank_embeddings`` was given
+    answers: "BestCandidates | None" = None
 
     def __init__(
         self,
