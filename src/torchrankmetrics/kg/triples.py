@@ -231,25 +231,13 @@ def rank_complex_queries(
     >>> table.weight
     tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    query, own = pairs = _pairs(hard, "hard")
+    pairs = _pairs(hard, "hard")
+    query, own = pairs
     both = pairs if easy is None else torch.cat([pairs, _pairs(easy, "easy").to(pairs.device)], 1)
     known = KnownAnswers(*both)
     if both.shape[1] > len(known.index.answers):
-        distinct, repeats = torch.unique(both, dim=1, return_counts=True)
-        first, answer = distinct[:, repeats > 1][:, 0].tolist()
-        raise ValueError(
-            f"hard and easy must hold every answer once; {answer} of query {first} is given again"
-        )
-    group = torch.zeros_like(query)
-    if pattern is not None:
-        patterns = as_ids(pattern, "pattern").to(query.device)
-        if patterns.ndim != 1 or (len(query) and int(query.max()) >= len(patterns)):
-            most = int(query.max()) + 1 if len(query) else 0
-            raise ValueError(
-                f"pattern must be (Q,), at least ({most},), one per query; got "
-                f"{tuple(patterns.shape)}"
-            )
-        group = patterns[query]
+        raise _repeated_answer(both)
+    group = torch.zeros_like(query) if pattern is None else _patterns(pattern, query)
     options = LoopOptions(None, batch_size, backend, higher_is_better, progress, top_k)
     tasks = QueryTasks(query[:, None], own)
     side = QuerySide(None, score, tasks, {ONLY: known.of_columns}, options, ("query", "answer"))
@@ -259,6 +247,26 @@ def rank_complex_queries(
         ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id
     )
     return answered(weighted.rows, ranked.answers)
+
+
+def _repeated_answer(pairs: Tensor) -> ValueError:
+    """Return the error for pairs (2, P) of query and answer of which one is given twice."""
+    distinct, repeats = torch.unique(pairs, dim=1, return_counts=True)
+    query, answer = distinct[:, repeats > 1][:, 0].tolist()
+    return ValueError(
+        f"hard and easy must hold every answer once; {answer} of query {query} is given again"
+    )
+
+
+def _patterns(pattern: Integers, query: Tensor) -> Tensor:
+    """Return the pattern of the query (P,) of each task."""
+    patterns = as_ids(pattern, "pattern").to(query.device)
+    least = int(query.max()) + 1 if len(query) else 0
+    if patterns.ndim != 1 or len(patterns) < least:
+        raise ValueError(
+            f"pattern must be (Q,), at least ({least},), one per query; got {tuple(patterns.shape)}"
+        )
+    return patterns[query]
 
 
 def _pairs(given: Any, name: str) -> Tensor:
