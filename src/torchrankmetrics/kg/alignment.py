@@ -108,7 +108,8 @@ class _Graphs(NamedTuple):
 
     def scorers(self, similarity: str) -> tuple[Scorer, Scorer]:
         """Return functions that score right entities for left ones, and left for right ones."""
-        left, right = self.left, self.right
+        left = self.left
+        right = self.right
         if right is None:
             return _selection(left), _selection(left.T)
         check_embeddings(left, right)

@@ -9,7 +9,8 @@ FIRST = 16
 _FALLS = 0.95
 # seconds: a shorter batch may be mostly the cost of its calls, and cannot have filled much memory
 _SHORT = 0.03
-_SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
+_SCORES_CPU = 1 << 22
+_SCORES_ACCELERATOR = 1 << 28
 _SHARE = 8  # of the free memory of a GPU
 
 

@@ -64,7 +64,8 @@ class ScoreMatrix(NamedTuple):
 
     def rank(self, target: Cells, excluded: Excluded) -> Ranks:
         """Rank targets, given as (row, column)."""
-        scores, backend = self.tensor.detach(), self.options.backend
+        scores = self.tensor.detach()
+        backend = self.options.backend
         if self.shard.is_whole:
             return rank_dense(scores, target, excluded, by_query=False, backend=backend)
         true_of = partial(at, scores)
@@ -130,9 +131,13 @@ class QuerySide:
         options: LoopOptions,
         columns: tuple[str, ...],
     ) -> None:
-        self.name, self.score, self.tasks = name, score, tasks
-        self.filters, self.options, self.columns = filters, options, columns
-        self.outside = 0
+        self.name = name
+        self.score = score
+        self.tasks = tasks
+        self.filters = filters
+        self.options = options
+        self.columns = columns
+        self.outside = 0  # targets that are not candidates of their relation
         for option, number in (("batch_size", options.batch_size), ("top_k", options.top_k)):
             if number is not None:
                 check_int(option, number, 1)
@@ -262,7 +267,8 @@ class QuerySide:
 
     def _allowed(self, ids: tuple[Tensor, ...], scored: ScoreMatrix | EmbeddedQueries) -> Excluded:
         """Return what ``candidates`` exclude, in all rows or by relation."""
-        candidates, total = self.options.candidates, scored.shard.total
+        candidates = self.options.candidates
+        total = scored.shard.total
         if not isinstance(candidates, Mapping):
             return Excluded(columns=excluded_by(candidates, total, scored.tensor.device))
         assert self.name in ("tail", "head")
@@ -294,6 +300,6 @@ class QuerySide:
             return AnsweredTable(rows.rows)
         empty = BestCandidates.empty(self.options.top_k)
         best = BestCandidates.concatenate([empty, *(batch.best[name] for batch in batches)])
-        queries, row = self.tasks.queries.cpu(), self.tasks.row.cpu()
-        side = SideAnswers(self.columns, queries, row, *best)
+        tasks = self.tasks
+        side = SideAnswers(self.columns, tasks.queries.cpu(), tasks.row.cpu(), *best)
         return answered(rows.rows, TopAnswers({self.name or self.columns[-1]: side}))

@@ -29,7 +29,8 @@ def both_sides(
 
     def score(first: Tensor, second: Tensor, place: int) -> Tensor:
         rows = torch.stack([first, second], 1)
-        total, parts = len(rows) * number, []
+        total = len(rows) * number
+        parts = []
         for begin in range(0, total, _TRIPLES):
             cell = torch.arange(begin, min(begin + _TRIPLES, total), device=rows.device)
             given = rows[cell // number]
@@ -103,7 +104,8 @@ class EmbeddingScorer:
         similarity: str = "dot",
     ) -> None:
         self.candidates = read_candidates(candidates, bias, similarity)
-        self.queries, self.similarity = queries, similarity
+        self.queries = queries
+        self.similarity = similarity
 
     def __call__(self, *ids: Tensor) -> Tensor:
         """Compute the scores (B, N) of all candidates, float64."""

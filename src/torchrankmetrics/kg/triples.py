@@ -155,7 +155,8 @@ def rank_triples(
 
 def _shared_settings(sides: list[QuerySide]) -> dict[str, object]:
     """Name what all processes that share the candidates must be given alike."""
-    options, candidates = sides[0].options, sides[0].options.candidates
+    options = sides[0].options
+    candidates = options.candidates
     known = {name: "nothing" if one is None else "some" for name, one in sides[0].filters.items()}
     if isinstance(candidates, Mapping):
         candidates = sorted(candidates)

@@ -121,7 +121,8 @@ def best_of_tasks(
 
 def _of_rows(excluded: Excluded, rows: slice) -> Excluded:
     """Return what is excluded for some queries."""
-    slices, cells = excluded.slices, excluded.cells
+    slices = excluded.slices
+    cells = excluded.cells
     if slices is not None:
         slices = replace(slices, start=slices.start[rows], length=slices.length[rows])
     if cells is not None:
