@@ -93,8 +93,8 @@ def best_of_embeddings(
     """
     out, _ = cells_of((len(queries), len(candidates)), target, excluded)
     scores = best_scores(queries, candidates, similarity, backend, out, k)
-    shown = SIMILARITIES[similarity].shown
-    return best_candidates(scores, target, excluded, k, shown)
+    original = SIMILARITIES[similarity].shown
+    return best_candidates(scores, target, excluded, k, original)
 
 
 def best_of_tasks(
