@@ -34,7 +34,7 @@ EXTRAS = (
 # them.
 LAYERS = [
     {"validation", "version"},
-    {"errors", "decorators", "files"},
+    {"errors", "decorators", "files", "parsing"},
     {"rendering", "definitions"},
     {"null", "ranking"},
     {"queries"},

@@ -12,7 +12,7 @@ import click
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular
 from torchrankmetrics.rendering.tabular import render
-from torchrankmetrics.validation import check_choice, shorten
+from torchrankmetrics.validation import check_choice, shorten, visible
 from torchrankmetrics.version import __version__
 
 Format = Literal["table", "csv", "json", "markdown", "latex", "html"]
@@ -104,9 +104,10 @@ def emit(
         except OSError as error:  # a broken pipe must not be treated as that of stdout
             raise ValueError(f"{output}: cannot write: {error.strerror}") from error
     if form in ("csv", "json"):
-        print(*table.notes, sep="\n", end="\n" * bool(table.notes), file=sys.stderr)
+        for note in table.notes:
+            print(visible(note), file=sys.stderr)
     if failed:
-        print(f"failed: {'; '.join(failed)}", file=sys.stderr)
+        print(f"failed: {visible('; '.join(failed))}", file=sys.stderr)
     return int(bool(failed))
 
 

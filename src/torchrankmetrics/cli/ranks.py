@@ -24,7 +24,7 @@ from torchrankmetrics.cli.output import (
 )
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.validation import shorten, visible
 
 Paths = list[Path] | None
 Models = Annotated[
@@ -407,6 +407,6 @@ def verify(
 
     found = study.verify(report, folder)
     if found and form == "table" and output is None:
-        print("\n".join(found.notes))
+        print("\n".join(map(visible, found.notes)))
         return 0
     return emit(found.tabular(), form, output) or int(not found)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
-from torchrankmetrics.validation import check_int, probability_text, shorten
+from torchrankmetrics.validation import check_int, probability_text, shorten, visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -417,11 +417,6 @@ def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str
         f"{number * (100 if percent else 1):.{decimals}f}" for number in (value, *ends)
     )
     return f"{first} [{', '.join(limits)}]" if limits else first
-
-
-def visible(text: str) -> str:
-    """Escape characters without a glyph, such as line breaks in names and control sequences of terminals."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _width(text: str) -> int:

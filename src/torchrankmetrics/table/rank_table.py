@@ -177,7 +177,8 @@ class RankTable(HasRows):
 
         Args:
             path (path): of a file, .npz, Parquet, CSV or TSV; or of a folder of Parquet files.
-            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row.
+            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row; of CSV
+                240 bytes per line and 96 per cell.
 
         Raises:
             OSError, ValueError: if it cannot be opened; if it is empty, damaged, of a later
