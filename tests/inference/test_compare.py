@@ -49,7 +49,7 @@ def test_values_and_difference_are_those_of_evaluate():
     result = compare(X, Y, names, n_resamples=200)
     a, b = evaluate(A, 40, names), evaluate(B, 40, names)
     for row in result.rows:
-        assert (row.a, row.b) == pytest.approx((a[row.metric], b[row.metric]))
+        assert (row.value_a, row.value_b) == pytest.approx((a[row.metric], b[row.metric]))
         assert row.difference == pytest.approx(a[row.metric] - b[row.metric])
         assert row.low <= row.difference <= row.high
     # one hypothesis, one p: views are affine, and a metric and its inverse are means of the same f
@@ -330,7 +330,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
     ]
     tables = [Ranks(run, None, 40) for run in runs]
     result = compare(tables[:2], tables[2:], "mr", n_resamples=300)
-    assert result.a == pytest.approx(np.mean([runs[0].mean(), runs[1].mean()]))
+    assert result.value_a == pytest.approx(np.mean([runs[0].mean(), runs[1].mean()]))
     y = np.stack(runs, 1).astype(float)
     interaction = seeds = 0.0
     for pair in (y[:, :2], y[:, 2:]):
@@ -364,7 +364,7 @@ def test_views_are_against_the_chance_that_the_models_expect():
     b.update(ranks[1])
     for name, expected in (("adjusted_mrr", twice), ("amri", half), ("adjusted_hits_at_3", twice)):
         found = compare(a, b, name)
-        assert (found.a, found.b) == tuple(
+        assert (found.value_a, found.value_b) == tuple(
             evaluate(x, metrics=name, expectation=expected)[name] for x in ranks
         )
         assert found.difference != compare(*ranks, name).difference

@@ -1,6 +1,7 @@
 """Several models at once: every pair as two alone, one family of tests; values of queries; equivalence."""
 
 import itertools
+import json
 import math
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ import pytest
 from scipy.stats import t as student
 
 from flips import sign_flip_p_value
-from torchrankmetrics import Ranks, RankTable, compare
+from torchrankmetrics import Ranks, RankTable, compare, evaluate
 from torchrankmetrics.inference import clustered_p_value, equivalence
 from torchrankmetrics.inference.flips import max_t_p_values
 from torchrankmetrics.inference.testing import holm, share_difference_p_value
@@ -50,8 +51,8 @@ def test_every_pair_has_the_values_of_two_models_except_the_adjustment():
         (number,) = permutations
         alone = compare(*(named[model] for model in row.models), row.metric, permutations=number)
         for field in (
-            "a",
-            "b",
+            "value_a",
+            "value_b",
             "difference",
             "low",
             "high",
@@ -147,6 +148,12 @@ def test_names_of_the_models_are_in_every_text():
     assert str(found["mrr", "old", "ours"]).startswith("mrr, old - ours: 0.")
     assert ", by max-T " in str(found["mrr", "theirs", "ours"])
     assert list(found.to_pandas()["model_b"]) == ["theirs", "old", "old"] * 2
+    # named a, b, c: a column "b" would be read as the values of model b
+    own = dict(zip("abc", models().values(), strict=True))
+    for row in json.loads(compare(own, "mrr").to_json()):
+        assert {"a", "b", "c"}.isdisjoint(row)
+        values = [evaluate(own[row[f"model_{x}"]], metrics="mrr")["mrr"] for x in "ab"]
+        assert [row["value_a"], row["value_b"]] == pytest.approx(values)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +232,16 @@ def systems():
 
 
 def same(ours, theirs, tolerance=1e-12):
-    for name in ("a", "b", "difference", "low", "high", "p_value", "p_adjusted", "effective_tasks"):
+    for name in (
+        "value_a",
+        "value_b",
+        "difference",
+        "low",
+        "high",
+        "p_value",
+        "p_adjusted",
+        "effective_tasks",
+    ):
         assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=tolerance), name
     assert (ours.test, ours.num_tasks) == (theirs.test, theirs.num_tasks)
 

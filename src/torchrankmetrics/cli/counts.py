@@ -35,8 +35,8 @@ def adjust(
 ) -> int:
     """Adjust a published number for chance, with the candidate counts of its test set.
 
-    0 is random ranking and 1 the optimum; low and high are the ends of the interval that the
-    rounding leaves.
+    0 is random ranking and 1 the optimum. rounding_low and rounding_high are the ends of the
+    interval that the rounding leaves; sampling_error is the half-width of the 95% interval of hits.
 
     For example
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
@@ -69,12 +69,18 @@ def adjust(
         among = f"{known.num_tasks} tasks among {known.num_candidates[0]} to {known.num_candidates[-1]} candidates"
         note = f"{dataset_facts(dataset).title}: {task}: {among}"
     rows: list[tuple[Cell, ...]] = []
+    errors: list[float | None] = []
     for one in views:
         result = adjust(value, metric, known, view=one)
-        ends = (result.value, result.low, result.high)
+        ends = (result.value, result.rounding_low, result.rounding_high)
         cells = ends if result.log10_p is None else tuple(map(PValue, ends, result.log10_p))
+        errors += [result.sampling] if result.is_binomial else [None]
         rows.append((as_measure(metric, view=one).key, *cells))
-    return emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
+    names: tuple[str, ...] = ("metric", "value", "rounding_low", "rounding_high")
+    if any(error is not None for error in errors):
+        names = (*names, "sampling_error")
+        rows = [(*row, error) for row, error in zip(rows, errors, strict=True)]
+    return emit(Tabular.named(names, rows, (note,)), form, output)
 
 
 def datasets(

@@ -359,7 +359,9 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
         (row, row.models) for row in rows if row.metric == measure.key and row.models is not None
     ]
     values = {
-        model: value for row, pair in own for model, value in zip(pair, (row.a, row.b), strict=True)
+        model: value
+        for row, pair in own
+        for model, value in zip(pair, (row.value_a, row.value_b), strict=True)
     }
     best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)
     return [turned(row) if pair[1] == best else row for row, pair in own if best in pair]

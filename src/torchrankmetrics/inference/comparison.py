@@ -31,7 +31,10 @@ from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shorten, truncate
 
-_VALUES = ("a", "b", "difference", "low", "high")
+_VALUES = ("value_a", "value_b", "difference", "low", "high")
+# of the columns in printed tables, for two models without names and for named ones
+_HEADINGS = {"value_a": "a", "value_b": "b", "difference": "a - b"}
+_HEADINGS_OF_NAMED = {"value_a": "value A", "value_b": "value B", "difference": "A - B"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Comparison(Rendered):
 
     Attributes:
         metric (str): canonical key.
-        a, b, difference (float): values of both models, with several seeds their means, and a - b.
+        value_a, value_b, difference (float): values of both models, with several seeds their means,
+            and value_a - value_b.
         low, high, confidence_level (float): the interval of the difference, and its level in (0,
             1).
         p_value (float): two-sided, of no difference; None for metrics without a test, such as the
@@ -62,8 +66,8 @@ class Comparison(Rendered):
     """
 
     metric: str
-    a: float
-    b: float
+    value_a: float
+    value_b: float
     difference: float
     low: float
     high: float
@@ -121,8 +125,8 @@ class Comparison(Rendered):
         if self.p_adjusted not in (None, self.p_value):
             p += f", by {self.correction} {self.p_adjusted:.2g}"
         text = (
-            f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, "
-            f"{self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
+            f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
             f"{self.num_tasks} {self.unit}{in_clusters(self.num_clusters, self.effective_clusters)}"
         )
         if (split := self.seeds) is None:
@@ -141,7 +145,7 @@ def turned(row: Comparison) -> Comparison:
     """Return a comparison as b - a."""
     models = row.models and (row.models[1], row.models[0])
     seeds = row.seeds and replace(row.seeds, num_seeds=row.seeds.num_seeds[::-1])
-    row = replace(row, a=row.b, b=row.a, models=models, seeds=seeds)
+    row = replace(row, value_a=row.value_b, value_b=row.value_a, models=models, seeds=seeds)
     return replace(row, difference=-row.difference, low=-row.high, high=-row.low)
 
 
@@ -152,6 +156,7 @@ class _ComparisonTable(Rendered):
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         first, named = self.rows[0], any(one.models is not None for one in self.rows)
+        headings = _HEADINGS_OF_NAMED if named else _HEADINGS
         columns = (
             Column("metric", key=True),
             *(
@@ -159,10 +164,7 @@ class _ComparisonTable(Rendered):
                 if named
                 else ()
             ),
-            *(
-                Column(name, "a - b" if name == "difference" else None, metric=ROW)
-                for name in _VALUES
-            ),
+            *(Column(name, headings.get(name), metric=ROW) for name in _VALUES),
             *(Column(name) for name in ("p", "p_adjusted", "test")),
         )
         fields = (*_VALUES, "p_value", "p_adjusted", "test")
@@ -230,8 +232,8 @@ class Equivalence(Comparison):
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric, a, b, difference, p_value, p_adjusted, test, num_tasks, unit (float, str, int): as
-            in ``Comparison``.
+        metric, value_a, value_b, difference, p_value, p_adjusted, test, num_tasks, unit (float,
+            str, int): as in ``Comparison``.
         num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool):
             likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.
@@ -271,7 +273,7 @@ class Equivalence(Comparison):
     def __str__(self) -> str:
         verdict = "a is not inferior" if self.not_inferior else "not shown to be equivalent"
         return (
-            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
+            f"{self.metric}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} "
             f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.interval_level:g}%, margin "
             f"{self.margin:g}: {'equivalent' if self.equivalent else verdict} (p = "
             f"{self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; {self.test}); "
@@ -283,7 +285,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
     """Build a table with a row per metric, for the same models and margin."""
     first, names = found[0], ("metric", *_VALUES, "p_equivalent", "p_not_worse")
     headings = {
-        "difference": "a - b",
+        **_HEADINGS,
         "p_equivalent": "p equivalent",
         "p_not_worse": "p a not worse",
     }
