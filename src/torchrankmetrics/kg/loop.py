@@ -7,6 +7,7 @@ run this loop.
 import copy
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -281,7 +282,7 @@ class QuerySide:
         """Return what a filter and ``candidates`` exclude together."""
         if look_up is None:
             return allowed
-        known = look_up(*ids)
+        known = replace(look_up(*ids), missing=None)  # all targets have been looked up before
         if known.num_columns > total:
             raise IndexError(
                 f"known must hold entities in [0, {total}), the columns of the scores; it has "

@@ -32,6 +32,7 @@ from torchrankmetrics.null.expectation.provider import (
     unavailable,
 )
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.counting import missing_targets
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -68,8 +69,12 @@ class Analysis:
         rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
         seen = raise_faults(Columns(rows).flags)
         repeated = bool(seen & fault.REPEATED)
-        if repeated:
-            rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
+        if seen & fault.UNLISTED:
+            is_unlisted = Columns(rows).flags & fault.UNLISTED > 0
+            number = int(Columns(rows).count[is_unlisted].sum())
+            warn(missing_targets(number, int(Columns(rows).count.sum())))
+        if seen & (fault.REPEATED | fault.UNLISTED):  # of the update, not of the task
+            rows = without_flag(rows, fault.REPEATED | fault.UNLISTED)
         # queries are read from any order of rows
         self._tasks, self._differing, given = rows, 0, Columns(rows)
         if not ((given.sample_id == ABSENT) & (given.weight_bits != 0) & (given.count == 1)).all():

@@ -62,6 +62,24 @@ class Tasks(NamedTuple):
             else self.row
         )
 
+    def flags_by(self, num_others: Tensor, num_columns: int) -> Tensor | None:
+        """Return the flags, after a check that look-ups of known positives contain the targets.
+
+        ``num_others`` is the number of other candidates of each task, int64 (P,). A target that is
+        not found is a flag on an accelerator, where nothing waits for it, else a warning.
+        """
+        slices = self.excluded.slices
+        if slices is None or slices.missing is None or not len(slices.columns):
+            return self.flags
+        length = slices.length if self.row is None else slices.length[self.row]
+        is_missing = num_others + 1 + length == num_columns
+        if not is_missing.is_cpu:
+            unlisted = is_missing * fault.UNLISTED
+            return unlisted if self.flags is None else self.flags + unlisted
+        if number := int(is_missing.sum()):
+            slices.missing.warn(number, len(is_missing))
+        return self.flags
+
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
         """Name the tasks by content, for processes that must be given the same."""
         target = torch.stack([self.row_of_each, self.column])

@@ -350,7 +350,8 @@ def rank_by_tiles(
         counts = shard.all_sum(counts)
         counts[3] += true.isnan()
         counts = torch.empty_like(counts, device=device).index_copy_(1, order, counts.to(device))
-    return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
+    flags = tasks.flags_by(counts[2], shard.total)
+    return from_counts(counts, flags, tasks.rows, tasks.gain)
 
 
 def all_scores(
