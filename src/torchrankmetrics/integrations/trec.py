@@ -171,15 +171,19 @@ def _answers(
         raise ValueError(
             f"qrels and run have no query in common: {one} is in qrels, {other} in run"
         )
-    _warn(
-        "have no relevant document in qrels and are not counted",
-        [q for q, found in relevant.items() if not found],
-    )
+    irrelevant = [query for query, found in relevant.items() if not found]
+    if len(irrelevant) < len(relevant):
+        _warn("have no relevant document in qrels and are not counted", irrelevant)
+    else:
+        warn(
+            f"qrels have no relevant document in any of {len(relevant)} queries, so that values are "
+            "NaN: labels of 1 or more are relevant"
+        )
     numbers = np.array(
         [number for number, found in enumerate(relevant.values()) if found], dtype=np.int64
     )
     relevant = {query: found for query, found in relevant.items() if found}
-    without = [query for query in relevant if query not in lists]
+    without = [query for query in relevant if not lists.get(query)]
     _warn("have no list in run and count as queries where nothing was retrieved", without)
     found = [lists.get(query, {}) for query in relevant]
     index = np.repeat(np.arange(len(relevant)), [len(names) for names in relevant.values()])

@@ -224,7 +224,7 @@ class RankCollection(RowOwner, MetricCollection):
             )
         analysis = self._synced_analysis()
         values = as_values([one.measure.value(analysis) for one in members], first.device)
-        analysis.warn_of_input()
+        self._warn_of(analysis, self.measures.values())
         return dict(zip(map(str, self.keys()), values, strict=True))
 
     @torch.jit.unused

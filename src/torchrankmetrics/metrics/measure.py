@@ -67,6 +67,7 @@ class Analysis:
         # by columns, as they are read from here on; NumPy starts no threads
         columns = [block.numpy().T for block in blocks or [empty_rows()]]
         rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
+        self.has_rows = len(rows) > 0
         seen = raise_faults(Columns(rows).flags)
         repeated = bool(seen & fault.REPEATED)
         if seen & fault.UNLISTED:

@@ -15,6 +15,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.warnings import warn_of_nothing, warn_of_ties
 from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, canonical_rows, empty_rows
 
@@ -159,6 +160,7 @@ class RowOwner(nn.Module):
     compute_on_cpu: bool
     # whether other collections may have taken the members of this one, to update them
     is_released = False
+    _has_warned_of_ties = False
     _persistent: dict[str, bool]
 
     @property
@@ -171,6 +173,15 @@ class RowOwner(nn.Module):
         self._has_queries = any(one.definition.of_tasks is None for one in measures)
         self._needs_side = next((one.key for one in measures if one.side != "both"), None)
         self._needs_group = any(one.average == "macro" for one in measures)
+        self._has_views = any(one.view != "base" for one in measures)
+
+    def _warn_of(self, analysis: Analysis, measures: Iterable[Measure]) -> None:
+        """Warn of what values depend on; of ties once, because their text differs in every epoch."""
+        analysis.warn_of_input()
+        if self._first.update_called:  # else torchmetrics warns
+            warn_of_nothing(analysis)
+        if not self._has_warned_of_ties:
+            self._has_warned_of_ties = warn_of_ties(measures, analysis)
 
     def _check_queries(self, block: Tensor, of_scores: bool = False) -> None:
         if block.is_cpu:  # compute checks the rows of an accelerator
