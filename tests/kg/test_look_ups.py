@@ -91,6 +91,12 @@ def test_look_ups_of_one_object_warn_once_whatever_the_batches():
     assert metric.compute()["mrr"] == 0.25  # filtered: 1
 
 
+def test_counts_of_candidates_of_unknown_triples_are_a_warning():
+    assert known().num_candidates(TRIPLES[:1], "head").tolist() == [2]
+    with pytest.warns(RankMetricWarning, match=MISSING):
+        assert known(order=(0, 2, 1)).num_candidates(TRIPLES[:1], "head").tolist() == [5]
+
+
 def test_rank_triples_warns_once_of_all_triples():
     with pytest.warns(RankMetricWarning) as caught:
         rank_triples(None, lambda r, t: SCORES.expand(len(r), -1), TRIPLES[:2], known((0, 2, 1)))

@@ -180,13 +180,19 @@ class KnownTriples:
         Returns:
             (n,) int64, the target included.
 
+        Warns:
+            RankMetricWarning: if triples are not among the known ones.
+
         Raises:
             ValueError, IndexError: if side is neither, a true entity is not a candidate, or an
                 entity is out of range.
         """
         index, queries, own = self._tasks(triples, side)
         known = index(queries)
-        own_known = Excluded(known).lists(torch.arange(len(own), device=own.device), own).long()
+        is_known = Excluded(known).lists(torch.arange(len(own), device=own.device), own)
+        if len(known.columns) and (missing := int((~is_known).sum())):
+            self._missing.warn(missing, len(own))
+        own_known = is_known.long()
         excluded = excluded_by(candidates, self.num_entities, own.device)
         if excluded is None:
             return self.num_entities - known.length + own_known
