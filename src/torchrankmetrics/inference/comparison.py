@@ -232,8 +232,9 @@ class Equivalence(Comparison):
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric, value_a, value_b, difference, p_value, p_adjusted, test, num_tasks, unit (float,
-            str, int): as in ``Comparison``.
+        metric, value_a, value_b, difference, p_value, p_adjusted (float, str): as in
+            ``Comparison``.
+        test, num_tasks, unit (str, int): likewise.
         num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool):
             likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.

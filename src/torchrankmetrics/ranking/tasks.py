@@ -75,7 +75,7 @@ class Tasks(NamedTuple):
         others = num_columns - 1  # of a target, if nothing was excluded
         if num_others.is_cpu:  # NumPy's calls cost a fifth of torch's
             is_missing = num_others.numpy() + length.numpy() == others
-            if number := np.count_nonzero(is_missing):
+            if number := int(np.count_nonzero(is_missing)):
                 slices.missing.warn(number, len(is_missing))
             return self.flags
         unlisted = (num_others + length == others) * fault.UNLISTED
