@@ -65,11 +65,14 @@ class TestMasks:
         assert nothing_is_warned(lambda: filled("z_mrr", plain, scores))
         assert nothing_is_warned(lambda: filled("z_mrr", -plain.long()))
 
-    def test_the_first_batch_warns_once(self):
+    def test_a_metric_warns_once_whatever_the_epochs(self):
         scores, _ = masked_scores()
         with pytest.warns(RankMetricWarning) as caught:
-            filled("z_mrr", scores, scores, scores)
+            collection = filled("z_mrr", scores, scores)
         assert len(caught) == 1
+        collection.reset()
+        assert nothing_is_warned(lambda: collection.update(scores[5:], TARGET[5:]))
+        assert nothing_is_warned(lambda: collection(scores[:5], TARGET[:5]))
 
 
 class TestTies:

@@ -243,8 +243,8 @@ class RankMetric(RowOwner, Metric):
             self._has_queries and target is not None and all(fact is None for fact in facts[1:])
         )
         block = make_block(preds, target, exclude, facts, indexes=indexes, backend=backend)
-        if self._has_views and not self.rows:
-            warn_of_masked_scores(preds, exclude)
+        if self._has_views and not self.rows and not self._has_warned_of_masks:
+            self._has_warned_of_masks = warn_of_masked_scores(preds, exclude)
         self._append(block, of_scores=of_scores)
 
     @eager

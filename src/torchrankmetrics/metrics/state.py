@@ -160,6 +160,7 @@ class RowOwner(nn.Module):
     compute_on_cpu: bool
     # whether other collections may have taken the members of this one, to update them
     is_released = False
+    _has_warned_of_masks = False
     _has_warned_of_ties = False
     _persistent: dict[str, bool]
 

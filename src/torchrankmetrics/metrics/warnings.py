@@ -1,4 +1,4 @@
-"""Warnings of values that are right and mislead: ties that decide, masks by -inf, nothing to evaluate."""
+"""Warnings of values that mislead: ties that decide, masks by -inf, nothing to evaluate."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,18 +16,23 @@ _LEAST_GAP = 0.05  # between the values of optimistic and of pessimistic ranks
 _ROWS = 4  # of the first batch that are read: a mask is in every row
 
 
-def warn_of_masked_scores(scores: Any, exclude: object) -> None:
-    """Warn if the first rows of scores (B, N) on the CPU hold -inf, and nothing is excluded."""
+def warn_of_masked_scores(scores: Any, exclude: object) -> bool:
+    """Warn if the first rows of scores (B, N) hold -inf, and nothing is excluded; whether it did.
+
+    Only on the CPU: an accelerator would be waited for.
+    """
     is_array = isinstance(scores, Tensor | np.ndarray) and scores.ndim == 2
     if not is_array or exclude is not None:
-        return
+        return False
     rows = torch.as_tensor(scores[:_ROWS])
-    if rows.is_cpu and rows.is_floating_point() and (number := int(rows.isneginf().sum())):
+    number = int(rows.isneginf().sum()) if rows.is_cpu and rows.is_floating_point() else 0
+    if number:
         warn(
             f"{number} of the first {rows.numel()} scores are -inf: masked candidates still count "
             "in num_candidates, so that chance-adjusted values, z-scores and p-values compare with "
             "too many candidates. Pass the mask as exclude=, True where a candidate is skipped"
         )
+    return number > 0
 
 
 def warn_of_ties(measures: Iterable[Measure], analysis: Analysis) -> bool:

@@ -214,12 +214,19 @@ def _is_csv(path: Source, content: bytes) -> bool:
     return is_header or Path(path).suffix.lower() in (".csv", ".tsv")
 
 
-def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
-    """Read a header and one row per ranking task; the header decides between commas and tabs."""
-    name, numbers, rows = os.fspath(path), list[int](), list[list[str]]()  # numbers of lines
+def _check_csv_size(content: bytes, path: Source, max_bytes: int) -> None:
+    """Check the memory that a CSV file needs, before it is parsed."""
     num_lines = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
     num_cells = num_lines + content.count(b",") + content.count(b"\t")
     _check_size(path, _BYTES_OF_LINE * num_lines + _BYTES_OF_CELL * num_cells, max_bytes)
+
+
+def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
+    """Read a header and one row per ranking task; the header decides between commas and tabs."""
+    _check_csv_size(content, path, max_bytes)
+    name = os.fspath(path)
+    rows: list[list[str]] = []
+    numbers: list[int] = []  # of lines
     try:
         text = content.decode("utf-8-sig")
         lines = parse_csv(text, "\t" if "\t" in text.partition("\n")[0] else ",")

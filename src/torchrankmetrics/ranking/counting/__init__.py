@@ -17,7 +17,7 @@ _STEP = 8  # a step of a bisection takes as long as the allocation of so many by
 
 
 class MissingTargets:
-    """Warns, once for all look-ups of one object, that they do not contain the targets of ranking tasks."""
+    """Warns once, for all look-ups of one object, that they do not contain targets."""
 
     def __init__(self) -> None:
         self._has_warned = False
