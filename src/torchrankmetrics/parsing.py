@@ -1,4 +1,4 @@
-"""Parse numbers, CSV and JSON of files from elsewhere: what is ambiguous or damaged is a ValueError."""
+"""Parse numbers, CSV and JSON of files from elsewhere; ambiguous and damaged ones are errors."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from torchrankmetrics.validation import shorten
 
 
 def parse_number(value: Any) -> float:
-    """Read a number or the text of one; NaN for others, also for "1_0" and digits of other scripts."""
+    """Read a number or its text; NaN for others, also for "1_0" and digits of other scripts."""
     if isinstance(value, str) and not is_plain(value):
         return math.nan
     try:
@@ -21,7 +21,7 @@ def parse_number(value: Any) -> float:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text has neither digits of other scripts nor "_", which Python allows in numbers."""
+    """Whether a text lacks digits of other scripts and "_", which Python allows in numbers."""
     return text.isascii() and "_" not in text
 
 

@@ -126,8 +126,8 @@ class Comparison(Rendered):
             p += f", by {self.correction} {self.p_adjusted:.2g}"
         text = (
             f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} ({test}); "
-            f"{self.num_tasks} {self.unit}{in_clusters(self.num_clusters, self.effective_clusters)}"
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} "
+            f"({test}); {self.num_tasks} {self.unit}{in_clusters(self.num_clusters, self.effective_clusters)}"
         )
         if (split := self.seeds) is None:
             return text

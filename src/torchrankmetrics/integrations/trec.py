@@ -176,8 +176,8 @@ def _answers(
         _warn("have no relevant document in qrels and are not counted", irrelevant)
     else:
         warn(
-            f"qrels have no relevant document in any of {len(relevant)} queries, so that values are "
-            "NaN: labels of 1 or more are relevant"
+            f"qrels have no relevant document in any of {len(relevant)} queries, so that values "
+            "are NaN: labels of 1 or more are relevant"
         )
     numbers = np.array(
         [number for number, found in enumerate(relevant.values()) if found], dtype=np.int64

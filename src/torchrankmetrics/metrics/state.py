@@ -177,7 +177,7 @@ class RowOwner(nn.Module):
         self._has_views = any(one.view != "base" for one in measures)
 
     def _warn_of(self, analysis: Analysis, measures: Iterable[Measure]) -> None:
-        """Warn of what values depend on; of ties once, because their text differs in every epoch."""
+        """Warn of what values depend on; once of ties, whose text differs in every epoch."""
         analysis.warn_of_input()
         if self._first.update_called:  # else torchmetrics warns
             warn_of_nothing(analysis)

@@ -73,8 +73,8 @@ def _warn_of_ties(base: Measure, low: float, high: float, analysis: Analysis) ->
         expected = replace(base, rank_type="expected").value_or_nan(analysis)
         values += f" ({expected:.4f} expected over random orders of ties)"
     warn(
-        f"{100 * sample.tie_mass / sample.total:.0f}% of the targets tie with another candidate, so "
-        f"that their order decides about {base.key}: it is {values}. Find "
+        f"{100 * sample.tie_mass / sample.total:.0f}% of the targets tie with another candidate, "
+        f"so that their order decides about {base.key}: it is {values}. Find "
         "out why scores are equal (constant, rounded or low precision), and report rank_types="
         "'pessimistic' or 'expected'"
     )

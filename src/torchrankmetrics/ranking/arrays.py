@@ -91,7 +91,7 @@ def check_dense(tensor: Tensor, name: str) -> None:
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Whether a tensor only records operations, inside torch.export, a FakeTensorMode or torch.func."""
+    """Whether a tensor only records operations, as in torch.export and torch.func."""
     if type(tensor) is Tensor:
         return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     from torch._subclasses import FakeTensor
