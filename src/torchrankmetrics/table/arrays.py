@@ -247,7 +247,7 @@ def of_text(values: Array, column: str) -> Array:
 
 
 def _numbers(text: Array) -> Array:
-    """Read words as int64 if all are integers, else as float64 with NaN for words that are not numbers."""
+    """Read words as int64 if all are integers, else as float64 with NaN for other words."""
     if is_plain("".join(text)):
         with suppress(ValueError, OverflowError):
             return text.astype(np.int64)
