@@ -35,8 +35,8 @@ def missing_targets(number: int, total: int) -> str:
         f"the look-up of known positives does not contain the target of {number} of {total} "
         "ranking tasks: other known positives may count as wrong candidates, so that ranks are "
         "not filtered. Pass all evaluated splits to KnownTriples, in the order (head, relation, "
-        "tail), and look up queries by their ids there: where a reciprocal relation r + num_relations is scored, "
-        "exclude=known.heads(r, t)"
+        "tail), and look up queries by their ids there: where a reciprocal relation "
+        "r + num_relations is scored, exclude=known.heads(r, t)"
     )
 
 
