@@ -24,7 +24,7 @@ from torchrankmetrics import (
     Ranks,
     evaluate,
 )
-from torchrankmetrics.metrics import state
+from torchrankmetrics.metrics import buffer
 
 
 @every_kind
@@ -96,7 +96,7 @@ def test_rows_that_inference_mode_stores_are_ordinary_tensors(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lightning evaluates under it on NCCL; values inside and outside are drawn in test_fuzz_state.py."""
-    monkeypatch.setattr(state, "_COMPACT_FROM", 3)  # counts are merged often
+    monkeypatch.setattr(buffer, "_COMPACT_FROM", 3)  # counts are merged often
     metric = RankCollection(["mrr", "z_mrr", "median_rank"], storage=storage, compute_on_cpu=True)
     ranks = Ranks([1, 4, 2], None, 9)
     with torch.inference_mode():
