@@ -24,10 +24,10 @@ Gather = Callable[..., list[Tensor]]
 _COMPACT_FROM = 1 << 16
 # locked while blocks are appended or replaced; one lock for all buffers, so that buffers can be
 # pickled
-_LOCK = threading.Lock()
+LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(
-        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+        before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release
     )
 
 
@@ -180,13 +180,13 @@ class RowBuffer(list[Tensor]):
     def move(self, device: torch.device) -> None:
         """Move the blocks to a device."""
         if any(block.device != device for block in self):
-            with _LOCK, torch.inference_mode(False):  # rows outlive inference mode
+            with LOCK, torch.inference_mode(False):  # rows outlive inference mode
                 self._rewrite([block.to(device) for block in self])
 
     def as_one(self, device: torch.device | str = "cpu") -> Tensor:
         """Return the rows as one (n, 10) tensor; the device is for a buffer without rows."""
         if self.merges:
-            with _LOCK:
+            with LOCK:
                 self.merge_equal(0)
         return torch.cat(list(self)) if self else empty_rows(device)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.metrics.buffer import _LOCK, RowBuffer
+from torchrankmetrics.metrics.buffer import LOCK, RowBuffer
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
 from torchrankmetrics.table.columns import HasRows
@@ -55,7 +55,7 @@ class RowOwner(nn.Module):
         if self.compute_on_cpu and not block.is_cpu:
             with torch.inference_mode(False):  # rows outlive inference mode
                 block = block.cpu()
-        with _LOCK:
+        with LOCK:
             self._own_rows().add([block], updates)
 
     def _own_rows(self) -> RowBuffer:
@@ -75,20 +75,20 @@ class RowOwner(nn.Module):
         self._check_writable()
         members = self._members()
         synchronizes = [one._to_sync for one in members]
-        with _LOCK:
+        with LOCK:
             rows = self._own_rows()
             earlier = RowBuffer(rows, rows.updates, content=rows.content)
             new = RowBuffer()
         try:
             for one in members:
                 vars(one)["_to_sync"] = one.dist_sync_on_step
-            with _LOCK:
+            with LOCK:
                 rows.clear()
             yield
             if keep:
                 new = self.rows  # another buffer after a reset inside
         finally:
-            with _LOCK:
+            with LOCK:
                 rows.put_back(earlier, new)
             if self.rows is not rows:
                 self.rows = rows
