@@ -74,26 +74,29 @@ class RowOwner(nn.Module):
         """
         self._check_writable()
         members = self._members()
-        synchronizes = [one._to_sync for one in members]
+        synchronized = [one._to_sync for one in members]
         with LOCK:
             rows = self._own_rows()
             earlier = RowBuffer(rows, rows.updates, content=rows.content)
-            new = RowBuffer()
+
+        def end(new: RowBuffer) -> None:
+            with LOCK:
+                rows.put_back(earlier, new)
+            if self.rows is not rows:  # after a reset inside
+                self.rows = rows
+            for one, to_sync in zip(members, synchronized, strict=True):
+                vars(one)["_to_sync"] = to_sync
+
         try:
             for one in members:
                 vars(one)["_to_sync"] = one.dist_sync_on_step
             with LOCK:
                 rows.clear()
             yield
-            if keep:
-                new = self.rows  # another buffer after a reset inside
-        finally:
-            with LOCK:
-                rows.put_back(earlier, new)
-            if self.rows is not rows:
-                self.rows = rows
-            for one, synchronized in zip(members, synchronizes, strict=True):
-                vars(one)["_to_sync"] = synchronized
+            end(self.rows if keep else RowBuffer())
+        except BaseException:  # also if `end` was interrupted
+            end(RowBuffer())
+            raise
 
     def _merge(self, rows: Tensor, updates: int = 1) -> None:
         rows = rows.to(self._first.device)
