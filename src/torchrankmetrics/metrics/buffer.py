@@ -102,6 +102,12 @@ class RowBuffer(list[Tensor]):
         copy._owner = ref(writer)
         return copy
 
+    def of_same_owner(self) -> "RowBuffer":
+        """Return an empty buffer with the same owner."""
+        empty = RowBuffer(merges=self.merges)
+        empty._owner = self._owner
+        return empty
+
     def assigned_to(self, metric: "RankMetric") -> "RowBuffer":
         """Return the buffer, after an assignment to a metric; no metric owns a buffer of two metrics."""
         if self.collection is None and self.owner is not metric:
@@ -161,19 +167,13 @@ class RowBuffer(list[Tensor]):
         self.updates = updates
 
     def add(self, blocks: Sequence[Tensor], updates: int) -> None:
-        """Append blocks, and merge equal rows from time to time if the buffer merges; needs the lock."""
+        """Append blocks; needs the lock."""
         self.extend(blocks)
         self.updates += updates
-        if self.merges:
-            self.merge_equal(_COMPACT_FROM)
+        self.compact()
 
-    def put_back(self, earlier: "RowBuffer", new: "RowBuffer") -> None:
-        """Take the rows of an earlier copy, then new ones; needs the lock."""
-        updates = earlier.updates + new.updates
-        seen = None if new else earlier._seen
-        self[:] = [*earlier, *new]
-        self.updates = updates
-        self._seen = seen
+    def compact(self) -> None:
+        """Merge equal rows from time to time, if the buffer does; needs the lock."""
         if self.merges:
             self.merge_equal(_COMPACT_FROM)
 

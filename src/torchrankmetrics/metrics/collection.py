@@ -183,6 +183,10 @@ class RankCollection(RowOwner, MetricCollection):
         if self.rows.is_released:
             self.rows.hold(self, self._members())
 
+    def _refer_to(self, rows: RowBuffer) -> None:
+        self.rows = rows
+        rows.share(self, self._members())
+
     def _replace(self, rows: Tensor) -> None:
         members = self._members()
         rows = rows.to(self._first.device)

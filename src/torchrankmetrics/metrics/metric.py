@@ -335,6 +335,9 @@ class RankMetric(RowOwner, Metric):
         if self._is_resampled:
             _check_resampling(preds, facts, *others)
 
+    def _refer_to(self, rows: RowBuffer) -> None:
+        self.rows = rows
+
     def _replace(self, rows: Tensor) -> None:
         self.rows.is_released = True  # a collection that owns the buffer finds the difference
         self.rows = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)

@@ -76,27 +76,34 @@ class RowOwner(nn.Module):
         members = self._members()
         synchronized = [one._to_sync for one in members]
         with LOCK:
-            rows = self._own_rows()
-            earlier = RowBuffer(rows, rows.updates, content=rows.content)
+            earlier = self._own_rows()
+            earlier.compact()
+            number = len(earlier)
+            updates = earlier.updates
 
         def end(new: RowBuffer) -> None:
             with LOCK:
-                rows.put_back(earlier, new)
-            if self.rows is not rows:  # after a reset inside
-                self.rows = rows
+                earlier[number:] = (
+                    new  # instead of `extend`: a second call repairs an interrupted one
+                )
+                earlier.updates = updates + new.updates
+                self._refer_to(earlier)
             for one, to_sync in zip(members, synchronized, strict=True):
                 vars(one)["_to_sync"] = to_sync
 
         try:
             for one in members:
                 vars(one)["_to_sync"] = one.dist_sync_on_step
-            with LOCK:
-                rows.clear()
+            self._refer_to(earlier.of_same_owner())
             yield
             end(self.rows if keep else RowBuffer())
-        except BaseException:  # also if `end` was interrupted
+        except BaseException:
             end(RowBuffer())
             raise
+
+    def _refer_to(self, rows: RowBuffer) -> None:
+        """Refer to another buffer of the same owner."""
+        raise NotImplementedError
 
     def _merge(self, rows: Tensor, updates: int = 1) -> None:
         rows = rows.to(self._first.device)
