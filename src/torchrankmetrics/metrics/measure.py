@@ -215,16 +215,7 @@ class Analysis:
         for group, rows, table_rows in zip(
             ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False
         ):
-            part = Analysis.__new__(Analysis)
-            # rows of queries are merged once, not in every group
-            part.rows, part.table_rows = rows, table_rows
-            part._tasks, part.has_queries, part._cache, part._warned = (
-                table_rows,
-                self.has_queries,
-                {},
-                self._warned,
-            )
-            yield group, part
+            yield group, _GroupAnalysis(self, rows, table_rows)
 
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
@@ -282,6 +273,19 @@ class Analysis:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
         found = far_below_chance(self._tasks)
         return found and f"{found}: {_REVERSED}"
+
+
+class _GroupAnalysis(Analysis):
+    """The rows of one group of an analysis, which has checked them and warns once for all groups."""
+
+    def __init__(self, whole: Analysis, rows: Rows, table_rows: Rows) -> None:
+        self.rows = rows  # rows of queries are merged once, not in every group
+        self.table_rows = table_rows
+        self._tasks = table_rows
+        self._differing = 0
+        self.has_queries = whole.has_queries
+        self._cache = {}
+        self._warned = whole._warned
 
 
 _REVERSED = "are the scores distances? Higher scores must be better; pass -distances"
