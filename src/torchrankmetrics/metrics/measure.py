@@ -29,6 +29,7 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactEx
 from torchrankmetrics.null.expectation.provider import (
     ExpectationProvider,
     ExpectationUnavailableError,
+    check_provider,
     unavailable,
 )
 from torchrankmetrics.ranking import flags as fault
@@ -400,12 +401,8 @@ class Measure:
     def __post_init__(self) -> None:
         if self.expectation is None:
             object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
-        # a protocol alone is slow
-        elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):
-            raise TypeError(
-                "expectation needs moments(definition, counts, weight), got "
-                f"{shorten(self.expectation)}"
-            )
+        elif not isinstance(self.expectation, ExactExpectation):
+            check_provider(self.expectation)
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
@@ -415,7 +412,11 @@ class Measure:
         if self.view not in ("base", "p_value") and not self.definition.has_expectation(
             self.expectation
         ):
-            raise unavailable(self.definition)
+            raise unavailable(
+                self.definition,
+                f"has no moments from expectation={shorten(self.expectation)}",
+                "use view='base', or expectation=None for exact moments",
+            )
         object.__setattr__(self, "rank_type", self.definition.canonical_rank_type(self.rank_type))
 
     @property
