@@ -78,7 +78,7 @@ def test_items_release_the_buffer_and_members_are_updated_in_copies() -> None:
     assert len(metrics.rows) == 1
 
 
-def test_the_next_update_holds_the_buffer_again() -> None:
+def test_the_next_update_claims_the_buffer_again() -> None:
     metrics = RankCollection(["mr", "mrr"])
     members = dict(metrics.items())
     metrics.update(ranks(2))

@@ -46,7 +46,7 @@ class Moments:
                 f"moments of the provider {shorten(provider)} must have a variance of at least 0, "
                 f"got {found.variance}"
             )
-        return found
+        return cls(float(found.mean), float(found.variance), found.optimum)
 
 
 @dataclass(frozen=True, eq=False)

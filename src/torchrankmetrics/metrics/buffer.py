@@ -53,7 +53,7 @@ class RowBuffer(list[Tensor]):
     another metric: then no metric owns it. A collection owns the buffer of its members, and an
     update of a member raises. A plain ``MetricCollection`` takes members over through ``items()``,
     so this call releases the buffer: members may be updated from then on, each in a copy. The next
-    update of the collection holds the buffer again, or raises if a member was updated or taken over
+    update of the collection claims the buffer again, or raises if a member was updated or taken over
     in the meantime. Copies of a buffer have no owner; the copy of a collection owns its copy.
     """
 
@@ -90,7 +90,7 @@ class RowBuffer(list[Tensor]):
         return owner if isinstance(owner, MetricCollection) else None  # type: ignore[return-value]
 
     @property
-    def is_held(self) -> bool:
+    def is_exclusive(self) -> bool:
         """Whether a collection owns the buffer and its members may not be updated."""
         return not self.is_released and self.collection is not None
 
@@ -114,7 +114,7 @@ class RowBuffer(list[Tensor]):
             self._owner = None
         return self
 
-    def hold(self, collection: "RankCollection", members: Sequence["RankMetric"]) -> None:
+    def claim(self, collection: "RankCollection", members: Sequence["RankMetric"]) -> None:
         """Make a collection the owner and its members refer to the buffer.
 
         Raises:
@@ -219,7 +219,7 @@ class RowBuffer(list[Tensor]):
         # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets
         # metrics share a buffer only after they have seen data, and a process without data must
         # gather as often as the others.
-        if self.is_held:
+        if self.is_exclusive:
             self.content.gathered.append((gather, group, rows))
         return rows
 

@@ -148,7 +148,7 @@ class RankCollection(RowOwner, MetricCollection):
             raise ValueError(
                 "metrics is empty: pass at least one metric, or None for the default ones"
             )
-        self.rows.hold(self, self._members())
+        self.rows.claim(self, self._members())
         for key, member in members.items():
             member.rows.is_released = True  # a collection that owns them finds the difference
             member.persistent(False)
@@ -181,7 +181,7 @@ class RankCollection(RowOwner, MetricCollection):
     def _check_writable(self) -> None:
         super()._check_writable()
         if self.rows.is_released:
-            self.rows.hold(self, self._members())
+            self.rows.claim(self, self._members())
 
     def _refer_to(self, rows: RowBuffer) -> None:
         self.rows = rows

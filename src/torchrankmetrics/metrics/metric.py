@@ -323,7 +323,7 @@ class RankMetric(RowOwner, Metric):
         return self.measure.key
 
     def _check_writable(self) -> None:
-        if self.rows.is_held:
+        if self.rows.is_exclusive:
             raise TorchMetricsUserError(
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: "
                 "update the collection"

@@ -133,7 +133,7 @@ class RowOwner(nn.Module):
             )
 
     def _check_writable(self) -> None:
-        """Raise if rows may not be appended; in a collection, hold the buffer again."""
+        """Raise if rows may not be appended; in a collection, claim the buffer again."""
         if self._first._is_synced:
             raise TorchMetricsUserError(
                 "update of a synced metric would be lost by unsync(); call unsync() first"
