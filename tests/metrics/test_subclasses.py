@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker, Running
 
@@ -278,6 +278,54 @@ def test_added_states_run_in_windows_and_groups() -> None:
     assert plain(groups.compute()) == pytest.approx(
         {f"{name}_{key}": value for name in "ab" for key, value in TOTAL.items()}
     )
+
+
+class AllReductions:
+    """States of every reduction, for a metric of torchmetrics and for one of this package."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("sum", "mean", "max", "min"):
+            self.add_state(name, torch.tensor(0.0), dist_reduce_fx=name)  # type: ignore[attr-defined]
+        self.add_state("listed", [], dist_reduce_fx="cat")  # type: ignore[attr-defined]
+
+    def update(self, number: int) -> None:
+        value = torch.tensor(float(number))
+        for name in ("sum", "mean"):
+            setattr(self, name, getattr(self, name) + value)
+        self.max = torch.maximum(self.max, value)  # type: ignore[has-type]
+        self.min = torch.minimum(self.min, value)  # type: ignore[has-type]
+        self.listed.append(value)  # type: ignore[attr-defined]
+        if isinstance(self, MeanRank):
+            MeanRank.update(self, Ranks([number], None, 9))
+
+
+class OfTheHost(AllReductions, Metric):
+    full_state_update = False
+
+    def compute(self) -> Tensor:
+        return self.sum  # type: ignore[attr-defined, no-any-return]
+
+
+class OfThisPackage(AllReductions, MeanRank):
+    pass
+
+
+def test_added_states_have_the_values_that_torchmetrics_gives_them() -> None:
+    found = []
+    for kind in (OfTheHost, OfThisPackage):
+        metric, other = kind(), kind()
+        states = []
+        for number in (4, 2, 7):
+            metric(number)
+            states.append({name: str(getattr(metric, name)) for name in ("sum", "mean", "listed")})
+        metric.update(3)
+        other.update(8)
+        metric.merge_state(other)
+        names = ("sum", "mean", "max", "min", "listed")
+        states.append({name: str(getattr(metric, name)) for name in names})
+        found.append(states)
+    assert found[0] == found[1]
 
 
 def test_states_of_a_metric_with_gradients_have_none() -> None:
