@@ -1,4 +1,4 @@
-"""The functions of ``pairs``, compiled by Numba on several threads: the same results, bit for bit."""
+"""The functions of ``pairs``, compiled by Numba on several threads: the same bits."""
 
 import numba
 import numpy as np

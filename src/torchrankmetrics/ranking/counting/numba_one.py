@@ -41,7 +41,10 @@ def is_nan(key, infinity):
 
 
 def _compare(cells, marks, limit, infinity):
-    """Count the cells without a mark, and those whose keys are below and above a limit; NaN of floats is neither."""
+    """Count the cells without a mark, and of them the keys below and above a limit.
+
+    NaN of floats is neither.
+    """
 
 
 @overload(_compare)
