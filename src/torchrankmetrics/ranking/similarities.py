@@ -21,7 +21,7 @@ class Similarity:
         """Turn the sums of pairs, float64 (n,), into scores without the bias, in place."""
         return sums
 
-    def shown(self, score: Tensor) -> Tensor:
+    def as_documented(self, score: Tensor) -> Tensor:
         """Turn a score that is compared into the score that the documentation names."""
         return score
 
@@ -59,11 +59,11 @@ class _Cosine(Similarity):
         assert square is not None
         return sums.mul_(sums.abs()).div_(square)
 
-    def shown(self, score: Tensor) -> Tensor:
+    def as_documented(self, score: Tensor) -> Tensor:
         return score.sign() * score.abs().sqrt()
 
     def approximated(self, score: Tensor, norm: Tensor) -> Tensor:
-        return self.shown(score)
+        return self.as_documented(score)
 
     def matrix(self, tile: Tensor, norm: Tensor) -> Tensor:
         return tile / norm.to(tile.dtype)[:, None]
