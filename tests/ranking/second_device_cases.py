@@ -246,6 +246,21 @@ def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
             ),
             IndexError,
         ),
+        (
+            "target",
+            lambda put: rank_embeddings(
+                put(torch.zeros(2, 3)),
+                put(torch.zeros(4, 3)),
+                put([0, 3]),
+                exclude=put([False, False, False, True]),
+            ),
+            ValueError,
+        ),
+        (
+            "target",
+            lambda put: rank_embeddings(*[put(torch.zeros(2, 3))] * 2, put([0, 2])),
+            IndexError,
+        ),
         ("num_candidates", lambda put: Ranks(put([1]), None, put([2**62])), ValueError),
         ("ranks", lambda put: Ranks(put([0]), None, 5), ValueError),
     ],
