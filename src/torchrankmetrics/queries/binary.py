@@ -10,7 +10,8 @@ from scipy.special import digamma, zeta
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
+from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, RankDefinition
+from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.summands import Atoms
 from torchrankmetrics.queries.kind import (
@@ -18,6 +19,7 @@ from torchrankmetrics.queries.kind import (
     hit_distribution,
     moments_by_candidates,
     place_means,
+    task_metric,
     up_to,
 )
 from torchrankmetrics.queries.sample import QuerySample
@@ -33,8 +35,11 @@ class _Reciprocal(QueryKind):
     k: int | None = None
 
     @property
-    def f(self) -> KnownTransform:  # type: ignore[override]
+    def f(self) -> KnownTransform:
         return up_to(Power(-1), self.k)
+
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
 
 
 class AveragePrecisionKind(_Reciprocal):
@@ -104,7 +109,8 @@ def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
 class RPrecisionKind(QueryKind):
     """#{r_i <= m} / m."""
 
-    f = AtMost(1)
+    def as_task(self) -> RankDefinition:
+        return task_metric(AtMost(1))
 
     def values(self, sample: QuerySample) -> FloatArray:
         inside = (
@@ -125,8 +131,10 @@ class RPrecisionKind(QueryKind):
 class AreaUnderCurve(QueryKind):
     """The share of pairs of a relevant and another item in the right order, ties half: Mann and Whitney's statistic."""
 
-    f = AUC
     uses_candidates = True
+
+    def as_task(self) -> RankDefinition:
+        return MEAN_AUC
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray(m < N)
@@ -171,6 +179,9 @@ class Success(QueryKind):
 
     f: AtMost
     is_share = True
+
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)
@@ -248,8 +259,10 @@ class FirstReciprocal(_Reciprocal):
 class FirstRank(QueryKind):
     """r_(1)."""
 
-    f = IDENTITY
     limits = 1.0, None
+
+    def as_task(self) -> RankDefinition:
+        return MEAN_RANK
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
+from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
 from torchrankmetrics.null.tails.summands import Atoms
 from torchrankmetrics.queries.sample import QuerySample
@@ -24,11 +25,9 @@ _LEAST = 1e-300  # least probability of an atom
 class QueryKind:
     """A metric of one query; ``QueryDefinition`` averages over queries. A block of ties is a query in random order."""
 
-    f: KnownTransform  # with one relevant item, at rank r, the value is scale * f(r)
     is_share: ClassVar[bool] = False  # of queries
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
     is_graded: bool = False  # whether it depends on the gains of the relevant items
-    scale: float = 1.0
     # of values; None: no bound, or an unknown one
     limits: tuple[float | None, float | None] = 0.0, 1.0
 
@@ -60,6 +59,14 @@ class QueryKind:
         """Value of the ranking whose first m candidates are the relevant items, (u,) float64."""
         return self.values(QuerySample.tied(m, m, N))
 
+    def as_task(self) -> RankDefinition | None:
+        """Return a metric of ranking tasks that is proportional to this one with one relevant item.
+
+        The factor is positive and the same for all queries and numbers of candidates, and the label
+        of the relevant item is 1. None: no such metric is known.
+        """
+        return None
+
     def distribution(
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
@@ -80,6 +87,11 @@ class QueryKind:
             self.values(QuerySample.ranked(ranks, N, gains)), return_counts=True
         )
         return values, count / len(ranks)
+
+
+def task_metric(f: KnownTransform) -> RankDefinition:
+    """The mean of f over ranking tasks, for ``as_task``; the query metric sets the direction."""
+    return RankDefinition("task", f=f, optimum=None, higher_is_better=True)
 
 
 @functools.lru_cache(maxsize=512)
@@ -183,10 +195,6 @@ class SumOf(QueryKind):
         has_no_top = self.is_graded and self.divisor != "best"
         vars(self).update(
             uses_candidates=self.f.uses_candidates,
-            scale=1
-            / (
-                float(self.f.values(np.ones(1))[0]) if self.divisor == "best" else self.divisor or 1
-            ),
             limits=(0.0, None if has_no_top else 1.0)
             if self.divisor or self.f.is_share
             else (None, None),
@@ -221,6 +229,9 @@ class SumOf(QueryKind):
         share = self._divided(total, sample, best)
         spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
         return share * mean, share**2 * spread * variance, self._divided(best, sample, best)
+
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
 
     def distribution(
         self, N: int, m: int, most: int, gain: FloatArray | None = None

@@ -1,6 +1,7 @@
 """p-values of query metrics, exact or simulated."""
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,8 +14,6 @@ from torchrankmetrics.definitions.sample import (
     distinct_rows,
     in_range,
 )
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.null.tails.summands import Atoms, Summands, listed_summands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
@@ -71,9 +70,10 @@ def query_p_value(
         return 0.0, 0.0
     kind, better = definition.kind, 1 if definition.higher_is_better else -1
     terms = _terms(sample, kind.is_graded)
-    if all(m == 1 and gain is None for _, m, gain in terms.shapes):
-        task = RankDefinition(definition.name, f=kind.f, optimum=None, higher_is_better=better > 0)
-        return log_p_value(task, value / kind.scale, sample.first_ranks.candidate_counts), 0.0
+    task = kind.as_task() if all(m == 1 and gain is None for _, m, gain in terms.shapes) else None
+    if task is not None:
+        task = replace(task, higher_is_better=definition.higher_is_better)
+        return task.log_p_value(sample.first_ranks)
     slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
     atoms = _distributions(kind, terms)
     terms = terms._replace(
